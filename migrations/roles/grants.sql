@@ -1,0 +1,32 @@
+-- What each role may do: its own schema's rows, and of the shared saga tables what its steps need.
+-- Run by `provision` as the owner, any number of times. Nobody but the owner has DDL.
+revoke create on schema public from public;
+revoke all on schema orders, inventory, payment, saga from public;
+
+grant usage on schema orders, saga to order_service;
+grant usage on schema inventory, saga to inventory_service;
+grant usage on schema payment, saga to payment_service;
+
+grant select, insert, update, delete on all tables in schema orders to order_service;
+grant select, insert, update, delete on all tables in schema inventory to inventory_service;
+grant select, insert, update, delete on all tables in schema payment to payment_service;
+
+-- Which migrations were applied is compared at boot, and written by nobody but the owner.
+revoke insert, update, delete on orders._migration, orders._messaging_migration from order_service;
+revoke insert, update, delete on inventory._migration, inventory._messaging_migration from inventory_service;
+revoke insert, update, delete on payment._migration, payment._messaging_migration from payment_service;
+
+grant execute on function orders.ensure_partitions(integer), orders.drop_partitions(interval, interval) to order_service;
+grant execute on function inventory.ensure_partitions(integer), inventory.drop_partitions(interval, interval) to inventory_service;
+grant execute on function payment.ensure_partitions(integer), payment.drop_partitions(interval, interval) to payment_service;
+
+grant select on saga._migration to order_service, inventory_service, payment_service;
+grant select, update on saga.saga_instance to order_service, inventory_service, payment_service;
+grant select, insert on saga.saga_step to order_service, inventory_service, payment_service;
+-- Only order begins sagas and lets finished ones be purged.
+grant insert on saga.saga_instance to order_service;
+grant execute on function saga.purge_terminal(interval, integer) to order_service;
+
+-- The auditor reads everything and writes nothing.
+grant usage on schema orders, inventory, payment, saga to auditor;
+grant select on all tables in schema orders, inventory, payment, saga to auditor;

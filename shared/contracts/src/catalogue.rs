@@ -1,0 +1,98 @@
+//! What inventory tells about its products, and who keeps a view of them. Outside every saga.
+
+use saga::{Event, EventType, Kind, Step, StepOn};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::{INVENTORY, Money, ORDER, Sku};
+
+/// Whether a product can be ordered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum ProductStatus {
+    Active,
+    Discontinued,
+}
+
+impl ProductStatus {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ProductStatus::Active => "ACTIVE",
+            ProductStatus::Discontinued => "DISCONTINUED",
+        }
+    }
+}
+
+/// A product as it is after the event; the higher version is the newer one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Product {
+    pub sku: Sku,
+    pub name: String,
+    pub category: Option<String>,
+    pub price: Money,
+    pub status: ProductStatus,
+    pub version: i64,
+}
+
+macro_rules! product_event {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct $name {
+            pub product: Product,
+        }
+
+        impl Event for $name {
+            const TYPE: EventType =
+                EventType { name: stringify!($name), version: 1, aggregate: "product", publishers: &[INVENTORY] };
+
+            fn aggregate_id(&self) -> String {
+                self.product.sku.to_string()
+            }
+        }
+    };
+}
+
+product_event!(
+    /// A product entered the catalogue.
+    ProductCreated
+);
+product_event!(
+    /// A product has another price (and perhaps other details, too).
+    ProductPriceChanged
+);
+product_event!(
+    /// A product has another name or status at the same price.
+    ProductDetailsChanged
+);
+
+/// More of a product was supplied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StockReplenished {
+    pub sku: Sku,
+    pub quantity: i64,
+    pub available: i64,
+    pub reason: String,
+}
+
+impl Event for StockReplenished {
+    const TYPE: EventType =
+        EventType { name: "StockReplenished", version: 1, aggregate: "product", publishers: &[INVENTORY] };
+
+    fn aggregate_id(&self) -> String {
+        self.sku.to_string()
+    }
+}
+
+pub static PROJECT_PRODUCT_CREATED: StepOn<ProductCreated> =
+    StepOn::new(0, "project_product_created", ORDER, &[], Kind::Projection);
+
+pub static PROJECT_PRODUCT_PRICE_CHANGED: StepOn<ProductPriceChanged> =
+    StepOn::new(0, "project_product_price_changed", ORDER, &[], Kind::Projection);
+
+pub static PROJECT_PRODUCT_DETAILS_CHANGED: StepOn<ProductDetailsChanged> =
+    StepOn::new(0, "project_product_details_changed", ORDER, &[], Kind::Projection);
+
+/// The steps by which order keeps its own view of the catalogue.
+pub static PROJECTIONS: &[&Step] =
+    &[&PROJECT_PRODUCT_CREATED.step, &PROJECT_PRODUCT_PRICE_CHANGED.step, &PROJECT_PRODUCT_DETAILS_CHANGED.step];

@@ -1,0 +1,84 @@
+//! Ids and names that cannot be mistaken for each other.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl $name {
+            /// A new id (UUIDv7: grows with time, so indexes stay dense; never used for order).
+            pub fn new() -> Self {
+                Self(Uuid::now_v7())
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+id!(
+    /// An order.
+    OrderId
+);
+id!(
+    /// One run of a saga.
+    SagaId
+);
+id!(
+    /// A payment; also the key under which the gateway is asked, however often.
+    PaymentId
+);
+
+/// A stock keeping unit: 1 to 64 visible ASCII characters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, min_length = 1, max_length = 64, pattern = "^[!-~]{1,64}$", example = "LAPTOP-15")]
+pub struct Sku(String);
+
+/// A text that is no SKU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a SKU has 1 to 64 visible ASCII characters")]
+pub struct InvalidSku;
+
+impl Sku {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Sku {
+    type Error = InvalidSku;
+
+    fn try_from(text: String) -> Result<Self, InvalidSku> {
+        let sound = (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+        if sound { Ok(Sku(text)) } else { Err(InvalidSku) }
+    }
+}
+
+impl From<Sku> for String {
+    fn from(sku: Sku) -> String {
+        sku.0
+    }
+}
+
+impl std::fmt::Display for Sku {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,159 @@
+//! The saga `OrderFulfillment`, whole: who does what when, what it tells, and how it is undone.
+//! Everything is built from this table: consumers, filters, retries, labels, the README's picture.
+
+mod events;
+
+use std::time::Duration;
+
+pub use events::{
+    CancelReason, OrderCancelled, OrderConfirmed, OrderCreated, OrderLine, PaymentFailed, PaymentProcessed,
+    PaymentRefunded, SagaTimedOut, Shortage, StockLine, StockReleased, StockReservationFailed, StockReserved,
+};
+use saga::{Breaker, CompensationPolicy, Event, Kind, Retry, SagaDefinition, Step, StepOn, Trigger};
+
+use crate::{INVENTORY, ORDER, PAYMENT};
+
+pub static SAGA: SagaDefinition = SagaDefinition {
+    saga_type: "OrderFulfillment",
+    steps: &[
+        &CREATE_ORDER,
+        &RESERVE_STOCK.step,
+        &PROCESS_PAYMENT.step,
+        &CONFIRM_ORDER.step,
+        &CANCEL_UNFILLABLE_ORDER.step,
+        &CANCEL_UNPAID_ORDER.step,
+        &DETECT_TIMEOUT,
+        &CANCEL_TIMED_OUT_ORDER.step,
+        &CANCEL_ORDER_ON_REQUEST,
+        &DRIVE_COMPENSATION,
+        &RELEASE_STOCK.step,
+        &REFUND_PAYMENT.step,
+    ],
+    deadline: Duration::from_secs(60),
+    compensation: CompensationPolicy { deadline: Duration::from_secs(60), max_attempts: 5 },
+    terminal: &[OrderConfirmed::TYPE, StockReleased::TYPE, PaymentRefunded::TYPE],
+};
+
+/// Order accepts the customer's order, at its own prices.
+pub static CREATE_ORDER: Step = Step {
+    number: 0,
+    name: "create_order",
+    service: Some(ORDER),
+    on: Trigger::Http,
+    emits: &[OrderCreated::TYPE],
+    kind: Kind::Compensatable {
+        by: &["cancel_unfillable_order", "cancel_unpaid_order", "cancel_timed_out_order", "cancel_order_on_request"],
+    },
+    retry: Retry::DEFAULT,
+    breaker: Breaker::DEFAULT,
+};
+
+/// Inventory reserves all lines or none.
+pub static RESERVE_STOCK: StepOn<OrderCreated> = StepOn::new(
+    1,
+    "reserve_stock",
+    INVENTORY,
+    &[StockReserved::TYPE, StockReservationFailed::TYPE],
+    Kind::Compensatable { by: &["release_stock"] },
+);
+
+/// Payment charges the customer's card, once.
+pub static PROCESS_PAYMENT: StepOn<StockReserved> = StepOn::new(
+    2,
+    "process_payment",
+    PAYMENT,
+    &[PaymentProcessed::TYPE, PaymentFailed::TYPE],
+    Kind::Compensatable { by: &["refund_payment"] },
+)
+.retry(Retry { attempts: 5, initial: Duration::from_secs(1), ..Retry::DEFAULT })
+.breaker(Breaker { failure_rate: 0.6, open_for: Duration::from_secs(15), ..Breaker::DEFAULT });
+
+/// The pivot: the order is confirmed, the saga is COMPLETED.
+pub static CONFIRM_ORDER: StepOn<PaymentProcessed> =
+    StepOn::new(3, "confirm_order", ORDER, &[OrderConfirmed::TYPE], Kind::Pivot);
+
+pub static CANCEL_UNFILLABLE_ORDER: StepOn<StockReservationFailed> =
+    StepOn::new(0, "cancel_unfillable_order", ORDER, &[OrderCancelled::TYPE], Kind::Retriable);
+
+pub static CANCEL_UNPAID_ORDER: StepOn<PaymentFailed> =
+    StepOn::new(0, "cancel_unpaid_order", ORDER, &[OrderCancelled::TYPE], Kind::Retriable);
+
+/// Whichever service notices first that the deadline has passed.
+pub static DETECT_TIMEOUT: Step = Step {
+    number: 0,
+    name: "detect_timeout",
+    service: None,
+    on: Trigger::Deadline,
+    emits: &[SagaTimedOut::TYPE],
+    kind: Kind::Retriable,
+    retry: Retry::DEFAULT,
+    breaker: Breaker::DEFAULT,
+};
+
+pub static CANCEL_TIMED_OUT_ORDER: StepOn<SagaTimedOut> =
+    StepOn::new(0, "cancel_timed_out_order", ORDER, &[OrderCancelled::TYPE], Kind::Retriable);
+
+/// The customer changes their mind: while the order is pending, and also after it was confirmed.
+pub static CANCEL_ORDER_ON_REQUEST: Step = Step {
+    number: 0,
+    name: "cancel_order_on_request",
+    service: Some(ORDER),
+    on: Trigger::Http,
+    emits: &[OrderCancelled::TYPE],
+    kind: Kind::Retriable,
+    retry: Retry::DEFAULT,
+    breaker: Breaker::DEFAULT,
+};
+
+/// The receipts of a cancellation are overdue, or an operator resumes it: it is published once more.
+pub static DRIVE_COMPENSATION: Step = Step {
+    number: 0,
+    name: "drive_compensation",
+    service: Some(ORDER),
+    on: Trigger::Deadline,
+    emits: &[OrderCancelled::TYPE],
+    kind: Kind::Retriable,
+    retry: Retry::DEFAULT,
+    breaker: Breaker::DEFAULT,
+};
+
+/// Inventory gives back what it holds for the order, and answers also when it holds nothing.
+pub static RELEASE_STOCK: StepOn<OrderCancelled> =
+    StepOn::new(1, "release_stock", INVENTORY, &[StockReleased::TYPE], Kind::Compensation);
+
+/// Payment gives back what it took, and answers also when it took nothing.
+pub static REFUND_PAYMENT: StepOn<OrderCancelled> =
+    StepOn::new(2, "refund_payment", PAYMENT, &[PaymentRefunded::TYPE], Kind::Compensation).retry(Retry {
+        attempts: 5,
+        initial: Duration::from_secs(1),
+        ..Retry::DEFAULT
+    });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_saga_has_no_missing_partner() {
+        assert_eq!(SAGA.check(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_missing_reader_publisher_or_compensation_is_noticed() {
+        let without = |gone: &'static str| -> Vec<String> {
+            let steps: Vec<&'static Step> = SAGA.steps.iter().copied().filter(|s| s.name != gone).collect();
+            SagaDefinition { steps: steps.leak(), ..SAGA }.check()
+        };
+        for step in SAGA.steps {
+            // Driving again what was published before adds no event and no reader.
+            let missed = step.name == "drive_compensation" || !without(step.name).is_empty();
+            assert!(missed, "{} could vanish unnoticed", step.name);
+        }
+    }
+
+    #[test]
+    fn a_completed_saga_has_four_steps_and_two_participants_can_undo() {
+        assert_eq!(SAGA.total_steps(), 4);
+        assert_eq!(SAGA.participants().collect::<Vec<_>>(), [INVENTORY, PAYMENT]);
+    }
+}

@@ -1,0 +1,158 @@
+//! The bodies of the saga's events. They change by addition only; `tests/golden` holds one of each.
+
+use saga::{Event, EventType, Service};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::{INVENTORY, Money, ORDER, OrderId, PAYMENT, PaymentId, SERVICES, Sku};
+
+/// An order was accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderCreated {
+    pub order_id: OrderId,
+    pub customer_id: String,
+    pub lines: Vec<OrderLine>,
+    pub total: Money,
+    pub payment_method: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderLine {
+    pub sku: Sku,
+    pub quantity: i64,
+    pub unit_price: Money,
+}
+
+/// Every line of the order is reserved. Carries what payment needs, so that it asks nobody.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StockReserved {
+    pub order_id: OrderId,
+    pub customer_id: String,
+    pub total: Money,
+    pub payment_method: String,
+    pub lines: Vec<StockLine>,
+}
+
+/// A quantity of one SKU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StockLine {
+    pub sku: Sku,
+    pub quantity: i64,
+}
+
+/// A refusal: at least one line cannot be filled, so nothing is reserved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StockReservationFailed {
+    pub order_id: OrderId,
+    pub reason: String,
+    pub shortages: Vec<Shortage>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shortage {
+    pub sku: Sku,
+    pub requested: i64,
+    pub available: i64,
+}
+
+/// The card was charged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PaymentProcessed {
+    pub order_id: OrderId,
+    pub payment_id: PaymentId,
+    pub amount: Money,
+    pub gateway_reference: String,
+}
+
+/// A refusal: the card was declined.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PaymentFailed {
+    pub order_id: OrderId,
+    pub payment_id: PaymentId,
+    pub amount: Money,
+    pub decline_code: String,
+}
+
+/// The order is the customer's; the saga is COMPLETED.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderConfirmed {
+    pub order_id: OrderId,
+    pub customer_id: String,
+    pub total: Money,
+}
+
+/// The order is off. Inventory and payment undo what they did, side by side, and answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderCancelled {
+    pub order_id: OrderId,
+    pub customer_id: String,
+    pub reason: CancelReason,
+    pub detail: String,
+    pub total: Money,
+    pub payment_method: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum CancelReason {
+    OutOfStock,
+    PaymentRefused,
+    TimedOut,
+    CustomerRequest,
+}
+
+/// Receipt: inventory holds nothing for the order any more. `lines` is what it gave back just now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StockReleased {
+    pub order_id: OrderId,
+    pub lines: Vec<StockLine>,
+}
+
+/// Receipt: payment keeps nothing of the order any more. `amount` is what was refunded in all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PaymentRefunded {
+    pub order_id: OrderId,
+    pub payment_id: PaymentId,
+    pub amount: Money,
+}
+
+/// The saga's deadline has passed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SagaTimedOut {
+    pub saga_id: Uuid,
+    pub saga_type: String,
+    pub order_id: OrderId,
+    #[serde(with = "time::serde::rfc3339")]
+    pub deadline: OffsetDateTime,
+    /// The last forward step that was done.
+    pub current_step: u8,
+}
+
+macro_rules! event {
+    ($name:ident, $aggregate:literal, $publishers:expr) => {
+        impl Event for $name {
+            const TYPE: EventType =
+                EventType { name: stringify!($name), version: 1, aggregate: $aggregate, publishers: $publishers };
+
+            fn aggregate_id(&self) -> String {
+                self.order_id.to_string()
+            }
+        }
+    };
+}
+
+const BY_ORDER: &[Service] = &[ORDER];
+const BY_INVENTORY: &[Service] = &[INVENTORY];
+const BY_PAYMENT: &[Service] = &[PAYMENT];
+
+event!(OrderCreated, "order", BY_ORDER);
+event!(OrderConfirmed, "order", BY_ORDER);
+event!(OrderCancelled, "order", BY_ORDER);
+event!(StockReserved, "reservation", BY_INVENTORY);
+event!(StockReservationFailed, "reservation", BY_INVENTORY);
+event!(StockReleased, "reservation", BY_INVENTORY);
+event!(PaymentProcessed, "payment", BY_PAYMENT);
+event!(PaymentFailed, "payment", BY_PAYMENT);
+event!(PaymentRefunded, "payment", BY_PAYMENT);
+event!(SagaTimedOut, "saga", &SERVICES);

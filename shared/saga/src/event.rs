@@ -1,0 +1,55 @@
+//! What an event is: a named, versioned fact that exactly one kind of publisher may state.
+
+use serde::{Serialize, de::DeserializeOwned};
+
+/// A service that takes part in the dance, by the name used in subjects, schemas and labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Service(pub &'static str);
+
+impl Service {
+    /// The stream that carries everything this service publishes, and nothing else.
+    pub fn stream(self) -> String {
+        self.0.to_uppercase()
+    }
+
+    /// Where replicas that wrote events wake the replica whose relay is active (core NATS, no storage).
+    pub fn nudge_subject(self) -> String {
+        format!("nudge.{}", self.0)
+    }
+}
+
+impl std::fmt::Display for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+/// A kind of event: its name (past tense), the version of its body, and who may publish it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct EventType {
+    pub name: &'static str,
+    pub version: u16,
+    /// What the event is about: its aggregate's type, whose events keep their order.
+    pub aggregate: &'static str,
+    pub publishers: &'static [Service],
+}
+
+impl EventType {
+    /// The name on the wire, with its version: `OrderCreated.v1`.
+    pub fn wire_name(&self) -> String {
+        format!("{}.v{}", self.name, self.version)
+    }
+
+    /// The subject under which `publisher` publishes it: `events.order.OrderCreated`.
+    pub fn subject(&self, publisher: Service) -> String {
+        format!("events.{publisher}.{}", self.name)
+    }
+}
+
+/// A typed event body. Bodies change by addition only; anything else is a new version.
+pub trait Event: Serialize + DeserializeOwned + Send + Sync + 'static {
+    const TYPE: EventType;
+
+    /// The id of the aggregate that the event is about.
+    fn aggregate_id(&self) -> String;
+}

@@ -1,0 +1,15 @@
+//! The vocabulary of choreographed sagas, and nothing that runs: no clock, no IO.
+//!
+//! A saga is written down once, as a [`SagaDefinition`]: a table of [`Step`]s. Consumers, filters,
+//! retry policies, metric labels and pictures are built from that table, and [`SagaDefinition::check`]
+//! proves that the dance has no missing partner. [`SagaState`] decides which transitions are legal.
+
+mod check;
+mod definition;
+mod event;
+mod mermaid;
+mod state;
+
+pub use definition::{Breaker, CompensationPolicy, Kind, Retry, SagaDefinition, Step, StepOn, Trigger};
+pub use event::{Event, EventType, Service};
+pub use state::{IllegalTransition, SagaState, Status, StepStatus, Transition};
