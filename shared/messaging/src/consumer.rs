@@ -1,0 +1,166 @@
+//! The consumer of one step: pulls what is there, hands it to the step as one batch, and
+//! acknowledges what is committed. Grows its batches with the load; splits a batch that fails until
+//! the bad event stands alone; pauses, and counts nothing, while the database or the broker is away.
+
+mod batch;
+mod control;
+
+use std::{sync::Arc, time::Duration};
+
+use async_nats::jetstream::{self, consumer::PullConsumer};
+use faults::Faults;
+use futures_util::StreamExt;
+use saga::Service;
+use sqlx::PgPool;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Metrics, Report, Subscription, bus::Bus, error::chain, settings::MessagingArgs};
+
+pub use control::{ConsumerState, pause, state};
+
+/// How long one pull request stays open, and how often the broker says that it is still there.
+const PULL_EXPIRES: Duration = Duration::from_secs(10);
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How often a paused consumer looks whether it may go on.
+const PAUSED_POLL: Duration = Duration::from_millis(250);
+
+/// A step's consumer on one stream: a step whose trigger has several publishers has one for each.
+#[derive(Clone)]
+pub struct Consumer {
+    pub subscription: Subscription,
+    pub publisher: Service,
+    pub bus: Bus,
+    pub pool: PgPool,
+    pub settings: MessagingArgs,
+    pub metrics: Metrics,
+    pub faults: Faults,
+    pub report: Report,
+}
+
+/// Why a pull ended.
+enum PullEnd {
+    Stopped,
+    Paused,
+    Broken(String),
+}
+
+impl Consumer {
+    /// Consumes until `stop`; what is in hand then is finished first.
+    pub async fn run(self, stop: CancellationToken) {
+        let this = Arc::new(self);
+        let mut failures: u32 = 0;
+        while !stop.is_cancelled() {
+            if this.wait_until_allowed(&stop).await {
+                failures = match this.pull(&stop).await {
+                    PullEnd::Stopped | PullEnd::Paused => 0,
+                    PullEnd::Broken(error) => {
+                        (this.report)(Err(&error));
+                        tracing::warn!(consumer = this.name(), error, "the consumer pauses");
+                        failures + 1
+                    }
+                };
+            }
+            if failures > 0 {
+                let limit = Duration::from_millis(50 << failures.min(5)).min(Duration::from_secs(1));
+                sleep_or_stop(limit.mul_f64(rand::random_range(0.5..=1.0)), &stop).await;
+            }
+        }
+    }
+
+    pub fn name(&self) -> String {
+        self.subscription.step.consumer()
+    }
+
+    /// Waits while an operator has paused the consumer, or the database is away. False: look again.
+    async fn wait_until_allowed(&self, stop: &CancellationToken) -> bool {
+        match control::is_paused(&self.pool, &self.name()).await {
+            Ok(false) => return true,
+            Ok(true) => (self.report)(Ok(())),
+            Err(error) => (self.report)(Err(&format!("the database is away: {error}"))),
+        }
+        sleep_or_stop(PAUSED_POLL, stop).await;
+        false
+    }
+
+    async fn pull(self: &Arc<Self>, stop: &CancellationToken) -> PullEnd {
+        let messages = match self.open().await {
+            Ok(messages) => messages,
+            Err(error) => return PullEnd::Broken(error),
+        };
+        (self.report)(Ok(()));
+        let batches = messages.ready_chunks(self.settings.consumer_batch);
+        tokio::pin!(batches);
+        let mut in_hand = tokio::task::JoinSet::new();
+        let halt = Arc::new(Notify::new());
+        let mut look = tokio::time::interval(Duration::from_secs(1));
+        let end = loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break PullEnd::Stopped,
+                () = halt.notified() => break PullEnd::Broken("the database is away".to_owned()),
+                Some(_) = in_hand.join_next() => {}
+                _ = look.tick() => match control::is_paused(&self.pool, &self.name()).await {
+                    Ok(true) => break PullEnd::Paused,
+                    Ok(false) => {}
+                    Err(error) => break PullEnd::Broken(error.to_string()),
+                },
+                chunk = batches.next(), if in_hand.len() < self.subscription.lanes => match chunk {
+                    None => break PullEnd::Broken("the pull has ended".to_owned()),
+                    Some(chunk) => {
+                        let (messages, error) = until_error(chunk);
+                        if !messages.is_empty() {
+                            let (this, halt) = (Arc::clone(self), Arc::clone(&halt));
+                            in_hand.spawn(async move {
+                                if batch::process(&this, messages).await.is_err() {
+                                    halt.notify_one();
+                                }
+                            });
+                        }
+                        if let Some(error) = error {
+                            break PullEnd::Broken(error);
+                        }
+                    }
+                },
+            }
+        };
+        // What is in hand is finished; what was only fetched ahead comes back by itself.
+        while in_hand.join_next().await.is_some() {}
+        end
+    }
+
+    async fn open(&self) -> Result<jetstream::consumer::pull::Stream, String> {
+        let stream = self.publisher.stream();
+        let consumer: PullConsumer =
+            self.bus.jetstream.get_consumer_from_stream(self.name(), stream).await.map_err(|e| chain(&e))?;
+        consumer
+            .stream()
+            .max_messages_per_batch(self.settings.consumer_batch * 2)
+            .expires(PULL_EXPIRES)
+            .heartbeat(HEARTBEAT)
+            .messages()
+            .await
+            .map_err(|e| chain(&e))
+    }
+}
+
+type Delivered = Result<jetstream::Message, jetstream::consumer::pull::MessagesError>;
+
+/// The messages up to the first error, and the error.
+fn until_error(chunk: Vec<Delivered>) -> (Vec<jetstream::Message>, Option<String>) {
+    let mut messages = Vec::with_capacity(chunk.len());
+    for item in chunk {
+        match item {
+            Ok(message) => messages.push(message),
+            Err(error) => return (messages, Some(chain(&error))),
+        }
+    }
+    (messages, None)
+}
+
+async fn sleep_or_stop(time: Duration, stop: &CancellationToken) {
+    tokio::select! {
+        () = tokio::time::sleep(time) => {}
+        () = stop.cancelled() => {}
+    }
+}

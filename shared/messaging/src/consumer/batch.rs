@@ -1,0 +1,218 @@
+//! One batch from delivery to acknowledgement.
+
+use std::{collections::HashMap, time::Duration};
+
+use async_nats::jetstream::{AckKind, Message};
+use faults::FaultPoint;
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use super::Consumer;
+use crate::{
+    Committed, StepError,
+    dead_letter::{self, Failure},
+    error::chain,
+    metrics::StepLabel,
+    subscription::{Ran, RawEvent},
+};
+
+/// How often the broker is told that a batch is still being worked on; its ack wait is 30 s.
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
+/// After how long a message comes back that could not be looked at for lack of a database.
+const OUTAGE_WAIT: Duration = Duration::from_millis(500);
+/// How often a lost race for locks is run again before the batch goes back to the broker.
+const CONTENDED_ATTEMPTS: u32 = 5;
+
+/// The database is away: stop pulling.
+pub(super) struct Outage;
+
+/// Works on the messages until each is acknowledged, returned or a dead letter.
+pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>) -> Result<(), Outage> {
+    let mut todo = vec![messages];
+    while let Some(mut batch) = todo.pop() {
+        let ran = match run(consumer, &batch).await {
+            Ok(ran) => ran,
+            Err(error) => Ran { unreadable: Vec::new(), read: Vec::new(), result: Err(error) },
+        };
+        match settle(consumer, &batch, ran).await {
+            Settled::Done => {}
+            Settled::Split => {
+                let second = batch.split_off(batch.len() / 2);
+                todo.push(second);
+                todo.push(batch);
+            }
+            Settled::Away(error) => {
+                tracing::warn!(consumer = consumer.name(), error, "the batch goes back");
+                give_back(batch.iter().chain(todo.iter().flatten())).await;
+                return Err(Outage);
+            }
+        }
+    }
+    Ok(())
+}
+
+enum Settled {
+    Done,
+    /// Somebody in the batch is bad; find out who.
+    Split,
+    Away(String),
+}
+
+/// Runs the step in a task of its own, which neither a panic nor a lost `select!` can harm, and
+/// tells the broker meanwhile that work goes on.
+async fn run(consumer: &Consumer, batch: &[Message]) -> Result<Ran, StepError> {
+    consumer.faults.pass(FaultPoint::BeforeInboxClaim).await.map_err(StepError::unavailable)?;
+    for attempt in 1.. {
+        let mut handler = tokio::spawn(consumer.subscription.run(batch.iter().map(raw).collect()));
+        let deadline = tokio::time::sleep(consumer.settings.handler_limit);
+        tokio::pin!(deadline);
+        let mut progress = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS_EVERY, PROGRESS_EVERY);
+        let ran = loop {
+            tokio::select! {
+                joined = &mut handler => break joined.map_err(StepError::failed)?,
+                () = &mut deadline => {
+                    handler.abort();
+                    return Err(StepError::failed("the handler took longer than its limit"));
+                }
+                _ = progress.tick() => {
+                    for message in batch {
+                        let _ = message.ack_with(AckKind::Progress).await;
+                    }
+                }
+            }
+        };
+        if !matches!(ran.result, Err(StepError::Contended(_))) || attempt >= CONTENDED_ATTEMPTS {
+            return Ok(ran);
+        }
+        let limit = 10 * u64::from(attempt);
+        tokio::time::sleep(Duration::from_millis(rand::random_range(0..=limit))).await;
+    }
+    Err(StepError::failed("unreachable: the loop above returns"))
+}
+
+async fn settle(consumer: &Consumer, batch: &[Message], ran: Ran) -> Settled {
+    for (place, error) in &ran.unreadable {
+        let Some(message) = batch.get(*place) else { continue };
+        if let Err(error) = bury(consumer, message, &Failure::unreadable(error)).await {
+            return Settled::Away(error.to_string());
+        }
+    }
+    match ran.result {
+        Ok(committed) => acknowledge(consumer, batch, &ran.read, committed).await,
+        Err(error @ (StepError::Unavailable(_) | StepError::Contended(_))) => Settled::Away(chain(&error)),
+        Err(_) if batch.len() > 1 => Settled::Split,
+        Err(error) => match batch.first() {
+            Some(message) => failed(consumer, message, &error).await,
+            None => Settled::Done,
+        },
+    }
+}
+
+/// Acknowledges what is committed; what the step deferred is counted and comes back; what it forgot
+/// comes back, too.
+async fn acknowledge(consumer: &Consumer, batch: &[Message], read: &[(usize, Uuid)], committed: Committed) -> Settled {
+    if consumer.faults.pass(FaultPoint::AfterCommitBeforeAck).await.is_err() {
+        return Settled::Done;
+    }
+    let label = StepLabel { step: consumer.subscription.step.name };
+    let applied = committed.covered.len().saturating_sub(committed.duplicates) as u64;
+    consumer.metrics.inbox_applied.get_or_create_owned(&label).inc_by(applied);
+    consumer.metrics.inbox_duplicates.get_or_create_owned(&label).inc_by(committed.duplicates as u64);
+    let mut deferred: HashMap<Uuid, StepError> = committed.deferred.into_iter().collect();
+    for (place, event_id) in read {
+        let Some(message) = batch.get(*place) else { continue };
+        if committed.covered.contains(event_id) {
+            // A lost acknowledgement means a redelivery, and the inbox knows the event.
+            let _ = message.ack().await;
+        } else if let Some(error) = deferred.remove(event_id) {
+            let settled = match error {
+                StepError::Unavailable(_) | StepError::Contended(_) => {
+                    give_back([message].into_iter()).await;
+                    Settled::Done
+                }
+                error => failed(consumer, message, &error).await,
+            };
+            if let Settled::Away(error) = settled {
+                return Settled::Away(error);
+            }
+        } else {
+            tracing::error!(consumer = consumer.name(), %event_id, "the step committed without this event");
+            give_back([message].into_iter()).await;
+        }
+    }
+    Settled::Done
+}
+
+/// Counts the failure of one message: it comes back after a wait, or becomes a dead letter.
+async fn failed(consumer: &Consumer, message: &Message, error: &StepError) -> Settled {
+    let step = consumer.subscription.step;
+    consumer.metrics.step_failures.get_or_create_owned(&StepLabel { step: step.name }).inc();
+    let counted = match event_id(message) {
+        Some(event_id) => count_attempt(&consumer.pool, &consumer.name(), event_id, &chain(error)).await,
+        None => Ok(i32::MAX),
+    };
+    let attempts = match counted {
+        Ok(attempts) => attempts,
+        Err(error) => return Settled::Away(error.to_string()),
+    };
+    let last = i32::try_from(step.retry.attempts).unwrap_or(i32::MAX);
+    if attempts >= last || matches!(error, StepError::Poison(_)) {
+        return match bury(consumer, message, &Failure::of_step(error, attempts)).await {
+            Ok(()) => Settled::Done,
+            Err(error) => Settled::Away(error.to_string()),
+        };
+    }
+    let bound = step.retry.bound(attempts.unsigned_abs());
+    let wait = bound.mul_f64(rand::random_range(0.0..=1.0));
+    tracing::warn!(consumer = consumer.name(), attempts, ?wait, error = chain(error), "the event is tried again");
+    let _ = message.ack_with(AckKind::Nak(Some(wait))).await;
+    Settled::Done
+}
+
+async fn count_attempt(pool: &PgPool, consumer: &str, event_id: Uuid, error: &str) -> Result<i32, sqlx::Error> {
+    sqlx::query_scalar!(
+        "insert into delivery_attempt as a (consumer, event_id, attempts, last_error)
+        values ($1, $2, 1, $3)
+        on conflict (consumer, event_id) do update
+        set attempts = a.attempts + 1, last_error = excluded.last_error, updated_at = now()
+        returning attempts",
+        consumer,
+        event_id,
+        error,
+    )
+    .fetch_one(pool)
+    .await
+}
+
+/// Writes the dead letter, and only then acknowledges.
+async fn bury(consumer: &Consumer, message: &Message, failure: &Failure) -> Result<(), sqlx::Error> {
+    let step = consumer.subscription.step;
+    dead_letter::write(&consumer.pool, step, consumer.publisher, &raw(message), failure).await?;
+    consumer.metrics.dead_letters.get_or_create_owned(&StepLabel { step: step.name }).inc();
+    tracing::error!(
+        consumer = consumer.name(), subject = %message.subject, attempts = failure.attempts,
+        error = failure.error_chain, "the event is a dead letter"
+    );
+    let _ = message.ack().await;
+    Ok(())
+}
+
+async fn give_back<'m>(messages: impl Iterator<Item = &'m Message>) {
+    for message in messages {
+        // If this is lost the broker redelivers after its ack wait.
+        let _ = message.ack_with(AckKind::Nak(Some(OUTAGE_WAIT))).await;
+    }
+}
+
+fn event_id(message: &Message) -> Option<Uuid> {
+    let headers = message.headers.as_ref()?;
+    crate::envelope::header(headers, crate::envelope::CE_ID)?.parse().ok()
+}
+
+fn raw(message: &Message) -> RawEvent {
+    RawEvent {
+        subject: message.subject.to_string(),
+        headers: message.headers.clone().unwrap_or_default(),
+        payload: message.payload.clone(),
+    }
+}

@@ -1,0 +1,163 @@
+//! The envelope of an event: CloudEvents 1.0 in binary mode. The attributes ride in NATS headers,
+//! the body is JSON.
+
+use std::str::FromStr;
+
+use async_nats::HeaderMap;
+use saga::{EventType, Service, Step};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::trace_context::TraceContext;
+
+pub(crate) const CE_ID: &str = "ce-id";
+pub(crate) const CE_TYPE: &str = "ce-type";
+pub(crate) const CE_SUBJECT: &str = "ce-subject";
+pub(crate) const CE_TIME: &str = "ce-time";
+pub(crate) const CE_SPECVERSION: &str = "ce-specversion";
+pub(crate) const CE_SAGAID: &str = "ce-sagaid";
+pub(crate) const CE_SEQUENCE: &str = "ce-sequence";
+pub(crate) const CE_PARTITIONKEY: &str = "ce-partitionkey";
+
+/// In which saga, on whose behalf and in reply to what something happens.
+#[derive(Debug, Clone)]
+pub struct Context {
+    pub saga: Option<SagaRef>,
+    pub correlation_id: String,
+    /// The event that caused this one; none when a client did.
+    pub causation_id: Option<Uuid>,
+    pub trace: TraceContext,
+}
+
+/// The saga that an event belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SagaRef {
+    pub saga_id: Uuid,
+    pub saga_type: String,
+}
+
+impl Context {
+    /// A context outside any saga, in a trace of its own.
+    pub fn background(correlation_id: impl Into<String>) -> Self {
+        Context { saga: None, correlation_id: correlation_id.into(), causation_id: None, trace: TraceContext::root() }
+    }
+
+    /// The context of a client's request; a `traceparent` that cannot be read starts a new trace.
+    pub fn of_request(correlation_id: impl Into<String>, traceparent: &str) -> Self {
+        let trace = traceparent.parse().unwrap_or_else(|_| TraceContext::root());
+        Context { saga: None, correlation_id: correlation_id.into(), causation_id: None, trace }
+    }
+
+    pub fn in_saga(mut self, saga_id: Uuid, saga_type: &str) -> Self {
+        self.saga = Some(SagaRef { saga_id, saga_type: saga_type.to_owned() });
+        self
+    }
+
+    pub fn saga_id(&self) -> Option<Uuid> {
+        self.saga.as_ref().map(|s| s.saga_id)
+    }
+}
+
+/// What is known of a delivered event besides its body.
+#[derive(Debug, Clone)]
+pub struct Metadata {
+    pub event_id: Uuid,
+    /// The aggregate's own count of its events.
+    pub sequence: i64,
+    /// The context in which the event was published.
+    pub published_in: Context,
+}
+
+impl Metadata {
+    /// The context of whatever is done in reply to this event.
+    pub fn context(&self) -> Context {
+        Context {
+            causation_id: Some(self.event_id),
+            trace: self.published_in.trace.child(),
+            ..self.published_in.clone()
+        }
+    }
+
+    pub fn saga_id(&self) -> Option<Uuid> {
+        self.published_in.saga_id()
+    }
+}
+
+/// Why a message cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvelopeError {
+    #[error("header {0} is missing")]
+    Missing(&'static str),
+    #[error("header {name} is not valid: {value:?}")]
+    Invalid { name: &'static str, value: String },
+    #[error("the message is a {found}, and this step knows {expected} only")]
+    UnknownVersion { expected: String, found: String },
+    #[error("the body cannot be decoded")]
+    Body(#[source] serde_json::Error),
+}
+
+/// The headers of an event that have no column of their own, as its outbox row keeps them.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredHeaders {
+    #[serde(rename = "ce-source")]
+    source: String,
+    #[serde(rename = "ce-sagatype", skip_serializing_if = "Option::is_none")]
+    saga_type: Option<String>,
+    #[serde(rename = "ce-stepnumber")]
+    step_number: String,
+    #[serde(rename = "ce-compensating")]
+    compensating: String,
+    #[serde(rename = "ce-correlationid")]
+    correlation_id: String,
+    #[serde(rename = "ce-causationid", skip_serializing_if = "Option::is_none")]
+    causation_id: Option<Uuid>,
+    traceparent: String,
+}
+
+impl StoredHeaders {
+    pub(crate) fn new(publisher: Service, step: &Step, context: &Context) -> Self {
+        StoredHeaders {
+            source: format!("/services/{publisher}"),
+            saga_type: context.saga.as_ref().map(|s| s.saga_type.clone()),
+            step_number: step.number.to_string(),
+            compensating: step.is_compensation().to_string(),
+            correlation_id: context.correlation_id.clone(),
+            causation_id: context.causation_id,
+            traceparent: context.trace.to_string(),
+        }
+    }
+}
+
+/// Reads the envelope of a delivered message and checks that it is an `expected`.
+pub(crate) fn read(headers: &HeaderMap, expected: EventType) -> Result<Metadata, EnvelopeError> {
+    let found = required(headers, CE_TYPE)?;
+    if found != expected.wire_name() {
+        return Err(EnvelopeError::UnknownVersion { expected: expected.wire_name(), found: found.to_owned() });
+    }
+    let event_id: Uuid = parsed(headers, CE_ID)?.ok_or(EnvelopeError::Missing(CE_ID))?;
+    let saga = match (parsed::<Uuid>(headers, CE_SAGAID)?, header(headers, "ce-sagatype")) {
+        (Some(saga_id), Some(saga_type)) => Some(SagaRef { saga_id, saga_type: saga_type.to_owned() }),
+        _ => None,
+    };
+    let trace = header(headers, "traceparent").and_then(|t| t.parse().ok()).unwrap_or_else(TraceContext::root);
+    let published_in = Context {
+        saga,
+        correlation_id: header(headers, "ce-correlationid").unwrap_or_default().to_owned(),
+        causation_id: parsed(headers, "ce-causationid")?,
+        trace,
+    };
+    Ok(Metadata { event_id, sequence: parsed(headers, CE_SEQUENCE)?.unwrap_or_default(), published_in })
+}
+
+pub(crate) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    headers.get(name).map(async_nats::HeaderValue::as_str)
+}
+
+fn required<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h str, EnvelopeError> {
+    header(headers, name).ok_or(EnvelopeError::Missing(name))
+}
+
+fn parsed<T: FromStr>(headers: &HeaderMap, name: &'static str) -> Result<Option<T>, EnvelopeError> {
+    let invalid = |value: &str| EnvelopeError::Invalid { name, value: value.to_owned() };
+    header(headers, name).map(|value| value.parse().map_err(|_| invalid(value))).transpose()
+}

@@ -1,0 +1,98 @@
+//! Housekeeping of the messaging tables, by one replica at a time: partitions are created ahead and
+//! dropped whole when they are old; what is kept row by row is deleted in small batches.
+
+use std::time::Duration;
+
+use sqlx::{PgConnection, PgPool};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    lease::{hold, interval},
+    settings::MessagingArgs,
+};
+
+const DAYS_AHEAD: i32 = 7;
+
+/// What one round did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tidied {
+    pub partitions_created: i32,
+    pub partitions_dropped: i32,
+    pub rows_deleted: u64,
+}
+
+/// Tidies every `settings.housekeeping_every` until `stop`.
+pub async fn run(pool: PgPool, holder: String, settings: MessagingArgs, stop: CancellationToken) {
+    every(settings.housekeeping_every, &stop, || async {
+        match leased_round(&pool, &holder, &settings).await {
+            Ok(Some(tidied)) if tidied != Tidied::default() => tracing::info!(?tidied, "housekeeping"),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "housekeeping failed and will be tried again"),
+        }
+    })
+    .await;
+}
+
+/// Does `work` now and then every `period`, until `stop`.
+pub async fn every<F: Future<Output = ()>>(period: Duration, stop: &CancellationToken, mut work: impl FnMut() -> F) {
+    let mut tick = tokio::time::interval(period.max(Duration::from_millis(1)));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = tick.tick() => work().await,
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+async fn leased_round(pool: &PgPool, holder: &str, settings: &MessagingArgs) -> Result<Option<Tidied>, sqlx::Error> {
+    let mut conn = pool.acquire().await?;
+    if !hold(&mut conn, "housekeeping", holder, settings.housekeeping_every * 2).await? {
+        return Ok(None);
+    }
+    tidy(&mut conn, settings).await.map(Some)
+}
+
+/// One round of tidying.
+pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<Tidied, sqlx::Error> {
+    let partitions = sqlx::query!(
+        r#"select ensure_partitions($1) as "created!", drop_partitions($2, $3) as "dropped!""#,
+        DAYS_AHEAD,
+        interval(settings.inbox_retention),
+        interval(settings.outbox_retention),
+    )
+    .fetch_one(&mut *conn)
+    .await?;
+    let letters = sqlx::query!(
+        "delete from dead_letter
+        where dead_letter_id in (
+            select dead_letter_id from dead_letter where created_at < now() - $1::interval limit 1000
+        )",
+        interval(settings.dead_letter_retention),
+    )
+    .execute(&mut *conn)
+    .await?;
+    let attempts = sqlx::query!(
+        "delete from delivery_attempt
+        where (consumer, event_id) in (
+            select consumer, event_id from delivery_attempt where updated_at < now() - $1::interval limit 1000
+        )",
+        interval(settings.dead_letter_retention),
+    )
+    .execute(&mut *conn)
+    .await?;
+    let publishing = sqlx::query!(
+        "delete from outbox_attempt
+        where (event_id, attempt) in (
+            select event_id, attempt from outbox_attempt where attempted_at < now() - $1::interval limit 1000
+        )",
+        interval(settings.dead_letter_retention),
+    )
+    .execute(&mut *conn)
+    .await?;
+    Ok(Tidied {
+        partitions_created: partitions.created,
+        partitions_dropped: partitions.dropped,
+        rows_deleted: letters.rows_affected() + attempts.rows_affected() + publishing.rows_affected(),
+    })
+}

@@ -1,0 +1,29 @@
+//! What only one replica may do at a time. Time is the database's.
+
+use std::time::Duration;
+
+use sqlx::{PgConnection, postgres::types::PgInterval};
+
+/// Takes or renews the lease `name` for `holder`; false when another replica holds it.
+pub async fn hold(conn: &mut PgConnection, name: &str, holder: &str, ttl: Duration) -> Result<bool, sqlx::Error> {
+    let held = sqlx::query_scalar!(
+        r#"insert into lease as l (name, holder, expires_at)
+        values ($1, $2, now() + $3)
+        on conflict (name) do update
+        set holder = excluded.holder, expires_at = excluded.expires_at
+        where l.holder = excluded.holder or l.expires_at < now()
+        returning true as "held!""#,
+        name,
+        holder,
+        interval(ttl),
+    )
+    .fetch_optional(conn)
+    .await?;
+    Ok(held.is_some())
+}
+
+/// A duration as Postgres takes it; longer than a few hundred thousand years is cut off.
+pub fn interval(duration: Duration) -> PgInterval {
+    let microseconds = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+    PgInterval { months: 0, days: 0, microseconds }
+}

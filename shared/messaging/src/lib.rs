@@ -1,0 +1,46 @@
+//! From a transaction to an effect: unit of work, outbox, relay, inbox, consumers, dead letters.
+//!
+//! A step gets a [`Batch`] of typed events, [claims](Outbox::claim) the inbox, writes its effects,
+//! [publishes](UnitOfWork::publish) and commits, all in one transaction. The [`Relay`] carries what
+//! was committed to the broker; a [`Consumer`] brings it to the steps that wait for it, and
+//! acknowledges only what is committed. Business code sees typed events in and typed events out.
+
+mod bus;
+pub mod consumer;
+pub mod dead_letter;
+mod envelope;
+mod error;
+pub mod housekeeping;
+pub mod inbox;
+pub mod lease;
+mod metrics;
+pub mod outbox;
+pub mod relay;
+mod settings;
+mod subscription;
+pub mod topology;
+mod trace_context;
+mod unit_of_work;
+mod wake;
+
+use std::sync::Arc;
+
+pub use bus::Bus;
+pub use consumer::Consumer;
+pub use envelope::{Context, EnvelopeError, Metadata, SagaRef};
+pub use error::{Severity, StepError};
+pub use metrics::Metrics;
+pub use relay::Relay;
+pub use settings::MessagingArgs;
+pub use subscription::{Subscription, subscribe};
+pub use trace_context::TraceContext;
+pub use unit_of_work::{
+    Batch, ClaimedWork, Committed, Contention, Delivery, Outbox, PublishError, UnitOfWork, retry_contended,
+};
+pub use wake::Wake;
+
+/// The tables that this crate needs in each service's schema.
+pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/messaging");
+
+/// Hears from a long-running part whether it works, and if not, why.
+pub type Report = Arc<dyn Fn(Result<(), &str>) + Send + Sync>;

@@ -1,0 +1,249 @@
+//! The SQL of the outbox: append in the business transaction, read in order, move when published.
+
+mod inspect;
+
+use std::time::Duration;
+
+use saga::{Kind, Step, Trigger};
+use sqlx::{PgConnection, PgPool};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::lease::interval;
+
+pub use inspect::{Attempt, Entry, attempts, get, list};
+
+/// What stands in for the step of events that belong to no saga.
+pub(crate) const NO_STEP: Step = Step {
+    number: 0,
+    name: "none",
+    service: None,
+    on: Trigger::Http,
+    emits: &[],
+    kind: Kind::Projection,
+    retry: saga::Retry::DEFAULT,
+    breaker: saga::Breaker::DEFAULT,
+};
+
+/// An event on its way into the outbox.
+#[derive(Debug)]
+pub(crate) struct OutboxRow {
+    pub(crate) event_id: Uuid,
+    pub(crate) aggregate_type: &'static str,
+    pub(crate) aggregate_id: String,
+    pub(crate) aggregate_sequence: i64,
+    pub(crate) event_type: String,
+    pub(crate) subject: String,
+    pub(crate) headers: String,
+    pub(crate) payload: String,
+    pub(crate) saga_id: Option<Uuid>,
+}
+
+/// Appends the rows in their order.
+pub(crate) async fn append(conn: &mut PgConnection, rows: &[OutboxRow]) -> Result<(), sqlx::Error> {
+    let column = |of: fn(&OutboxRow) -> &str| -> Vec<String> { rows.iter().map(|r| of(r).to_owned()).collect() };
+    sqlx::query!(
+        "insert into outbox
+            (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload, saga_id)
+        select event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject,
+            headers::json, payload::json, saga_id
+        from unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[], $8::text[], $9::uuid[])
+            as t (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload, saga_id)",
+        &rows.iter().map(|r| r.event_id).collect::<Vec<_>>(),
+        &column(|r| r.aggregate_type),
+        &column(|r| &r.aggregate_id),
+        &rows.iter().map(|r| r.aggregate_sequence).collect::<Vec<_>>(),
+        &column(|r| &r.event_type),
+        &column(|r| &r.subject),
+        &column(|r| &r.headers),
+        &column(|r| &r.payload),
+        &rows.iter().map(|r| r.saga_id).collect::<Vec<_>>() as &[Option<Uuid>],
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// An event that waits to be published.
+#[derive(Debug, Clone)]
+pub(crate) struct PendingRow {
+    pub(crate) event_id: Uuid,
+    pub(crate) position: i64,
+    pub(crate) aggregate_id: String,
+    pub(crate) aggregate_sequence: i64,
+    pub(crate) event_type: String,
+    pub(crate) subject: String,
+    pub(crate) headers: String,
+    pub(crate) payload: String,
+    pub(crate) saga_id: Option<Uuid>,
+    pub(crate) created_at: OffsetDateTime,
+    pub(crate) republication: i32,
+}
+
+/// The next rows after `watermark`, in order, for the relay of `epoch`; none while it is paused or
+/// no longer the active one. An aggregate with a parked or waiting row is left out whole.
+pub(crate) async fn next(
+    pool: &PgPool,
+    epoch: i64,
+    watermark: i64,
+    limit: i64,
+) -> Result<Vec<PendingRow>, sqlx::Error> {
+    sqlx::query_as!(
+        PendingRow,
+        r#"with blocked as materialized (
+            select aggregate_type, aggregate_id
+            from outbox
+            where (state = 'PARKED' or next_attempt_at is not null)
+                and (state = 'PARKED' or next_attempt_at > now())
+        )
+        select o.event_id, o.position, o.aggregate_id, o.aggregate_sequence, o.event_type, o.subject,
+            o.headers::text as "headers!", o.payload::text as "payload!", o.saga_id, o.created_at, o.republication
+        from outbox o
+        where o.position > $2
+            and exists (select from relay_lease l where l.epoch = $1 and not l.paused)
+            and not exists (
+                select from blocked b
+                where b.aggregate_type = o.aggregate_type and b.aggregate_id = o.aggregate_id
+            )
+        order by o.position
+        limit $3"#,
+        epoch,
+        watermark,
+        limit,
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// The broker's receipt of one event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Receipt {
+    pub(crate) event_id: Uuid,
+    pub(crate) sequence: i64,
+}
+
+/// Who moves rows: one relay, in one epoch of its lease, from one stream.
+#[derive(Debug, Clone)]
+pub(crate) struct Mover<'a> {
+    pub(crate) holder: &'a str,
+    pub(crate) epoch: i64,
+    pub(crate) lease: Duration,
+    pub(crate) stream: &'a str,
+    pub(crate) stream_epoch: i64,
+}
+
+/// Moves acknowledged rows to `outbox_published`, keeps the last receipt and renews the lease, all
+/// in one statement. False when the lease is somebody else's by now: then nothing was written.
+pub(crate) async fn move_published(
+    pool: &PgPool,
+    mover: &Mover<'_>,
+    receipts: &[Receipt],
+) -> Result<bool, sqlx::Error> {
+    let Some(last) = receipts.iter().max_by_key(|r| r.sequence) else { return Ok(true) };
+    let moved = sqlx::query_scalar!(
+        r#"with leader as (
+            update relay_lease
+            set expires_at = now() + $3, stream_epoch = $4,
+                last_sequence = $5, last_event_id = $6, last_receipt_at = now()
+            where holder = $1 and epoch = $2
+            returning true
+        ), gone as (
+            delete from outbox o
+            using unnest($7::uuid[], $8::bigint[]) as r (event_id, sequence)
+            where o.event_id = r.event_id and exists (select from leader)
+            returning o.*, r.sequence
+        ), kept as (
+            insert into outbox_published as p
+                (event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers,
+                payload, saga_id, created_at, stream, stream_sequence, stream_epoch, relay, republication)
+            select event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers,
+                payload, saga_id, created_at, $9, sequence, $4, $1, republication
+            from gone
+            on conflict (event_id) do update
+            set published_at = excluded.published_at, stream_sequence = excluded.stream_sequence,
+                stream_epoch = excluded.stream_epoch, relay = excluded.relay, republication = excluded.republication
+        )
+        select exists (select from leader) as "leads!""#,
+        mover.holder,
+        mover.epoch,
+        interval(mover.lease),
+        mover.stream_epoch,
+        last.sequence,
+        last.event_id,
+        &receipts.iter().map(|r| r.event_id).collect::<Vec<_>>(),
+        &receipts.iter().map(|r| r.sequence).collect::<Vec<_>>(),
+        mover.stream,
+    )
+    .fetch_one(pool)
+    .await?;
+    Ok(moved)
+}
+
+/// Counts a refusal of this one message; after the last attempt it is parked. Returns whether it is.
+pub(crate) async fn count_refusal(
+    pool: &PgPool,
+    relay: &str,
+    event_id: Uuid,
+    error: &str,
+    wait: Duration,
+    max_attempts: i32,
+) -> Result<bool, sqlx::Error> {
+    let parked = sqlx::query_scalar!(
+        r#"with counted as (
+            update outbox
+            set attempts = attempts + 1, last_error = $3, next_attempt_at = now() + $4,
+                state = case when attempts + 1 >= $5 then 'PARKED' else 'PENDING' end
+            where event_id = $2
+            returning event_id, attempts, state
+        ), kept as (
+            insert into outbox_attempt (event_id, attempt, relay, error)
+            select event_id, attempts, $1, $3
+            from counted
+            on conflict (event_id, attempt) do update
+            set attempted_at = excluded.attempted_at, relay = excluded.relay, error = excluded.error
+        )
+        select state = 'PARKED' as "parked!" from counted"#,
+        relay,
+        event_id,
+        error,
+        interval(wait),
+        max_attempts,
+    )
+    .fetch_optional(pool)
+    .await?;
+    Ok(parked.unwrap_or(false))
+}
+
+/// Puts published events back, in their order, to be published once more: same event, same id, but
+/// another broker message id, so that the broker's deduplication lets the repeat through.
+pub async fn republish(conn: &mut PgConnection, event_ids: &[Uuid]) -> Result<u64, sqlx::Error> {
+    let done = sqlx::query!(
+        "insert into outbox
+            (event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers,
+            payload, saga_id, created_at, republication)
+        overriding system value
+        select event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers,
+            payload, saga_id, created_at, republication + 1
+        from outbox_published
+        where event_id = any($1)
+        order by position
+        on conflict do nothing",
+        event_ids,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// Lets a parked event (and with it its aggregate's followers) be tried again.
+pub async fn requeue(conn: &mut PgConnection, event_id: Uuid) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        "update outbox
+        set state = 'PENDING', attempts = 0, next_attempt_at = null
+        where event_id = $1 and state = 'PARKED'",
+        event_id,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() > 0)
+}

@@ -1,0 +1,126 @@
+//! The outbox as an operator sees it: waiting, parked and published events as one list.
+
+use serde_json::Value;
+use sqlx::PgPool;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// An event in the outbox, or published from it.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    pub event_id: Uuid,
+    /// `PENDING`, `PARKED` or `PUBLISHED`.
+    pub state: String,
+    pub position: i64,
+    pub aggregate_type: String,
+    pub aggregate_id: String,
+    pub aggregate_sequence: i64,
+    pub event_type: String,
+    pub subject: String,
+    pub headers: Value,
+    pub payload: Value,
+    pub saga_id: Option<Uuid>,
+    pub created_at: OffsetDateTime,
+    pub attempts: i32,
+    pub last_error: Option<String>,
+    pub published_at: Option<OffsetDateTime>,
+    pub stream: Option<String>,
+    pub stream_sequence: Option<i64>,
+    pub relay: Option<String>,
+    pub republication: i32,
+}
+
+/// Newest first, of one state or all, those before `before`.
+pub async fn list(
+    pool: &PgPool,
+    state: Option<&str>,
+    before: Option<Uuid>,
+    limit: i64,
+) -> Result<Vec<Entry>, sqlx::Error> {
+    sqlx::query_as!(
+        Entry,
+        r#"select event_id as "event_id!", state as "state!", position as "position!",
+            aggregate_type as "aggregate_type!", aggregate_id as "aggregate_id!",
+            aggregate_sequence as "aggregate_sequence!", event_type as "event_type!", subject as "subject!",
+            headers as "headers!", payload as "payload!", saga_id, created_at as "created_at!",
+            attempts as "attempts!", last_error, published_at, stream, stream_sequence, relay,
+            republication as "republication!"
+        from (
+            (select event_id, state, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject,
+                headers, payload, saga_id, created_at, attempts, last_error, null::timestamptz as published_at,
+                null::text as stream, null::bigint as stream_sequence, null::text as relay, republication
+            from outbox
+            where ($1::text is null or state = $1) and ($2::uuid is null or event_id < $2)
+            order by event_id desc
+            limit $3)
+            union all
+            (select event_id, 'PUBLISHED', position, aggregate_type, aggregate_id, aggregate_sequence, event_type,
+                subject, headers, payload, saga_id, created_at, 0, null, published_at, stream, stream_sequence, relay,
+                republication
+            from outbox_published
+            where ($1::text is null or $1 = 'PUBLISHED') and ($2::uuid is null or event_id < $2)
+            order by event_id desc
+            limit $3)
+        ) entry
+        order by event_id desc
+        limit $3"#,
+        state,
+        before,
+        limit,
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// One event; as waiting when it is being published once more.
+pub async fn get(pool: &PgPool, event_id: Uuid) -> Result<Option<Entry>, sqlx::Error> {
+    sqlx::query_as!(
+        Entry,
+        r#"select event_id as "event_id!", state as "state!", position as "position!",
+            aggregate_type as "aggregate_type!", aggregate_id as "aggregate_id!",
+            aggregate_sequence as "aggregate_sequence!", event_type as "event_type!", subject as "subject!",
+            headers as "headers!", payload as "payload!", saga_id, created_at as "created_at!",
+            attempts as "attempts!", last_error, published_at, stream, stream_sequence, relay,
+            republication as "republication!"
+        from (
+            select event_id, state, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject,
+                headers, payload, saga_id, created_at, attempts, last_error, null::timestamptz as published_at,
+                null::text as stream, null::bigint as stream_sequence, null::text as relay, republication, 0 as place
+            from outbox
+            where event_id = $1
+            union all
+            select event_id, 'PUBLISHED', position, aggregate_type, aggregate_id, aggregate_sequence, event_type,
+                subject, headers, payload, saga_id, created_at, 0, null, published_at, stream, stream_sequence, relay,
+                republication, 1
+            from outbox_published
+            where event_id = $1
+        ) entry
+        order by place
+        limit 1"#,
+        event_id,
+    )
+    .fetch_optional(pool)
+    .await
+}
+
+/// One failed attempt to publish.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    pub attempt: i32,
+    pub attempted_at: OffsetDateTime,
+    pub relay: String,
+    pub error: String,
+}
+
+pub async fn attempts(pool: &PgPool, event_id: Uuid) -> Result<Vec<Attempt>, sqlx::Error> {
+    sqlx::query_as!(
+        Attempt,
+        "select attempt, attempted_at, relay, error
+        from outbox_attempt
+        where event_id = $1
+        order by attempt",
+        event_id,
+    )
+    .fetch_all(pool)
+    .await
+}

@@ -1,0 +1,266 @@
+//! The relay: carries committed events from the outbox to the broker, in order, by one replica at a
+//! time. Reads rows, publishes them, awaits every receipt, moves the rows; no transaction is open
+//! while it talks to the broker. Outages pause it and count against no event.
+
+mod lease;
+mod publish;
+mod reconcile;
+mod watermark;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use faults::{FaultPoint, Faults};
+use futures_util::StreamExt;
+use sqlx::PgPool;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use self::{
+    lease::Lease,
+    publish::{Published, StreamPosition},
+    watermark::Watermark,
+};
+use crate::{
+    Report,
+    bus::Bus,
+    error::chain,
+    metrics::Metrics,
+    outbox::{self, Mover},
+    settings::MessagingArgs,
+    wake::Wake,
+};
+
+pub use lease::{LeaseState, pause, state};
+pub use reconcile::OpenSagas;
+
+/// Why the relay paused.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    #[error("the database is away")]
+    Database(#[from] sqlx::Error),
+    #[error("the broker is away: {0}")]
+    Broker(String),
+    #[error("another relay has taken over")]
+    LeaseLost,
+    #[error("the stream is not where the last receipt says it is")]
+    OutOfStep,
+    #[error(transparent)]
+    Injected(#[from] faults::Injected),
+}
+
+/// One replica's relay.
+#[derive(Clone)]
+pub struct Relay {
+    pub pool: PgPool,
+    pub bus: Bus,
+    pub wake: Arc<Wake>,
+    pub settings: MessagingArgs,
+    pub metrics: Metrics,
+    pub faults: Faults,
+    /// Says which sagas still need their lost events.
+    pub open_sagas: OpenSagas,
+    /// Hears whether the relay works.
+    pub report: Report,
+}
+
+impl Relay {
+    /// Relays until `stop`; takes the lease when it is free, and gives it back at the end.
+    pub async fn run(self, stop: CancellationToken) {
+        let holder = format!("{}-{}", self.bus.service, Uuid::now_v7());
+        let mut failures = 0;
+        while !stop.is_cancelled() {
+            let turn = self.turn(&holder, &stop).await;
+            self.metrics.relay_active.set(0);
+            match turn {
+                Ok(()) => failures = 0,
+                Err(RelayError::LeaseLost) => tracing::warn!(holder, "another relay has taken over"),
+                Err(error) => {
+                    (self.report)(Err(&error.to_string()));
+                    tracing::warn!(holder, error = chain(&error), "the relay pauses");
+                    failures += 1;
+                    let limit = Duration::from_millis(50 << failures.min(5)).min(Duration::from_secs(1));
+                    pause_for(limit.mul_f64(rand::random_range(0.5..=1.0)), &stop).await;
+                }
+            }
+        }
+        if let Err(error) = lease::release(&self.pool, &holder).await {
+            tracing::warn!(holder, %error, "the relay's lease was not given back and will expire");
+        }
+    }
+
+    /// Leads while the lease lasts; else stands by for a while.
+    async fn turn(&self, holder: &str, stop: &CancellationToken) -> Result<(), RelayError> {
+        match lease::acquire(&self.pool, holder, self.settings.relay_lease).await? {
+            Some(lease) => self.lead(lease, stop).await,
+            None => {
+                (self.report)(Ok(()));
+                self.stand_by(stop).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Passes wake-ups on to the active relay until it is time to try for the lease again.
+    async fn stand_by(&self, stop: &CancellationToken) {
+        let until = tokio::time::Instant::now() + self.settings.relay_lease / 3;
+        loop {
+            tokio::select! {
+                () = self.wake.wait() => self.bus.nudge().await,
+                () = tokio::time::sleep_until(until) => return,
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+
+    async fn lead(&self, lease: Lease, stop: &CancellationToken) -> Result<(), RelayError> {
+        let subject = self.bus.service.nudge_subject();
+        let mut nudges = self.bus.client.subscribe(subject).await.map_err(|e| RelayError::Broker(e.to_string()))?;
+        let mut leader = Leader::new(self, lease);
+        leader.reconcile().await?;
+        self.metrics.relay_active.set(1);
+        self.metrics.relay_takeovers.inc();
+        tracing::info!(holder = leader.lease.holder, epoch = leader.lease.epoch, "this relay is the active one");
+        (self.report)(Ok(()));
+        while !stop.is_cancelled() {
+            leader.drain(stop).await?;
+            leader.keep_up().await?;
+            tokio::select! {
+                () = self.wake.wait() => {}
+                _ = nudges.next() => {}
+                () = tokio::time::sleep(self.settings.relay_poll) => {}
+                () = stop.cancelled() => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The active relay between taking the lease and losing it.
+struct Leader<'a> {
+    relay: &'a Relay,
+    lease: Lease,
+    stream: String,
+    position: StreamPosition,
+    watermark: Watermark,
+    /// Publish one by one: after a takeover or an uncertain outcome some rows may be stored already.
+    singly: bool,
+    renewed: Instant,
+    reconciled: Instant,
+    connects: u64,
+}
+
+impl<'a> Leader<'a> {
+    fn new(relay: &'a Relay, lease: Lease) -> Self {
+        let now = Instant::now();
+        Leader {
+            relay,
+            stream: relay.bus.service.stream(),
+            lease,
+            position: StreamPosition::default(),
+            watermark: Watermark::new(now),
+            singly: true,
+            renewed: now,
+            reconciled: now,
+            connects: 0,
+        }
+    }
+
+    /// Publishes until nothing is pending.
+    async fn drain(&mut self, stop: &CancellationToken) -> Result<(), RelayError> {
+        let limit = self.relay.settings.relay_batch;
+        while !stop.is_cancelled() {
+            let floor = self.watermark.floor(Instant::now());
+            let rows = outbox::next(&self.relay.pool, self.lease.epoch, floor, i64::from(limit)).await?;
+            self.watermark.read(Instant::now(), floor, rows.iter().map(|r| r.position).max());
+            if rows.is_empty() {
+                return Ok(());
+            }
+            let published = publish::publish(&self.relay.bus, &rows, self.position, self.singly).await;
+            self.settle(published).await?;
+        }
+        Ok(())
+    }
+
+    /// Moves what was acknowledged, and deals with what stopped the batch, if anything did.
+    async fn settle(&mut self, published: Published) -> Result<(), RelayError> {
+        self.relay.faults.pass(FaultPoint::AfterPublishBeforeMark).await?;
+        let mover = Mover {
+            holder: &self.lease.holder,
+            epoch: self.lease.epoch,
+            lease: self.relay.settings.relay_lease,
+            stream: &self.stream,
+            stream_epoch: self.position.epoch,
+        };
+        if !outbox::move_published(&self.relay.pool, &mover, &published.receipts).await? {
+            return Err(RelayError::LeaseLost);
+        }
+        self.renewed = Instant::now();
+        self.relay.metrics.outbox_published.inc_by(published.receipts.len() as u64);
+        self.position.last_sequence = published.last_sequence;
+        self.singly = published.stop.is_some();
+        match published.stop {
+            None => Ok(()),
+            Some(publish::Stop::Refused { event_id, error }) => {
+                self.refused(event_id, &error).await?;
+                self.reconcile().await
+            }
+            Some(publish::Stop::OutOfStep) => {
+                let before = self.position;
+                self.reconcile().await?;
+                // The same position again: something else writes to our stream, or will not let us.
+                if self.position == before { Err(RelayError::OutOfStep) } else { Ok(()) }
+            }
+            Some(publish::Stop::Away(error)) => Err(RelayError::Broker(error)),
+        }
+    }
+
+    async fn refused(&self, event_id: Uuid, error: &str) -> Result<(), RelayError> {
+        let settings = &self.relay.settings;
+        let wait = Duration::from_millis(rand::random_range(200..=400));
+        let max = settings.relay_max_attempts;
+        let parked = outbox::count_refusal(&self.relay.pool, &self.lease.holder, event_id, error, wait, max).await?;
+        tracing::warn!(%event_id, error, parked, "the broker refuses this event");
+        if parked {
+            self.relay.metrics.outbox_parked.inc();
+        }
+        Ok(())
+    }
+
+    /// What a leader does besides publishing: renew the lease, compare receipts with the stream.
+    async fn keep_up(&mut self) -> Result<(), RelayError> {
+        let settings = &self.relay.settings;
+        if self.renewed.elapsed() > settings.relay_lease / 3 {
+            if !lease::renew(&self.relay.pool, &self.lease, settings.relay_lease).await? {
+                return Err(RelayError::LeaseLost);
+            }
+            self.renewed = Instant::now();
+        }
+        if self.reconciled.elapsed() > settings.reconcile_every || self.connects != self.relay.bus.connects() {
+            self.reconcile().await?;
+        }
+        Ok(())
+    }
+
+    async fn reconcile(&mut self) -> Result<(), RelayError> {
+        self.connects = self.relay.bus.connects();
+        let outcome = reconcile::reconcile(self.relay, &self.lease, &self.stream).await?;
+        if outcome.republished > 0 {
+            self.relay.metrics.outbox_republished.inc_by(outcome.republished);
+            self.watermark = Watermark::new(Instant::now());
+            self.singly = true;
+        }
+        self.position = outcome.position;
+        self.reconciled = Instant::now();
+        Ok(())
+    }
+}
+
+async fn pause_for(time: Duration, stop: &CancellationToken) {
+    tokio::select! {
+        () = tokio::time::sleep(time) => {}
+        () = stop.cancelled() => {}
+    }
+}

@@ -1,0 +1,161 @@
+//! Publishing one batch: pipelined, each message expecting the sequence of the one before, so that
+//! nothing overtakes and a stale relay is refused; or one by one, when some may be stored already.
+
+use async_nats::{
+    HeaderMap,
+    jetstream::{
+        self, ErrorCode,
+        context::{PublishAckFuture, PublishErrorKind},
+        message::PublishMessage,
+        publish::PublishAck,
+    },
+};
+use serde_json::{Map, Value};
+use time::format_description::well_known::Rfc3339;
+use uuid::Uuid;
+
+use crate::{
+    bus::Bus,
+    envelope::{CE_ID, CE_PARTITIONKEY, CE_SAGAID, CE_SEQUENCE, CE_SPECVERSION, CE_SUBJECT, CE_TIME, CE_TYPE},
+    outbox::{PendingRow, Receipt},
+};
+
+/// Where the stream ends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct StreamPosition {
+    /// The stream's time of creation in nanoseconds.
+    pub(super) epoch: i64,
+    pub(super) last_sequence: u64,
+}
+
+/// What became of a batch.
+#[derive(Debug)]
+pub(super) struct Published {
+    pub(super) receipts: Vec<Receipt>,
+    pub(super) last_sequence: u64,
+    /// Why the rest of the batch was not published.
+    pub(super) stop: Option<Stop>,
+}
+
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The broker will not have this one message.
+    Refused { event_id: Uuid, error: String },
+    /// The stream's last sequence is another than expected.
+    OutOfStep,
+    /// The broker is away, or full, or the outcome is unknown.
+    Away(String),
+}
+
+pub(super) async fn publish(bus: &Bus, rows: &[PendingRow], position: StreamPosition, singly: bool) -> Published {
+    let mut published =
+        Published { receipts: Vec::with_capacity(rows.len()), last_sequence: position.last_sequence, stop: None };
+    if singly {
+        for row in rows {
+            let sent = send(bus, row, published.last_sequence).await;
+            if !published.note(row, receipt(row, sent).await) {
+                break;
+            }
+        }
+        return published;
+    }
+    // Sending only queues; the receipts are awaited while later messages are on their way already.
+    let mut sent = Vec::with_capacity(rows.len());
+    for (expected_last, row) in (position.last_sequence..).zip(rows) {
+        sent.push((row, send(bus, row, expected_last).await));
+        if sent.last().is_some_and(|(_, outcome)| outcome.is_err()) {
+            break;
+        }
+    }
+    for (row, sent) in sent {
+        if !published.note(row, receipt(row, sent).await) {
+            break;
+        }
+    }
+    published
+}
+
+impl Published {
+    /// Notes the outcome of one row; false when the batch ends here.
+    fn note(&mut self, row: &PendingRow, outcome: Result<PublishAck, Stop>) -> bool {
+        match outcome {
+            Ok(ack) => {
+                // A duplicate is a success; it consumed no sequence.
+                if !ack.duplicate {
+                    self.last_sequence = ack.sequence;
+                }
+                let sequence = i64::try_from(ack.sequence).unwrap_or(i64::MAX);
+                self.receipts.push(Receipt { event_id: row.event_id, sequence });
+                true
+            }
+            Err(stop) => {
+                self.stop = Some(stop);
+                false
+            }
+        }
+    }
+}
+
+async fn receipt(row: &PendingRow, sent: Result<PublishAckFuture, Stop>) -> Result<PublishAck, Stop> {
+    sent?.await.map_err(|error| sort(row, &error))
+}
+
+async fn send(bus: &Bus, row: &PendingRow, expected_last: u64) -> Result<PublishAckFuture, Stop> {
+    let headers = headers(row).map_err(|error| Stop::Refused { event_id: row.event_id, error })?;
+    let message = PublishMessage::build()
+        .payload(row.payload.clone().into())
+        .headers(headers)
+        .message_id(message_id(row))
+        .expected_last_sequence(expected_last);
+    bus.jetstream.send_publish(row.subject.clone(), message).await.map_err(|e| sort(row, &e))
+}
+
+/// The broker's deduplication id: the event's own, except that a repeat on purpose is another message.
+fn message_id(row: &PendingRow) -> String {
+    match row.republication {
+        0 => row.event_id.to_string(),
+        n => format!("{}-r{n}", row.event_id),
+    }
+}
+
+fn headers(row: &PendingRow) -> Result<HeaderMap, String> {
+    let stored: Map<String, Value> = serde_json::from_str(&row.headers).map_err(|e| e.to_string())?;
+    let mut headers = HeaderMap::new();
+    for (name, value) in &stored {
+        if let Value::String(text) = value {
+            headers.insert(name.as_str(), text.as_str());
+        }
+    }
+    headers.insert(CE_SPECVERSION, "1.0");
+    headers.insert(CE_ID, row.event_id.to_string());
+    headers.insert(CE_TYPE, row.event_type.as_str());
+    headers.insert(CE_SUBJECT, row.aggregate_id.as_str());
+    headers.insert(CE_PARTITIONKEY, row.aggregate_id.as_str());
+    headers.insert(CE_SEQUENCE, row.aggregate_sequence.to_string());
+    headers.insert(CE_TIME, row.created_at.format(&Rfc3339).map_err(|e| e.to_string())?);
+    headers.insert("content-type", "application/json");
+    if let Some(saga_id) = row.saga_id {
+        headers.insert(CE_SAGAID, saga_id.to_string());
+    }
+    Ok(headers)
+}
+
+/// What a failed publish means. Only what is surely about this one message is a refusal.
+fn sort(row: &PendingRow, error: &async_nats::error::Error<PublishErrorKind>) -> Stop {
+    match error.kind() {
+        PublishErrorKind::WrongLastSequence | PublishErrorKind::WrongLastMessageId => Stop::OutOfStep,
+        PublishErrorKind::MaxPayloadExceeded => Stop::Refused { event_id: row.event_id, error: error.to_string() },
+        PublishErrorKind::Other => match broker_code(error) {
+            Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM) => {
+                Stop::Refused { event_id: row.event_id, error: crate::error::chain(error) }
+            }
+            _ => Stop::Away(crate::error::chain(error)),
+        },
+        _ => Stop::Away(crate::error::chain(error)),
+    }
+}
+
+fn broker_code(error: &async_nats::error::Error<PublishErrorKind>) -> Option<ErrorCode> {
+    let source = std::error::Error::source(error)?;
+    source.downcast_ref::<jetstream::Error>().map(jetstream::Error::error_code)
+}

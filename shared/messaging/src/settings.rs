@@ -1,0 +1,60 @@
+//! What can be set about messaging, with defaults that work.
+
+use std::time::Duration;
+
+use clap::Args;
+
+#[derive(Debug, Clone, Args)]
+pub struct MessagingArgs {
+    /// How long the relay's lease lasts without renewal; a frozen relay is replaced after this time.
+    #[arg(long, env = "RELAY_LEASE", default_value = "3s", value_parser = humantime::parse_duration)]
+    pub relay_lease: Duration,
+    /// How many events the relay publishes before it waits for their receipts.
+    #[arg(long, env = "RELAY_BATCH", default_value_t = 1000)]
+    pub relay_batch: u16,
+    /// How often the relay looks for events that nobody told it of.
+    #[arg(long, env = "RELAY_POLL", default_value = "500ms", value_parser = humantime::parse_duration)]
+    pub relay_poll: Duration,
+    /// How often the relay compares its receipts with what the stream still has.
+    #[arg(long, env = "RECONCILE_EVERY", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub reconcile_every: Duration,
+    /// After how many refusals of one message the event is parked.
+    #[arg(long, env = "RELAY_MAX_ATTEMPTS", default_value_t = 5)]
+    pub relay_max_attempts: i32,
+    /// How many events a consumer takes into one transaction at most.
+    #[arg(long, env = "CONSUMER_BATCH", default_value_t = 200)]
+    pub consumer_batch: usize,
+    /// How long a handler may work on one batch; must be shorter than the broker's ack wait times three.
+    #[arg(long, env = "HANDLER_LIMIT", default_value = "60s", value_parser = humantime::parse_duration)]
+    pub handler_limit: Duration,
+    /// How often old partitions are dropped and new ones created ahead.
+    #[arg(long, env = "HOUSEKEEPING_EVERY", default_value = "60s", value_parser = humantime::parse_duration)]
+    pub housekeeping_every: Duration,
+    /// How long the inbox remembers: at least the streams' age plus the dead letters' retention.
+    #[arg(long, env = "INBOX_RETENTION", default_value = "10d", value_parser = humantime::parse_duration)]
+    pub inbox_retention: Duration,
+    /// How long published events are kept for republishing and inspection.
+    #[arg(long, env = "OUTBOX_RETENTION", default_value = "24h", value_parser = humantime::parse_duration)]
+    pub outbox_retention: Duration,
+    /// How long dead letters are kept.
+    #[arg(long, env = "DEAD_LETTER_RETENTION", default_value = "7d", value_parser = humantime::parse_duration)]
+    pub dead_letter_retention: Duration,
+}
+
+impl Default for MessagingArgs {
+    fn default() -> Self {
+        MessagingArgs {
+            relay_lease: Duration::from_secs(3),
+            relay_batch: 1000,
+            relay_poll: Duration::from_millis(500),
+            reconcile_every: Duration::from_secs(30),
+            relay_max_attempts: 5,
+            consumer_batch: 200,
+            handler_limit: Duration::from_secs(60),
+            housekeeping_every: Duration::from_secs(60),
+            inbox_retention: Duration::from_secs(10 * 24 * 3600),
+            outbox_retention: Duration::from_secs(24 * 3600),
+            dead_letter_retention: Duration::from_secs(7 * 24 * 3600),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Binds a step to the function that takes it. The event's type is the step's: a handler for
+//! another event does not compile.
+
+use std::{fmt, sync::Arc};
+
+use async_nats::HeaderMap;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use saga::{Event, EventType, Step, StepOn};
+
+use crate::{
+    Batch, Committed, Delivery, StepError,
+    envelope::{self, EnvelopeError},
+};
+
+/// A message as the broker delivered it, or as a dead letter kept it.
+#[derive(Debug, Clone)]
+pub(crate) struct RawEvent {
+    pub(crate) subject: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) payload: Bytes,
+}
+
+/// What became of a handler's run: messages that could not be read, by their place, and the rest.
+pub(crate) struct Ran {
+    pub(crate) unreadable: Vec<(usize, EnvelopeError)>,
+    /// For each readable message its place and its event's id.
+    pub(crate) read: Vec<(usize, uuid::Uuid)>,
+    pub(crate) result: Result<Committed, StepError>,
+}
+
+type Handler = dyn Fn(Vec<RawEvent>) -> BoxFuture<'static, Ran> + Send + Sync;
+
+/// A step and its handler, ready to be consumed.
+#[derive(Clone)]
+pub struct Subscription {
+    pub step: &'static Step,
+    pub event: EventType,
+    /// How many batches of this step may be worked on at the same time.
+    pub lanes: usize,
+    handler: Arc<Handler>,
+}
+
+/// Subscribes `handler` to the events that set `step` in motion.
+pub fn subscribe<A, E, F, Fut>(app: &A, step: &'static StepOn<E>, handler: F) -> Subscription
+where
+    A: Clone + Send + Sync + 'static,
+    E: Event,
+    F: Fn(A, Batch<E>) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<Committed, StepError>> + Send + 'static,
+{
+    let app = app.clone();
+    let run = move |raw: Vec<RawEvent>| -> BoxFuture<'static, Ran> {
+        let (app, handler) = (app.clone(), handler.clone());
+        Box::pin(async move {
+            let mut ran = Ran { unreadable: Vec::new(), read: Vec::new(), result: Ok(Committed::nothing()) };
+            let mut deliveries = Vec::with_capacity(raw.len());
+            for (place, message) in raw.iter().enumerate() {
+                match decode::<E>(message) {
+                    Ok(delivery) => {
+                        ran.read.push((place, delivery.meta.event_id));
+                        deliveries.push(delivery);
+                    }
+                    Err(error) => ran.unreadable.push((place, error)),
+                }
+            }
+            if !deliveries.is_empty() {
+                ran.result = handler(app, Batch::new(&step.step, deliveries)).await;
+            }
+            ran
+        })
+    };
+    Subscription { step: &step.step, event: E::TYPE, lanes: 1, handler: Arc::new(run) }
+}
+
+impl Subscription {
+    /// Lets several batches of this step be worked on at once: for steps that wait for others.
+    pub fn lanes(mut self, lanes: usize) -> Self {
+        self.lanes = lanes.max(1);
+        self
+    }
+
+    pub(crate) fn run(&self, messages: Vec<RawEvent>) -> BoxFuture<'static, Ran> {
+        (self.handler)(messages)
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").field("step", &self.step.name).finish_non_exhaustive()
+    }
+}
+
+fn decode<E: Event>(message: &RawEvent) -> Result<Delivery<E>, EnvelopeError> {
+    let meta = envelope::read(&message.headers, E::TYPE)?;
+    let event = serde_json::from_slice(&message.payload).map_err(EnvelopeError::Body)?;
+    Ok(Delivery { event, meta })
+}

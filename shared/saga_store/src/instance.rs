@@ -1,0 +1,322 @@
+//! Sagas under their row locks: read once, changed in memory by the pure transitions, written back
+//! as one set together with their journal.
+
+use std::{collections::HashMap, time::Duration};
+
+use messaging::{Context, StepError, lease::interval};
+use saga::{SagaDefinition, SagaState, Service, Status, Step, StepStatus, Transition};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+/// A saga about to begin.
+#[derive(Debug)]
+pub struct NewSaga<'a> {
+    pub saga_id: Uuid,
+    pub definition: &'a SagaDefinition,
+    /// What the saga is about; unique per type.
+    pub business_key: Uuid,
+    pub first_step: &'a Step,
+    pub first_event_type: String,
+    pub first_event_id: Uuid,
+    pub service: Service,
+    pub deadline: Duration,
+}
+
+/// Inserts the saga, STARTED, and its first journal entry.
+pub async fn start(conn: &mut PgConnection, context: &Context, new: &NewSaga<'_>) -> Result<(), sqlx::Error> {
+    let trace_id = context.trace.trace_id();
+    sqlx::query!(
+        "with begun as (
+            insert into saga.saga_instance
+                (saga_id, saga_type, business_key, correlation_id, trace_id, status, current_step, total_steps,
+                deadline, initiating_service, initiating_event_id, last_event_id, last_service, version)
+            values ($1, $2, $3, $4, $5, 'STARTED', 0, $6, now() + $7, $8, $9, $9, $8, 1)
+            returning saga_id
+        )
+        insert into saga.saga_step
+            (saga_id, position, step_number, step, service, direction, event_type, event_id, status,
+            status_before, status_after, trace_id)
+        select saga_id, 1, $10, $11, $8, 'FORWARD', $12, $9, 'COMPLETED', 'STARTED', 'STARTED', $5
+        from begun",
+        new.saga_id,
+        new.definition.saga_type,
+        new.business_key,
+        context.correlation_id,
+        trace_id,
+        i16::from(new.definition.total_steps()),
+        interval(new.deadline),
+        new.service.0,
+        new.first_event_id,
+        i16::from(new.first_step.number),
+        new.first_step.name,
+        new.first_event_type,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A saga as it was locked, and as it has become since.
+#[derive(Debug, Clone)]
+struct SagaRow {
+    saga_id: Uuid,
+    state: SagaState,
+    version: i32,
+    compensation_attempts: i16,
+    changed: Option<Change>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Change {
+    last_event: Option<Uuid>,
+    /// Set by the first failure, kept by all later ones.
+    failure: Option<(String, &'static str)>,
+    compensation_deadline: Option<Duration>,
+}
+
+/// The locked sagas of one batch.
+#[derive(Debug)]
+pub struct Sagas {
+    definition: &'static SagaDefinition,
+    service: Service,
+    rows: HashMap<Uuid, SagaRow>,
+    journal: Vec<JournalEntry>,
+}
+
+/// What a step reports of itself.
+#[derive(Debug, Clone)]
+pub struct Recorded<'a> {
+    pub step: &'a Step,
+    pub status: StepStatus,
+    pub transition: Transition,
+    pub event_type: String,
+    /// The event that the step published, if it published any.
+    pub event_id: Option<Uuid>,
+    pub reason: Option<String>,
+}
+
+#[derive(Debug)]
+struct JournalEntry {
+    saga_id: Uuid,
+    position: i32,
+    step_number: i16,
+    step: String,
+    direction: &'static str,
+    event_type: String,
+    event_id: Option<Uuid>,
+    status: &'static str,
+    reason: Option<String>,
+    before: Status,
+    after: Status,
+    trace_id: String,
+}
+
+/// Locks the sagas, in the order of their ids, and reads their states. Unknown ids are left out.
+pub async fn lock(
+    conn: &mut PgConnection,
+    definition: &'static SagaDefinition,
+    service: Service,
+    saga_ids: impl IntoIterator<Item = Uuid>,
+) -> Result<Sagas, StepError> {
+    let mut ids: Vec<Uuid> = saga_ids.into_iter().collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let found = sqlx::query!(
+        "select saga_id, status, current_step, receipts_due, version,
+            compensation_attempts
+        from saga.saga_instance
+        where saga_id = any($1)
+        order by saga_id
+        for update",
+        &ids,
+    )
+    .fetch_all(conn)
+    .await?;
+    let mut rows = HashMap::with_capacity(found.len());
+    for row in found {
+        let state = SagaState {
+            status: row.status.parse().map_err(StepError::failed)?,
+            current_step: u8::try_from(row.current_step).unwrap_or(u8::MAX),
+            receipts_due: row.receipts_due,
+        };
+        let saga = SagaRow {
+            saga_id: row.saga_id,
+            state,
+            version: row.version,
+            compensation_attempts: row.compensation_attempts,
+            changed: None,
+        };
+        rows.insert(row.saga_id, saga);
+    }
+    Ok(Sagas { definition, service, rows, journal: Vec::new() })
+}
+
+impl Sagas {
+    /// The ids of those that were found.
+    pub fn ids(&self) -> impl Iterator<Item = Uuid> + '_ {
+        self.rows.keys().copied()
+    }
+
+    /// Where the saga stands; none when it is not known (any more).
+    pub fn status(&self, saga_id: Option<Uuid>) -> Option<Status> {
+        self.rows.get(&saga_id?).map(|row| row.state.status)
+    }
+
+    pub fn moves_forward(&self, saga_id: Option<Uuid>) -> bool {
+        self.status(saga_id).is_some_and(Status::moves_forward)
+    }
+
+    /// Applies the transition in memory and journals it. A saga that is not known any more (purged
+    /// after its retention) has nothing to record.
+    pub fn record(&mut self, context: &Context, recorded: Recorded<'_>) -> Result<(), StepError> {
+        let Some(row) = context.saga_id().and_then(|id| self.rows.get_mut(&id)) else { return Ok(()) };
+        let before = row.state.status;
+        row.state = row.state.apply(recorded.transition, self.definition.participants())?;
+        row.version += 1;
+        let change = row.changed.get_or_insert_default();
+        change.last_event = recorded.event_id.or(change.last_event);
+        if matches!(recorded.transition, Transition::Compensate { .. } | Transition::TimeOut | Transition::GiveUp) {
+            let reason = recorded.reason.clone().unwrap_or_default();
+            change.failure.get_or_insert((reason, static_name(self.definition, recorded.step)));
+        }
+        match recorded.transition {
+            Transition::Compensate { .. } | Transition::Resume => row.compensation_attempts = 0,
+            Transition::DriveAgain => row.compensation_attempts += 1,
+            _ => {}
+        }
+        if matches!(recorded.transition, Transition::Compensate { .. } | Transition::Resume | Transition::DriveAgain) {
+            // Each attempt is given twice the time of the one before.
+            let doubled = 1u32.checked_shl(row.compensation_attempts.unsigned_abs().into()).unwrap_or(u32::MAX);
+            change.compensation_deadline = Some(self.definition.compensation.deadline.saturating_mul(doubled));
+        }
+        let direction = if recorded.step.is_compensation() { "COMPENSATION" } else { "FORWARD" };
+        self.journal.push(JournalEntry {
+            saga_id: row.saga_id,
+            position: row.version,
+            step_number: i16::from(recorded.step.number),
+            step: recorded.step.name.to_owned(),
+            direction,
+            event_type: recorded.event_type,
+            event_id: recorded.event_id,
+            status: recorded.status.as_str(),
+            reason: recorded.reason,
+            before,
+            after: row.state.status,
+            trace_id: context.trace.trace_id(),
+        });
+        Ok(())
+    }
+
+    /// Journals a step that came too late and changed nothing.
+    pub fn skip(&mut self, context: &Context, step: &Step, event_type: String, reason: &str) -> Result<(), StepError> {
+        self.record(
+            context,
+            Recorded {
+                step,
+                status: StepStatus::Skipped,
+                transition: Transition::Stay,
+                event_type,
+                event_id: None,
+                reason: Some(reason.to_owned()),
+            },
+        )
+    }
+
+    /// Writes the changed sagas and the journal.
+    pub async fn save(self, conn: &mut PgConnection) -> Result<(), StepError> {
+        if self.journal.is_empty() {
+            return Ok(());
+        }
+        let changed: Vec<(SagaRow, Change)> =
+            self.rows.into_values().filter_map(|mut r| r.changed.take().map(|c| (r, c))).collect();
+        write_instances(conn, self.service, &changed).await?;
+        write_journal(conn, self.service, &self.journal).await?;
+        Ok(())
+    }
+}
+
+fn static_name(definition: &'static SagaDefinition, step: &Step) -> &'static str {
+    definition.steps.iter().find(|s| s.name == step.name).map_or("unknown", |s| s.name)
+}
+
+async fn write_instances(
+    conn: &mut PgConnection,
+    service: Service,
+    changed: &[(SagaRow, Change)],
+) -> Result<(), StepError> {
+    let column =
+        |of: fn(&Change) -> Option<String>| -> Vec<Option<String>> { changed.iter().map(|(_, c)| of(c)).collect() };
+    let written = sqlx::query!(
+        "update saga.saga_instance s
+        set status = t.status, current_step = t.current_step, version = t.version,
+            receipts_due = case when t.receipts_due = '' then '{}' else string_to_array(t.receipts_due, ',') end,
+            completed_at = case
+                when t.status in ('COMPLETED', 'COMPENSATED', 'FAILED') then coalesce(s.completed_at, clock_timestamp())
+            end,
+            failure_reason = coalesce(s.failure_reason, t.failure_reason),
+            failed_at_step = case
+                when s.status = 'COMPLETED' then coalesce(t.failed_at_step, s.failed_at_step)
+                else coalesce(s.failed_at_step, t.failed_at_step)
+            end,
+            compensation_deadline = coalesce(now() + make_interval(secs => t.compensation_seconds), s.compensation_deadline),
+            compensation_attempts = t.compensation_attempts,
+            last_event_id = coalesce(t.last_event_id, s.last_event_id),
+            last_service = case when t.last_event_id is null then s.last_service else $11 end,
+            last_progress_at = clock_timestamp(),
+            stall_nudged = false
+        from unnest($1::uuid[], $2::text[], $3::smallint[], $4::integer[], $5::text[], $6::text[], $7::text[],
+                $8::float8[], $9::smallint[], $10::uuid[])
+            as t (saga_id, status, current_step, version, receipts_due, failure_reason, failed_at_step,
+                compensation_seconds, compensation_attempts, last_event_id)
+        where s.saga_id = t.saga_id",
+        &changed.iter().map(|(r, _)| r.saga_id).collect::<Vec<_>>(),
+        &changed.iter().map(|(r, _)| r.state.status.to_string()).collect::<Vec<_>>(),
+        &changed.iter().map(|(r, _)| i16::from(r.state.current_step)).collect::<Vec<_>>(),
+        &changed.iter().map(|(r, _)| r.version).collect::<Vec<_>>(),
+        &changed.iter().map(|(r, _)| r.state.receipts_due.join(",")).collect::<Vec<_>>(),
+        &column(|c| c.failure.as_ref().map(|(reason, _)| reason.clone())) as &[Option<String>],
+        &column(|c| c.failure.as_ref().map(|(_, step)| (*step).to_owned())) as &[Option<String>],
+        &changed.iter().map(|(_, c)| c.compensation_deadline.map(|d| d.as_secs_f64())).collect::<Vec<_>>()
+            as &[Option<f64>],
+        &changed.iter().map(|(r, _)| r.compensation_attempts).collect::<Vec<_>>(),
+        &changed.iter().map(|(_, c)| c.last_event).collect::<Vec<_>>() as &[Option<Uuid>],
+        service.0,
+    )
+    .execute(conn)
+    .await?;
+    if written.rows_affected() == changed.len() as u64 {
+        return Ok(());
+    }
+    Err(StepError::failed(format!("{} sagas were locked and {} written", changed.len(), written.rows_affected())))
+}
+
+async fn write_journal(conn: &mut PgConnection, service: Service, journal: &[JournalEntry]) -> Result<(), StepError> {
+    let column = |of: fn(&JournalEntry) -> &str| -> Vec<String> { journal.iter().map(|e| of(e).to_owned()).collect() };
+    sqlx::query!(
+        "insert into saga.saga_step
+            (saga_id, position, step_number, step, service, direction, event_type, event_id, status, reason,
+            status_before, status_after, trace_id)
+        select saga_id, position, step_number, step, $12, direction, event_type, event_id, status, reason,
+            status_before, status_after, trace_id
+        from unnest($1::uuid[], $2::integer[], $3::smallint[], $4::text[], $5::text[], $6::text[], $7::uuid[],
+                $8::text[], $9::text[], $10::text[], $11::text[], $13::text[])
+            as t (saga_id, position, step_number, step, direction, event_type, event_id, status, reason,
+                status_before, status_after, trace_id)",
+        &journal.iter().map(|e| e.saga_id).collect::<Vec<_>>(),
+        &journal.iter().map(|e| e.position).collect::<Vec<_>>(),
+        &journal.iter().map(|e| e.step_number).collect::<Vec<_>>(),
+        &column(|e| &e.step),
+        &column(|e| e.direction),
+        &column(|e| &e.event_type),
+        &journal.iter().map(|e| e.event_id).collect::<Vec<_>>() as &[Option<Uuid>],
+        &column(|e| e.status),
+        &journal.iter().map(|e| e.reason.clone()).collect::<Vec<_>>() as &[Option<String>],
+        &column(|e| e.before.as_str()),
+        &column(|e| e.after.as_str()),
+        service.0,
+        &column(|e| &e.trace_id),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}

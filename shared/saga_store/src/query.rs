@@ -1,0 +1,159 @@
+//! Looking sagas up.
+
+use std::collections::HashSet;
+
+use saga::Status;
+use sqlx::{PgConnection, PgPool};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// A saga as its table shows it.
+#[derive(Debug, Clone)]
+pub struct SagaView {
+    pub saga_id: Uuid,
+    pub saga_type: String,
+    pub business_key: Uuid,
+    pub correlation_id: String,
+    pub trace_id: String,
+    pub status: String,
+    pub current_step: i16,
+    pub total_steps: i16,
+    pub receipts_due: Vec<String>,
+    pub started_at: OffsetDateTime,
+    pub deadline: OffsetDateTime,
+    pub compensation_deadline: Option<OffsetDateTime>,
+    pub compensation_attempts: i16,
+    pub completed_at: Option<OffsetDateTime>,
+    pub failure_reason: Option<String>,
+    pub failed_at_step: Option<String>,
+    pub last_progress_at: OffsetDateTime,
+}
+
+/// One entry of a saga's journal.
+#[derive(Debug, Clone)]
+pub struct StepView {
+    pub position: i32,
+    pub step_number: i16,
+    pub step: String,
+    pub service: String,
+    pub direction: String,
+    pub event_type: String,
+    pub event_id: Option<Uuid>,
+    pub status: String,
+    pub occurred_at: OffsetDateTime,
+    pub reason: Option<String>,
+    pub fault: Option<String>,
+}
+
+/// Which sagas to list; `None` does not restrict.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    pub status: Option<Status>,
+    pub saga_type: Option<String>,
+    pub business_key: Option<Uuid>,
+    /// Only sagas that began at least this many seconds ago.
+    pub older_than_seconds: Option<f64>,
+    /// Only those older than this one.
+    pub before: Option<Uuid>,
+    pub limit: i64,
+}
+
+/// Newest first.
+pub async fn list(pool: &PgPool, filter: &Filter) -> Result<Vec<SagaView>, sqlx::Error> {
+    sqlx::query_as!(
+        SagaView,
+        "select saga_id, saga_type, business_key, correlation_id, trace_id, status, current_step, total_steps,
+            receipts_due, started_at, deadline, compensation_deadline, compensation_attempts, completed_at,
+            failure_reason, failed_at_step, last_progress_at
+        from saga.saga_instance
+        where ($1::text is null or status = $1)
+            and ($2::text is null or saga_type = $2)
+            and ($3::uuid is null or business_key = $3)
+            and ($4::float8 is null or started_at < now() - make_interval(secs => $4))
+            and ($5::uuid is null or saga_id < $5)
+        order by saga_id desc
+        limit $6",
+        filter.status.map(Status::as_str),
+        filter.saga_type,
+        filter.business_key,
+        filter.older_than_seconds,
+        filter.before,
+        filter.limit,
+    )
+    .fetch_all(pool)
+    .await
+}
+
+pub async fn get(pool: &PgPool, saga_id: Uuid) -> Result<Option<SagaView>, sqlx::Error> {
+    sqlx::query_as!(
+        SagaView,
+        "select saga_id, saga_type, business_key, correlation_id, trace_id, status, current_step, total_steps,
+            receipts_due, started_at, deadline, compensation_deadline, compensation_attempts, completed_at,
+            failure_reason, failed_at_step, last_progress_at
+        from saga.saga_instance
+        where saga_id = $1",
+        saga_id,
+    )
+    .fetch_optional(pool)
+    .await
+}
+
+/// The saga's journal, from the first entry on.
+pub async fn journal(pool: &PgPool, saga_id: Uuid) -> Result<Vec<StepView>, sqlx::Error> {
+    sqlx::query_as!(
+        StepView,
+        "select position, step_number, step, service, direction, event_type, event_id, status, occurred_at, reason, fault
+        from saga.saga_step
+        where saga_id = $1
+        order by position",
+        saga_id,
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// How many sagas are in which status.
+pub async fn counts(pool: &PgPool) -> Result<Vec<(String, i64)>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"select status, count(*) as "count!"
+        from saga.saga_instance
+        group by status"#,
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(rows.into_iter().map(|r| (r.status, r.count)).collect())
+}
+
+/// For how many seconds the oldest saga that still runs has been running.
+pub async fn oldest_active_seconds(pool: &PgPool) -> Result<Option<f64>, sqlx::Error> {
+    sqlx::query_scalar!(
+        "select extract(epoch from now() - min(started_at))::float8
+        from saga.saga_instance
+        where status in ('STARTED', 'IN_PROGRESS') or status in ('TIMED_OUT', 'COMPENSATING')",
+    )
+    .fetch_one(pool)
+    .await
+}
+
+pub(crate) async fn open_among(conn: &mut PgConnection, saga_ids: &[Uuid]) -> Result<HashSet<Uuid>, sqlx::Error> {
+    let open = sqlx::query_scalar!(
+        "select saga_id
+        from saga.saga_instance
+        where saga_id = any($1) and status not in ('COMPLETED', 'COMPENSATED')",
+        saga_ids,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(open.into_iter().collect())
+}
+
+/// Lets old finished sagas be purged, a batch at a time; returns how many went. Order's right only.
+pub async fn purge(conn: &mut PgConnection, retention: std::time::Duration, batch: i32) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"select saga.purge_terminal($1, $2) as "purged!""#,
+        messaging::lease::interval(retention),
+        batch,
+    )
+    .fetch_one(conn)
+    .await
+}

@@ -1,0 +1,38 @@
+//! When a saga made no progress for half its deadline, the service that published its last event
+//! publishes it once more. That covers a message that vanished from the broker for whatever reason.
+
+use std::time::Duration;
+
+use messaging::{Outbox, lease::interval, outbox};
+use uuid::Uuid;
+
+/// Publishes the last events of this service's stalled sagas again; returns how many.
+pub async fn republish(outbox: &Outbox, patience: Duration) -> Result<u64, sqlx::Error> {
+    let mut work = outbox.begin().await?;
+    let stalled: Vec<Uuid> = sqlx::query_scalar!(
+        "update saga.saga_instance
+        set stall_nudged = true
+        where saga_id in (
+            select saga_id
+            from saga.saga_instance
+            where status in ('STARTED', 'IN_PROGRESS', 'TIMED_OUT', 'COMPENSATING')
+                and last_service = $1 and not stall_nudged and last_progress_at < now() - $2::interval
+            limit 500
+            for update skip locked
+        )
+        returning last_event_id",
+        outbox.service().0,
+        interval(patience),
+    )
+    .fetch_all(work.conn())
+    .await?;
+    if stalled.is_empty() {
+        return Ok(0);
+    }
+    let republished = outbox::republish(work.conn(), &stalled).await?;
+    work.commit().await?;
+    if republished > 0 {
+        tracing::warn!(republished, "sagas stalled; their last events are published again");
+    }
+    Ok(republished)
+}

@@ -1,0 +1,108 @@
+//! The timeout detector, in every service: marks sagas whose deadline has passed, journals it and
+//! publishes the event, in one transaction. A saga that another transaction holds is left to it:
+//! either that one finishes the saga, or the next round finds it still due.
+
+use std::time::Duration;
+
+use messaging::{Context, Outbox, SagaRef, StepError, TraceContext, housekeeping::every, retry_contended};
+use saga::{Event, SagaDefinition, Step, StepStatus, Transition};
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::{Recorded, lock};
+
+/// A saga whose deadline has passed.
+#[derive(Debug, Clone)]
+pub struct DueSaga {
+    pub saga_id: Uuid,
+    pub business_key: Uuid,
+    pub deadline: OffsetDateTime,
+    pub current_step: i16,
+    correlation_id: String,
+    trace_id: String,
+    last_event_id: Uuid,
+    version: i32,
+}
+
+/// How the detector works.
+#[derive(Clone)]
+pub struct Detector<E> {
+    pub outbox: Outbox,
+    pub definition: &'static SagaDefinition,
+    pub step: &'static Step,
+    pub event: fn(&DueSaga) -> E,
+    pub every: Duration,
+    pub batch: i64,
+}
+
+impl<E: Event> Detector<E> {
+    /// Detects until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        every(self.every, &stop, || async {
+            while !stop.is_cancelled() {
+                match retry_contended(|| self.detect()).await {
+                    Ok(found) if found == self.batch => {}
+                    Ok(_) => break,
+                    Err(error) => {
+                        tracing::warn!(%error, "timeouts could not be detected and will be looked for again");
+                        break;
+                    }
+                }
+            }
+        })
+        .await;
+    }
+
+    /// One batch; returns how many sagas timed out.
+    pub async fn detect(&self) -> Result<i64, StepError> {
+        let mut work = self.outbox.begin().await?;
+        let due = sqlx::query_as!(
+            DueSaga,
+            "select saga_id, business_key, deadline, current_step, correlation_id, trace_id, last_event_id, version
+            from saga.saga_instance
+            where saga_type = $1 and status in ('STARTED', 'IN_PROGRESS') and deadline < now()
+            order by deadline
+            limit $2
+            for update skip locked",
+            self.definition.saga_type,
+            self.batch,
+        )
+        .fetch_all(work.conn())
+        .await?;
+        if due.is_empty() {
+            return Ok(0);
+        }
+        let ids = due.iter().map(|d| d.saga_id);
+        let mut sagas = lock(work.conn(), self.definition, self.outbox.service(), ids).await?;
+        for saga in &due {
+            let context = self.context(saga);
+            let event_id = work.publish(self.step, &context, i64::from(saga.version) + 1, &(self.event)(saga))?;
+            sagas.record(
+                &context,
+                Recorded {
+                    step: self.step,
+                    status: StepStatus::Failed,
+                    transition: Transition::TimeOut,
+                    event_type: E::TYPE.wire_name(),
+                    event_id: Some(event_id),
+                    reason: Some(format!("no end by the deadline, after step {}", saga.current_step)),
+                },
+            )?;
+        }
+        sagas.save(work.conn()).await?;
+        work.commit().await?;
+        tracing::info!(timed_out = due.len(), "sagas timed out");
+        Ok(i64::try_from(due.len()).unwrap_or(i64::MAX))
+    }
+
+    fn context(&self, saga: &DueSaga) -> Context {
+        let trace = TraceContext::in_trace(&saga.trace_id).unwrap_or_else(TraceContext::root);
+        Context {
+            saga: Some(SagaRef { saga_id: saga.saga_id, saga_type: self.definition.saga_type.to_owned() }),
+            correlation_id: saga.correlation_id.clone(),
+            causation_id: Some(saga.last_event_id),
+            trace,
+        }
+    }
+}
