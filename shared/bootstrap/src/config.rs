@@ -1,0 +1,243 @@
+//! The settings every service shares, one struct per topic, each read from a flag or an environment
+//! variable. They are parsed once, in `main`; `--help` is their reference. A service flattens what it needs
+//! into its own `clap` struct and may change a default there with `#[command(mut_arg(..))]`.
+
+use std::{convert::Infallible, fmt, net::SocketAddr, str::FromStr, time::Duration};
+
+use clap::{Args, ValueEnum};
+
+use crate::error::StartError;
+
+/// The token used in development. It is public, hence refused in production.
+pub const DEVELOPMENT_ADMIN_TOKEN: &str = "dev-admin-token";
+
+/// What every service takes, whatever else it needs.
+#[derive(Args, Clone, Debug)]
+pub struct BaseArgs {
+    /// How requests are accepted.
+    #[command(flatten)]
+    pub http: HttpArgs,
+    /// Logs and traces.
+    #[command(flatten)]
+    pub telemetry: TelemetryArgs,
+    /// Where the service runs. Production refuses settings that are only fit for development.
+    #[arg(long, env = "APP_ENV", value_enum, default_value_t = AppEnv::Development)]
+    pub app_env: AppEnv,
+}
+
+/// Where the service runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AppEnv {
+    /// A developer's machine or a demonstration.
+    Development,
+    /// Anything that real users reach.
+    Production,
+}
+
+/// How requests are accepted and limited.
+#[derive(Args, Clone, Debug)]
+pub struct HttpArgs {
+    /// Address and port to listen on.
+    #[arg(long, env = "LISTEN", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+    /// Bearer token for `/api/admin/*`.
+    #[arg(long, env = "ADMIN_TOKEN", hide_env_values = true, default_value = DEVELOPMENT_ADMIN_TOKEN)]
+    pub admin_token: Secret,
+    /// Open connections at most; further ones wait in the listen queue.
+    #[arg(long, env = "HTTP_MAX_CONNECTIONS", default_value_t = 1024)]
+    pub max_connections: usize,
+    /// API requests in progress at most; further ones are answered 503 with `Retry-After`. Operations and admin
+    /// routes are exempt, so that an overloaded service can still be looked at.
+    #[arg(long, env = "HTTP_MAX_IN_FLIGHT", default_value_t = 512)]
+    pub max_in_flight: usize,
+    /// Largest request body, in bytes; a larger one is answered 413.
+    #[arg(long, env = "HTTP_BODY_LIMIT", default_value_t = 65_536)]
+    pub body_limit: usize,
+    /// Time a client has to send its request headers.
+    #[arg(long, env = "HTTP_HEADER_READ_TIMEOUT", value_parser = humantime::parse_duration, default_value = "10s")]
+    pub header_read_timeout: Duration,
+    /// Time after which a request is answered 503. It must be longer than the longest `Prefer: wait` (30 s).
+    #[arg(long, env = "HTTP_REQUEST_TIMEOUT", value_parser = humantime::parse_duration, default_value = "35s")]
+    pub request_timeout: Duration,
+    /// Time that requests in progress, and then background tasks, have to finish at shutdown.
+    #[arg(long, env = "HTTP_DRAIN_TIMEOUT", value_parser = humantime::parse_duration, default_value = "10s")]
+    pub drain_timeout: Duration,
+}
+
+/// Where PostgreSQL is and how long we are ready to wait for it.
+#[derive(Args, Clone, Debug)]
+pub struct PostgresArgs {
+    /// Connection URL, for example `postgres://order_service:secret@127.0.0.1:5432/shop`.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: Secret,
+    /// Connections for HTTP handlers.
+    #[arg(long, env = "DATABASE_HTTP_POOL", default_value_t = 8)]
+    pub http_pool: u32,
+    /// Connections for consumers and housekeeping.
+    #[arg(long, env = "DATABASE_WORK_POOL", default_value_t = 8)]
+    pub work_pool: u32,
+    /// Connections for the outbox relay.
+    #[arg(long, env = "DATABASE_RELAY_POOL", default_value_t = 3)]
+    pub relay_pool: u32,
+    /// The server cancels a statement that runs longer.
+    #[arg(long, env = "DATABASE_STATEMENT_TIMEOUT", value_parser = humantime::parse_duration, default_value = "10s")]
+    pub statement_timeout: Duration,
+    /// The server refuses a statement that waits longer for a lock.
+    #[arg(long, env = "DATABASE_LOCK_TIMEOUT", value_parser = humantime::parse_duration, default_value = "2s")]
+    pub lock_timeout: Duration,
+    /// Time an HTTP handler waits for a free connection before it is answered 503.
+    #[arg(long, env = "DATABASE_ACQUIRE_TIMEOUT", value_parser = humantime::parse_duration, default_value = "1s")]
+    pub acquire_timeout: Duration,
+    /// Time the database has to appear at start before the service gives up.
+    #[arg(long, env = "DATABASE_STARTUP_LIMIT", value_parser = humantime::parse_duration, default_value = "60s")]
+    pub database_startup_limit: Duration,
+    /// Start although the server may lose committed transactions (`fsync`, `full_page_writes` or
+    /// `synchronous_commit` off). For tests only.
+    #[arg(long, env = "ALLOW_UNSAFE_DURABILITY", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
+    pub allow_unsafe_durability: bool,
+}
+
+/// Where NATS is and how long we are ready to wait for it.
+#[derive(Args, Clone, Debug)]
+pub struct NatsArgs {
+    /// Server URL; several may be given, separated by commas.
+    #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222")]
+    pub nats_url: String,
+    /// User name; its permissions are limited to the service's own subjects.
+    #[arg(long, env = "NATS_USER")]
+    pub nats_user: Option<String>,
+    /// Password of that user.
+    #[arg(long, env = "NATS_PASSWORD", hide_env_values = true)]
+    pub nats_password: Option<Secret>,
+    /// Time the broker has to appear at start before the service gives up.
+    #[arg(long, env = "NATS_STARTUP_LIMIT", value_parser = humantime::parse_duration, default_value = "60s")]
+    pub nats_startup_limit: Duration,
+}
+
+/// Logs and traces.
+#[derive(Args, Clone, Debug)]
+pub struct TelemetryArgs {
+    /// `json` for machines, `text` for people.
+    #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
+    pub log_format: LogFormat,
+    /// Which log lines are written, as a `tracing` filter, for example `info,messaging=debug`.
+    #[arg(long, env = "RUST_LOG", default_value = "info")]
+    pub log_filter: String,
+    /// Base URL of an OTLP/HTTP collector, for example `http://127.0.0.1:4318`. Without it spans are not exported.
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
+    /// Share of traces to sample, 0.0 to 1.0, for requests that do not bring a decision along.
+    #[arg(long, env = "TRACE_SAMPLE_RATIO", default_value_t = 1.0)]
+    pub trace_sample_ratio: f64,
+}
+
+/// The shape of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object per line.
+    Json,
+    /// One readable line per event.
+    Text,
+}
+
+/// A value that must not be printed: its `Debug` form hides it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl BaseArgs {
+    /// Refuses settings that contradict each other or the environment.
+    ///
+    /// # Errors
+    /// [`StartError::Configuration`] with a sentence that names the setting.
+    pub fn check(&self) -> Result<(), StartError> {
+        let token = self.http.admin_token.expose();
+        if token.is_empty() {
+            return Err(StartError::Configuration("ADMIN_TOKEN must not be empty".to_owned()));
+        }
+        if self.app_env == AppEnv::Production && token == DEVELOPMENT_ADMIN_TOKEN {
+            return Err(StartError::Configuration(
+                "ADMIN_TOKEN is the public development token, which APP_ENV=production refuses: set another one"
+                    .to_owned(),
+            ));
+        }
+        if !(0.0..=1.0).contains(&self.telemetry.trace_sample_ratio) {
+            return Err(StartError::Configuration("TRACE_SAMPLE_RATIO must lie between 0.0 and 1.0".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl Secret {
+    /// Wraps a value that must not be printed.
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(value.into())
+    }
+
+    /// The value itself, for the one place that needs it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Secret {
+    type Err = Infallible;
+
+    fn from_str(value: &str) -> Result<Self, Infallible> {
+        Ok(Self::new(value))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(hidden)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    #[command(mut_arg("listen", |arg| arg.default_value("127.0.0.1:8081")))]
+    struct ServiceArgs {
+        #[command(flatten)]
+        base: BaseArgs,
+        #[command(flatten)]
+        postgres: PostgresArgs,
+        #[command(flatten)]
+        nats: NatsArgs,
+    }
+
+    fn parse(extra: &[&str]) -> ServiceArgs {
+        let fixed = ["service", "--database-url", "postgres://u:secret@127.0.0.1/db"];
+        ServiceArgs::try_parse_from(fixed.iter().chain(extra)).unwrap()
+    }
+
+    #[test]
+    fn the_defaults_work_and_a_service_may_change_one() {
+        let args = parse(&[]);
+        assert!(args.base.check().is_ok());
+        assert_eq!(args.base.http.listen.port(), 8081);
+        assert!(args.base.http.request_timeout > Duration::from_secs(30));
+        assert!(!args.postgres.allow_unsafe_durability);
+        assert_eq!(args.nats.nats_startup_limit, Duration::from_secs(60));
+    }
+
+    #[test]
+    fn production_refuses_the_development_admin_token() {
+        let refused = parse(&["--app-env", "production"]).base.check();
+        assert!(refused.unwrap_err().to_string().contains("ADMIN_TOKEN"));
+        let args = parse(&["--app-env", "production", "--admin-token", "another"]);
+        assert!(args.base.check().is_ok());
+    }
+
+    #[test]
+    fn secrets_do_not_show_in_debug_output() {
+        let args = parse(&["--nats-password", "hunter2"]);
+        let printed = format!("{:?}{:?}{:?}", args.base, args.postgres, args.nats);
+        assert!(!printed.contains("secret@") && !printed.contains("hunter2"));
+    }
+}

@@ -1,0 +1,92 @@
+//! The door to `/api/admin/*`: a bearer token, compared in constant time. It is checked by path before routing
+//! decides anything, so an admin route cannot be forgotten and unknown ones are not revealed.
+
+use axum::{
+    extract::{Request, State},
+    http::header,
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use super::Problem;
+use crate::config::Secret;
+
+/// Paths that need the admin token.
+pub(crate) const ADMIN_PREFIX: &str = "/api/admin";
+
+/// Middleware: 401 for a request to an admin path without a bearer token, 403 for one with a wrong token.
+pub async fn require_admin_token(State(token): State<Secret>, request: Request, next: Next) -> Response {
+    if !is_admin_path(request.uri().path()) {
+        return next.run(request).await;
+    }
+    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
+    match given {
+        None => Problem::unauthorized("This route needs the admin token: send `Authorization: Bearer <ADMIN_TOKEN>`.")
+            .into_response(),
+        Some(given) if !same(given, token.expose().as_bytes()) => {
+            Problem::forbidden("The admin token is not the one this service was started with.").into_response()
+        }
+        Some(_) => next.run(request).await,
+    }
+}
+
+pub(crate) fn is_admin_path(path: &str) -> bool {
+    path.strip_prefix(ADMIN_PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn bearer(authorization: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = authorization.split_at_checked("Bearer ".len())?;
+    let token = token.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
+}
+
+/// Digests are compared, because comparing the tokens themselves would reveal the length.
+fn same(given: &[u8], expected: &[u8]) -> bool {
+    Sha256::digest(given).ct_eq(&Sha256::digest(expected)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use axum::{Router, body::Body, middleware, routing::get};
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    async fn answer(path: &str, authorization: Option<&str>) -> Response {
+        let app = Router::new()
+            .route("/api/admin/dlq", get(|| async { "dead letters" }))
+            .route("/api/orders", get(|| async { "orders" }))
+            .layer(middleware::from_fn_with_state(Secret::new("s3cret"), require_admin_token));
+        let mut request = Request::get(path);
+        if let Some(value) = authorization {
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        app.oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn without_a_bearer_token_the_answer_is_401_and_says_how_to_authenticate() {
+        for authorization in [None, Some("Basic czNjcmV0"), Some("Bearer"), Some("Bearer ")] {
+            let response = answer("/api/admin/dlq", authorization).await;
+            assert_eq!(response.status(), 401);
+            assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wrong_token_is_403_and_the_right_one_opens() {
+        assert_eq!(answer("/api/admin/dlq", Some("Bearer s3cre")).await.status(), 403);
+        assert_eq!(answer("/api/admin/dlq", Some("Bearer s3cret")).await.status(), 200);
+        assert_eq!(answer("/api/admin/dlq", Some("bearer s3cret")).await.status(), 200);
+    }
+
+    #[tokio::test]
+    async fn unknown_admin_routes_are_guarded_and_other_routes_are_not() {
+        assert_eq!(answer("/api/admin/unknown", None).await.status(), 401);
+        assert_eq!(answer("/api/admin", None).await.status(), 401);
+        assert_eq!(answer("/api/orders", None).await.status(), 200);
+    }
+}

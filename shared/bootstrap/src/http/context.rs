@@ -1,0 +1,213 @@
+//! The identity of a request: its correlation id, taken from the client or made here, and its server span. Every
+//! answer carries both, errors included, so that any answer leads to its logs and its trace.
+
+use std::convert::Infallible;
+
+use axum::{
+    extract::{FromRequestParts, MatchedPath, Request},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, request::Parts},
+    middleware::Next,
+    response::Response,
+};
+use opentelemetry::{
+    Context,
+    propagation::{Extractor, TextMapPropagator as _},
+    trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceState},
+};
+use opentelemetry_sdk::{
+    propagation::TraceContextPropagator,
+    trace::{IdGenerator as _, RandomIdGenerator},
+};
+use tracing::{Instrument as _, Span, field};
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use uuid::Uuid;
+
+/// Header that names one business activity across services.
+pub const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
+/// Header of the W3C trace context.
+pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// What a handler passes on to whatever it starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestContext {
+    /// Names the business activity across services: 1 to 128 visible ASCII characters.
+    pub correlation_id: String,
+    /// The server span in W3C form; valid even when the trace is not sampled.
+    pub traceparent: String,
+}
+
+impl<S: Sync> FromRequestParts<S> for RequestContext {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let known = parts.extensions.get::<Self>().cloned();
+        Ok(known.unwrap_or_else(|| Self {
+            correlation_id: correlation_id_of(&parts.headers),
+            traceparent: traceparent_of(&Span::none(), &parent_of(&parts.headers)),
+        }))
+    }
+}
+
+/// Middleware: opens the server span and puts the context on the request and on its answer.
+pub(crate) async fn with_request_context(mut request: Request, next: Next) -> Response {
+    let correlation_id = correlation_id_of(request.headers());
+    let parent = parent_of(request.headers());
+    let span = server_span(&request, &correlation_id);
+    // The parent can only be refused when no trace layer is installed, and then nobody misses it.
+    let _ = span.set_parent(parent.clone());
+    let traceparent = traceparent_of(&span, &parent);
+    if let Some(trace_id) = traceparent.split('-').nth(1) {
+        span.record("trace_id", trace_id);
+    }
+    let context = RequestContext { correlation_id, traceparent };
+    request.extensions_mut().insert(context.clone());
+
+    let mut response = next.run(request).instrument(span.clone()).await;
+
+    span.record("http.response.status_code", response.status().as_u16());
+    if response.status().is_server_error() {
+        span.record("otel.status_code", "ERROR");
+    }
+    put(response.headers_mut(), CORRELATION_ID, &context.correlation_id);
+    put(response.headers_mut(), TRACEPARENT, &context.traceparent);
+    response
+}
+
+/// The span's own context in W3C form. Without a trace layer (in unit tests) the parent's trace goes on under a new
+/// span id, so that what is stored is always valid.
+fn traceparent_of(span: &Span, parent: &Context) -> String {
+    let own = span.context().span().span_context().clone();
+    let context = if own.is_valid() { own } else { made_up(parent) };
+    format!("00-{}-{}-{:02x}", context.trace_id(), context.span_id(), context.trace_flags().to_u8())
+}
+
+fn made_up(parent: &Context) -> SpanContext {
+    let ids = RandomIdGenerator::default();
+    let span_id: SpanId = ids.new_span_id();
+    let parent = parent.span().span_context().clone();
+    if parent.is_valid() {
+        return SpanContext::new(parent.trace_id(), span_id, parent.trace_flags(), false, TraceState::default());
+    }
+    SpanContext::new(ids.new_trace_id(), span_id, TraceFlags::default(), false, TraceState::default())
+}
+
+fn server_span(request: &Request, correlation_id: &str) -> Span {
+    let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let method = known_method(request.method());
+    // A span is named by its route, never by its path, which has too many values.
+    let name = route.map_or_else(|| method.to_owned(), |route| format!("{method} {route}"));
+    tracing::info_span!(
+        "request",
+        otel.name = name,
+        otel.kind = "server",
+        otel.status_code = field::Empty,
+        http.request.method = method,
+        http.route = route,
+        url.path = request.uri().path(),
+        http.response.status_code = field::Empty,
+        correlation_id,
+        trace_id = field::Empty,
+    )
+}
+
+/// The method as a label of few values: a client can invent methods without end.
+pub(crate) fn known_method(method: &Method) -> &'static str {
+    const KNOWN: [&str; 9] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT"];
+    KNOWN.into_iter().find(|known| *known == method.as_str()).unwrap_or("OTHER")
+}
+
+fn correlation_id_of(headers: &HeaderMap) -> String {
+    let given = headers.get(CORRELATION_ID).and_then(|value| value.to_str().ok());
+    given
+        .filter(|id| (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic()))
+        .map_or_else(|| Uuid::now_v7().to_string(), str::to_owned)
+}
+
+fn parent_of(headers: &HeaderMap) -> Context {
+    TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers))
+}
+
+fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(name, value);
+    }
+}
+
+struct Headers<'a>(&'a HeaderMap);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).and_then(|value| value.to_str().ok())
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(HeaderName::as_str).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use axum::{Router, body::Body, middleware, routing::get};
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    async fn headers_of(request: Request) -> HeaderMap {
+        let app = Router::new()
+            .route("/", get(|context: RequestContext| async move { context.traceparent }))
+            .layer(middleware::from_fn(with_request_context));
+        app.oneshot(request).await.unwrap().headers().clone()
+    }
+
+    fn request() -> axum::http::request::Builder {
+        Request::get("/")
+    }
+
+    #[tokio::test]
+    async fn a_valid_correlation_id_is_kept_and_an_invalid_one_replaced() {
+        let kept = headers_of(request().header(CORRELATION_ID, "abc-1").body(Body::empty()).unwrap()).await;
+        assert_eq!(kept[CORRELATION_ID], "abc-1");
+        for bad in ["", "a b", &"x".repeat(129)] {
+            let made = headers_of(request().header(CORRELATION_ID, bad).body(Body::empty()).unwrap()).await;
+            let id = made[CORRELATION_ID].to_str().unwrap();
+            assert_eq!(Uuid::parse_str(id).unwrap().get_version_num(), 7);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_answer_continues_the_clients_trace_in_a_span_of_its_own() {
+        let headers = headers_of(request().header(TRACEPARENT, PARENT).body(Body::empty()).unwrap()).await;
+        let traceparent = headers[TRACEPARENT].to_str().unwrap();
+        assert!(traceparent.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-"));
+        assert!(traceparent.ends_with("-01") && traceparent != PARENT);
+    }
+
+    #[tokio::test]
+    async fn a_broken_traceparent_starts_a_new_valid_trace() {
+        let headers = headers_of(request().header(TRACEPARENT, "00-0-0-0").body(Body::empty()).unwrap()).await;
+        let traceparent = headers[TRACEPARENT].to_str().unwrap();
+        assert_eq!(traceparent.len(), 55);
+        assert!(!traceparent.starts_with("00-00000000000000000000000000000000"));
+    }
+
+    #[tokio::test]
+    async fn with_a_trace_layer_the_answer_names_the_server_span_even_when_it_is_not_sampled() {
+        use opentelemetry::trace::TracerProvider as _;
+        use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
+        use tracing::instrument::WithSubscriber as _;
+        use tracing_subscriber::layer::SubscriberExt as _;
+
+        for (sampler, flags) in [(Sampler::AlwaysOn, "-01"), (Sampler::AlwaysOff, "-00")] {
+            let provider = SdkTracerProvider::builder().with_sampler(sampler).build();
+            let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+            let subscriber = tracing_subscriber::registry().with(layer);
+            let plain = request().body(Body::empty()).unwrap();
+            let headers = headers_of(plain).with_subscriber(subscriber).await;
+            let traceparent = headers[TRACEPARENT].to_str().unwrap();
+            assert!(traceparent.len() == 55 && traceparent.ends_with(flags), "{traceparent}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What keeps one request from harming the others: a cap on work in progress, a time limit, and a net under
+//! panics. A handler dropped at its time limit loses no write, because writes run detached.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use axum::{
+    extract::{Request, State},
+    http::{StatusCode, header},
+    middleware::Next,
+    response::{IntoResponse as _, Response},
+};
+use futures_util::FutureExt as _;
+use tokio::{sync::Semaphore, time::timeout};
+
+use super::{PROBLEM_JSON, Problem, admin::is_admin_path};
+
+/// The limits of [`guard`].
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    pub(crate) in_flight: Arc<Semaphore>,
+    pub(crate) request_timeout: Duration,
+}
+
+/// Middleware: sheds load beyond the cap, answers 503 at the time limit and 500 after a panic.
+pub(crate) async fn guard(State(limits): State<Limits>, request: Request, next: Next) -> Response {
+    let path = request.uri().path();
+    let _permit = if is_business(path) {
+        match limits.in_flight.try_acquire() {
+            Ok(permit) => Some(permit),
+            Err(_) => return Problem::unavailable("The service is overloaded. Try again.", 1).into_response(),
+        }
+    } else {
+        None
+    };
+    let work = AssertUnwindSafe(next.run(request)).catch_unwind();
+    match timeout(limits.request_timeout, work).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(panic)) => {
+            tracing::error!(panic = panic_text(&*panic), "a handler panicked");
+            Problem::internal_without_cause().into_response()
+        }
+        Err(_) => {
+            tracing::warn!(limit = ?limits.request_timeout, "a request ran into its time limit");
+            Problem::unavailable("The request took too long. It may still have its effect.", 1).into_response()
+        }
+    }
+}
+
+/// Middleware: every error answer becomes a problem that names the request's path, also those that axum makes.
+pub(crate) async fn describe_problems(request: Request, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
+    let mut response = next.run(request).await;
+    let problem = match response.extensions_mut().remove::<Problem>() {
+        Some(problem) => problem,
+        None if is_foreign_error(&response) => Problem::new(response.status(), foreign_detail(response.status())),
+        None => return response,
+    };
+    let body = Problem { instance: Some(path), ..problem }.body();
+    let headers = response.headers_mut();
+    headers.remove(header::CONTENT_LENGTH);
+    headers.insert(header::CONTENT_TYPE, axum::http::HeaderValue::from_static(PROBLEM_JSON));
+    *response.body_mut() = body;
+    response
+}
+
+/// Operators must get in when the service is overloaded.
+fn is_business(path: &str) -> bool {
+    const OPERATIONS: [&str; 4] = ["/health/", "/metrics", "/openapi.json", "/docs"];
+    !is_admin_path(path) && !OPERATIONS.iter().any(|prefix| path.starts_with(prefix))
+}
+
+fn is_foreign_error(response: &Response) -> bool {
+    let status = response.status();
+    if !status.is_client_error() && !status.is_server_error() {
+        return false;
+    }
+    let content_type = response.headers().get(header::CONTENT_TYPE).map(|value| value.as_bytes());
+    !content_type.is_some_and(|value| value.starts_with(b"application/"))
+}
+
+fn foreign_detail(status: StatusCode) -> &'static str {
+    if status.is_server_error() {
+        return "The service failed to answer this request.";
+    }
+    "The service does not accept this request."
+}
+
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

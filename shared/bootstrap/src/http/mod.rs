@@ -1,0 +1,25 @@
+//! The HTTP shell around a service's routes: what every answer has in common, so that handlers contain only what
+//! is particular to them. [`assemble`] puts it together, [`serve`] runs it.
+
+mod admin;
+mod context;
+mod extract;
+mod guard;
+mod observe;
+mod openapi;
+mod operations;
+mod page;
+mod problem;
+mod serve;
+mod shell;
+
+pub use admin::require_admin_token;
+pub use context::{CORRELATION_ID, RequestContext, TRACEPARENT};
+pub use extract::{Json, Path, Query};
+pub(crate) use guard::panic_text;
+pub use openapi::{ServiceInfo, openapi};
+pub use page::{Cursor, Limit, Page, PageQuery};
+pub(crate) use problem::chain;
+pub use problem::{FieldError, PROBLEM_JSON, Problem};
+pub use serve::{ServeLimits, serve};
+pub use shell::{Shell, assemble, starting};

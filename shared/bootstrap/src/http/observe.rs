@@ -1,0 +1,91 @@
+//! The four numbers of an HTTP server: requests, their duration, their outcome, and how many are in progress. Labels
+//! have few values: the route is the pattern that matched, not the path.
+
+use std::time::Instant;
+
+use axum::{
+    extract::{MatchedPath, Request, State},
+    middleware::Next,
+    response::Response,
+};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Unit,
+};
+
+use super::context::known_method;
+use crate::metrics::{Metrics, seconds_histogram};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    method: &'static str,
+    route: String,
+    status: u16,
+}
+
+/// The HTTP server's metrics.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpMetrics {
+    requests: Family<Labels, Counter>,
+    duration: Family<Labels, Histogram, fn() -> Histogram>,
+    in_progress: Gauge,
+}
+
+impl HttpMetrics {
+    pub(crate) fn register(metrics: &Metrics) -> Self {
+        let this = Self {
+            requests: Family::default(),
+            duration: Family::new_with_constructor(seconds_histogram),
+            in_progress: Gauge::default(),
+        };
+        metrics.register(|registry| {
+            registry.register("http_server_requests", "HTTP requests answered", this.requests.clone());
+            registry.register_with_unit(
+                "http_server_request_duration",
+                "Time from a request's headers to its answer",
+                Unit::Seconds,
+                this.duration.clone(),
+            );
+            registry.register(
+                "http_server_requests_in_progress",
+                "HTTP requests not yet answered",
+                this.in_progress.clone(),
+            );
+        });
+        this
+    }
+}
+
+/// Middleware: counts and times every request.
+pub(crate) async fn observe(State(metrics): State<HttpMetrics>, request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let method = known_method(request.method());
+    let matched = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+    let route = matched.unwrap_or("unmatched").to_owned();
+    let in_progress = InProgress::enter(&metrics.in_progress);
+    let response = next.run(request).await;
+    drop(in_progress);
+    let labels = Labels { method, route, status: response.status().as_u16() };
+    let elapsed = started.elapsed();
+    metrics.duration.get_or_create_owned(&labels).observe(elapsed.as_secs_f64());
+    metrics.requests.get_or_create_owned(&labels).inc();
+    tracing::debug!(elapsed_ms = elapsed.as_secs_f64() * 1000.0, status = labels.status, "request answered");
+    response
+}
+
+/// Counts down again also when the client disconnects and the request is dropped.
+struct InProgress(Gauge);
+
+impl InProgress {
+    fn enter(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

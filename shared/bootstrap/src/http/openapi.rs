@@ -1,0 +1,111 @@
+//! The service's OpenAPI document: who it is, and the answers that the shell adds to every operation, so that
+//! the document is complete without each handler repeating them.
+
+use utoipa::{
+    PartialSchema as _, ToSchema as _,
+    openapi::{
+        Components, Content, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Response,
+        ResponseBuilder,
+        path::{Operation, PathItem},
+        security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
+    },
+};
+
+use super::{Cursor, FieldError, Limit, PROBLEM_JSON, Problem, admin::is_admin_path};
+
+const ADMIN_SCHEME: &str = "admin_token";
+
+/// Who a service is: in logs, traces, metrics and its OpenAPI document.
+#[derive(Clone, Copy, Debug)]
+pub struct ServiceInfo {
+    /// The name other parts know it by: `order`, `inventory`, `payment`.
+    pub name: &'static str,
+    /// The title of its OpenAPI document.
+    pub title: &'static str,
+    /// What it does, in a sentence or two.
+    pub description: &'static str,
+    /// Its version: `env!("CARGO_PKG_VERSION")`.
+    pub version: &'static str,
+}
+
+/// A document with title, version, licence and the shared schemas, and no paths yet.
+pub fn openapi(service: &ServiceInfo) -> OpenApi {
+    let license = LicenseBuilder::new().name("MIT OR Apache-2.0").identifier(Some("MIT OR Apache-2.0")).build();
+    let info = InfoBuilder::new()
+        .title(service.title)
+        .description(Some(service.description))
+        .version(service.version)
+        .license(Some(license))
+        .build();
+    OpenApiBuilder::new().info(info).components(Some(shared_components())).build()
+}
+
+/// Adds to every operation the problems that the shell answers on its behalf, unless it documents them itself.
+pub(crate) fn add_common_answers(document: &mut OpenApi) {
+    for (path, item) in &mut document.paths.paths {
+        for operation in operations(item) {
+            for (status, description) in common_answers(path, operation) {
+                let answers = &mut operation.responses.responses;
+                answers.entry(status.to_owned()).or_insert_with(|| RefOr::T(problem(description)));
+            }
+            if is_admin_path(path) {
+                operation.security = Some(vec![SecurityRequirement::new(ADMIN_SCHEME, Vec::<String>::new())]);
+            }
+        }
+    }
+}
+
+fn common_answers(path: &str, operation: &Operation) -> Vec<(&'static str, &'static str)> {
+    let mut answers = vec![("500", "The service failed; the failure is logged, not shown")];
+    if path.starts_with("/health") || path == "/metrics" || path == "/openapi.json" || path == "/docs" {
+        return answers;
+    }
+    answers.push(("503", "A dependency is away or the service is overloaded; see `Retry-After`"));
+    if operation.request_body.is_some() {
+        answers.push(("400", "The body is not JSON"));
+        answers.push(("413", "The body is too large"));
+        answers.push(("415", "The body is not declared as JSON"));
+    }
+    if operation.request_body.is_some() || operation.parameters.as_ref().is_some_and(|all| !all.is_empty()) {
+        answers.push(("422", "The input is well-formed, but not acceptable"));
+    }
+    if is_admin_path(path) {
+        answers.push(("401", "The admin token is missing"));
+        answers.push(("403", "The admin token is wrong"));
+    }
+    answers
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [
+        &mut item.get,
+        &mut item.put,
+        &mut item.post,
+        &mut item.delete,
+        &mut item.options,
+        &mut item.head,
+        &mut item.patch,
+        &mut item.trace,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+fn problem(description: &str) -> Response {
+    let schema = Ref::from_schema_name(Problem::name());
+    ResponseBuilder::new()
+        .description(description)
+        .content(PROBLEM_JSON, Content::new(Some(RefOr::Ref(schema))))
+        .build()
+}
+
+fn shared_components() -> Components {
+    let mut components = Components::new();
+    components.schemas.insert(Problem::name().into_owned(), Problem::schema());
+    components.schemas.insert(FieldError::name().into_owned(), FieldError::schema());
+    components.schemas.insert(Limit::name().into_owned(), Limit::schema());
+    components.schemas.insert(Cursor::name().into_owned(), Cursor::schema());
+    let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+    components.add_security_scheme(ADMIN_SCHEME, SecurityScheme::Http(bearer));
+    components
+}

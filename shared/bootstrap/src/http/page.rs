@@ -1,0 +1,221 @@
+//! Lists in pages: `?limit=` and an opaque `?cursor=`, which is the sort key of the last item in hexadecimal. Pages
+//! by key stay stable while rows are added, and cost the same at any depth.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize, de};
+use utoipa::{
+    IntoParams, PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, RefOr, Schema, schema::Type},
+};
+
+use super::Problem;
+
+/// `?limit=&cursor=`. A route with further parameters puts the two fields into its own struct, and makes a
+/// `PageQuery` of them with [`PageQuery::new`] (`serde(flatten)` does not go with `deny_unknown_fields`).
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PageQuery {
+    /// Items per page.
+    #[serde(default)]
+    pub limit: Limit,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<Cursor>,
+}
+
+/// Items per page: 1 to 200, 20 by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit(u16);
+
+/// The place in a list where the next page begins; opaque for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cursor(String);
+
+/// One page of a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Page<T> {
+    /// The items, newest first.
+    pub items: Vec<T>,
+    /// Where the next page begins; null on the last one.
+    #[schema(required = true)]
+    pub next_cursor: Option<String>,
+}
+
+impl PageQuery {
+    /// A page query of parts that were parsed in a route's own struct.
+    pub fn new(limit: Limit, cursor: Option<Cursor>) -> Self {
+        Self { limit, cursor }
+    }
+
+    /// Rows to select: one more than a page holds, so that [`Page::from_rows`] sees whether there is another page.
+    pub fn rows(&self) -> i64 {
+        i64::from(self.limit.0) + 1
+    }
+
+    /// The sort key after which the page begins; `None` for the first page.
+    ///
+    /// # Errors
+    /// 422 when the cursor does not hold such a key.
+    pub fn after<K: FromStr>(&self) -> Result<Option<K>, Problem> {
+        self.cursor.as_ref().map(|cursor| cursor.0.parse().map_err(|_| bad_cursor())).transpose()
+    }
+}
+
+impl<T> Page<T> {
+    /// A page of the rows selected with [`PageQuery::rows`]; `key` gives the sort key that [`PageQuery::after`]
+    /// reads again.
+    pub fn from_rows<K: fmt::Display>(mut rows: Vec<T>, query: &PageQuery, key: impl Fn(&T) -> K) -> Self {
+        let limit = usize::from(query.limit.0);
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        let last = rows.last().filter(|_| more);
+        let next_cursor = last.map(|row| Cursor::encode(&key(row).to_string()));
+        Self { items: rows, next_cursor }
+    }
+
+    /// The same page with each item turned into another, for example a row into its JSON form.
+    pub fn map<U>(self, turn: impl FnMut(T) -> U) -> Page<U> {
+        Page { items: self.items.into_iter().map(turn).collect(), next_cursor: self.next_cursor }
+    }
+}
+
+impl Limit {
+    /// The largest page.
+    pub const MAX: u16 = 200;
+
+    /// A limit of 1 to 200.
+    pub fn new(items: u16) -> Option<Self> {
+        (1..=Self::MAX).contains(&items).then_some(Self(items))
+    }
+
+    /// Items per page.
+    pub fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self(20)
+    }
+}
+
+impl Cursor {
+    /// The opaque form of a sort key.
+    pub fn encode(key: &str) -> String {
+        key.bytes().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The sort key inside.
+    pub fn key(&self) -> &str {
+        &self.0
+    }
+
+    fn decode(text: &str) -> Option<Self> {
+        if text.is_empty() || !text.len().is_multiple_of(2) || !text.is_ascii() {
+            return None;
+        }
+        let bytes: Option<Vec<u8>> =
+            (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect();
+        let key = String::from_utf8(bytes?).ok()?;
+        (!key.contains('\0')).then_some(Self(key))
+    }
+}
+
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().ok().and_then(Self::new).ok_or_else(|| de::Error::custom("must be a number from 1 to 200"))
+    }
+}
+
+impl<'de> Deserialize<'de> for Cursor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::decode(&text).ok_or_else(|| de::Error::custom(BAD_CURSOR))
+    }
+}
+
+impl PartialSchema for Limit {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .minimum(Some(1))
+            .maximum(Some(Self::MAX))
+            .default(Some(20.into()))
+            .into()
+    }
+}
+
+impl ToSchema for Limit {}
+
+impl PartialSchema for Cursor {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new().schema_type(Type::String).into()
+    }
+}
+
+impl ToSchema for Cursor {}
+
+const BAD_CURSOR: &str = "must be the `next_cursor` of an earlier page of this list";
+
+fn bad_cursor() -> Problem {
+    Problem::invalid("/cursor", BAD_CURSOR)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use axum::{extract::FromRequestParts as _, http::Request};
+
+    use super::*;
+    use crate::http::Query;
+
+    async fn query(uri: &str) -> Result<PageQuery, Problem> {
+        let (mut parts, ()) = Request::get(uri).body(()).unwrap().into_parts();
+        Query::<PageQuery>::from_request_parts(&mut parts, &()).await.map(|Query(query)| query)
+    }
+
+    #[tokio::test]
+    async fn a_list_is_walked_to_its_end_by_its_cursors() {
+        let all: Vec<u32> = (1..=5).rev().collect();
+        let mut uri = "/orders?limit=2".to_owned();
+        let mut seen = Vec::new();
+        loop {
+            let query = query(&uri).await.unwrap();
+            let after: Option<u32> = query.after().unwrap();
+            let take = usize::try_from(query.rows()).unwrap();
+            let left = all.iter().copied().filter(|id| after.is_none_or(|after| *id < after));
+            let page = Page::from_rows(left.take(take).collect(), &query, |id| *id);
+            seen.extend(page.items);
+            let Some(cursor) = page.next_cursor else { break };
+            uri = format!("/orders?limit=2&cursor={cursor}");
+        }
+        assert_eq!(seen, all);
+    }
+
+    #[tokio::test]
+    async fn the_default_page_has_twenty_items() {
+        assert_eq!(query("/orders").await.unwrap().rows(), 21);
+    }
+
+    #[tokio::test]
+    async fn a_limit_out_of_range_is_422() {
+        for limit in ["0", "201", "-1", "many", ""] {
+            let problem = query(&format!("/orders?limit={limit}")).await.unwrap_err();
+            assert_eq!(problem.status.as_u16(), 422);
+            assert_eq!(problem.errors[0].pointer, "/limit");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cursor_that_is_not_ours_is_422() {
+        for cursor in ["zz", "abc", "ff", "00", "%C3%A4%C3%A4"] {
+            let problem = query(&format!("/orders?cursor={cursor}")).await.unwrap_err();
+            assert_eq!(problem.errors[0].pointer, "/cursor");
+        }
+        let other = query(&format!("/orders?cursor={}", Cursor::encode("text"))).await.unwrap();
+        assert_eq!(other.after::<u32>().unwrap_err().status.as_u16(), 422);
+    }
+}

@@ -1,0 +1,301 @@
+//! Errors as RFC 9457 problem details. A problem says what the client can do about it and nothing about our
+//! insides; the cause is logged once, here, when an internal failure is turned into one.
+
+use std::{error::Error, fmt};
+
+use axum::{
+    body::Body,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// The media type of every error answer.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// An error answer (RFC 9457).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Problem {
+    /// A URI naming the kind of problem; `about:blank` when the status says it all.
+    #[serde(rename = "type")]
+    #[schema(value_type = String, example = "about:blank")]
+    pub kind: &'static str,
+    /// A short summary, the same for every problem of this kind.
+    #[schema(value_type = String, example = "Unprocessable Content")]
+    pub title: &'static str,
+    /// The HTTP status code.
+    #[serde(serialize_with = "status_as_number")]
+    #[schema(value_type = u16, example = 422)]
+    pub status: StatusCode,
+    /// What went wrong this time and how to put it right.
+    pub detail: String,
+    /// The path of the request; filled in by the shell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance: Option<String>,
+    /// The single faults of an input, when there are any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub errors: Vec<FieldError>,
+    /// Seconds after which a retry may succeed; sent as `Retry-After`.
+    #[serde(skip)]
+    pub retry_after: Option<u32>,
+}
+
+/// One fault of an input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct FieldError {
+    /// JSON pointer (RFC 6901) to the value in the body, for example `/lines/0/quantity`; for a parameter its
+    /// name after a slash.
+    pub pointer: String,
+    /// What is wrong with the value.
+    pub detail: String,
+}
+
+impl Problem {
+    /// A problem of the given status whose kind is `about:blank`.
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            kind: "about:blank",
+            title: title_of(status),
+            status,
+            detail: detail.into(),
+            instance: None,
+            errors: Vec::new(),
+            retry_after: None,
+        }
+    }
+
+    /// 400: the request cannot be understood at all.
+    pub fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// 401: credentials are missing; sent with `WWW-Authenticate`.
+    pub fn unauthorized(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, detail)
+    }
+
+    /// 403: the credentials are not sufficient.
+    pub fn forbidden(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, detail)
+    }
+
+    /// 404: there is no such resource.
+    pub fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// 405: the resource does not know this method.
+    pub fn method_not_allowed(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+    }
+
+    /// 409: the resource's present state forbids it.
+    pub fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, detail)
+    }
+
+    /// 413: the body is larger than the service accepts.
+    pub fn content_too_large(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    }
+
+    /// 415: the body is not JSON.
+    pub fn unsupported_media_type(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
+    }
+
+    /// 422: the request is well-formed, but its content cannot be accepted.
+    pub fn unprocessable(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+    }
+
+    /// 422 for a single value, at a JSON pointer such as `/lines/0/quantity`.
+    pub fn invalid(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self::unprocessable(detail.clone()).with_error(pointer, detail)
+    }
+
+    /// 500: logs the cause with everything below it and tells the client nothing of it.
+    pub fn internal(cause: &(dyn Error + 'static)) -> Self {
+        tracing::error!(error = %chain(cause), "request failed");
+        Self::internal_without_cause()
+    }
+
+    /// 503: a dependency is away or the service is overloaded; the same request may succeed after `retry_after`
+    /// seconds.
+    pub fn unavailable(detail: impl Into<String>, retry_after: u32) -> Self {
+        let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
+        problem.retry_after = Some(retry_after);
+        problem
+    }
+
+    /// Adds a fault of the input.
+    #[must_use]
+    pub fn with_error(mut self, pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        self.errors.push(FieldError { pointer: pointer.into(), detail: detail.into() });
+        self
+    }
+
+    /// Names the kind of problem by a URI and gives it the title that belongs to the URI.
+    #[must_use]
+    pub fn with_kind(mut self, kind: &'static str, title: &'static str) -> Self {
+        self.kind = kind;
+        self.title = title;
+        self
+    }
+
+    pub(crate) fn internal_without_cause() -> Self {
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "The service failed to answer this request. The failure has been logged.",
+        )
+    }
+
+    pub(crate) fn body(&self) -> Body {
+        Body::from(serde_json::to_vec(self).unwrap_or_default())
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, self.body()).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if let Some(seconds) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        // The shell finds the problem here again and adds the request's path to it.
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// An unreachable, overloaded or shutting down database is 503, a lost race for locks too; everything else is our
+/// own fault and 500.
+impl From<sqlx::Error> for Problem {
+    fn from(error: sqlx::Error) -> Self {
+        if !is_unavailable(&error) {
+            return Self::internal(&error);
+        }
+        tracing::warn!(error = %chain(&error), "the database could not serve a request");
+        Self::unavailable("The database cannot serve this request at present. Try again.", 1)
+    }
+}
+
+impl From<sqlx::migrate::MigrateError> for Problem {
+    fn from(error: sqlx::migrate::MigrateError) -> Self {
+        Self::internal(&error)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: {}", self.status.as_u16(), self.title, self.detail)
+    }
+}
+
+impl Error for Problem {}
+
+/// An error and all its causes in one line.
+pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Many errors repeat their source in their own text.
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+fn is_unavailable(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed
+        | sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_) => true,
+        sqlx::Error::Database(refusal) => refusal.code().is_some_and(|code| is_passing(&code)),
+        _ => false,
+    }
+}
+
+/// SQLSTATEs (PostgreSQL manual, appendix A) that say "not now" rather than "never": connection exceptions, a server
+/// without resources or in shutdown, a standby, deadlocks, serialization failures, lock and statement timeouts.
+fn is_passing(code: &str) -> bool {
+    const CLASSES: [&str; 4] = ["08", "53", "57", "58"];
+    const CODES: [&str; 4] = ["25006", "40001", "40P01", "55P03"];
+    CODES.contains(&code) || CLASSES.iter().any(|class| code.starts_with(class))
+}
+
+fn title_of(status: StatusCode) -> &'static str {
+    match status {
+        // RFC 9110's names, where the `http` crate still has older ones.
+        StatusCode::PAYLOAD_TOO_LARGE => "Content Too Large",
+        StatusCode::UNPROCESSABLE_ENTITY => "Unprocessable Content",
+        _ => status.canonical_reason().unwrap_or("Error"),
+    }
+}
+
+fn status_as_number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(status.as_u16())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_problem_is_serialized_as_rfc_9457_says() {
+        let problem = Problem::invalid("/lines/0/quantity", "must be at least 1");
+        assert_eq!(
+            serde_json::to_value(&problem).unwrap(),
+            json!({
+                "type": "about:blank",
+                "title": "Unprocessable Content",
+                "status": 422,
+                "detail": "must be at least 1",
+                "errors": [{"pointer": "/lines/0/quantity", "detail": "must be at least 1"}],
+            })
+        );
+    }
+
+    #[test]
+    fn an_unavailable_service_says_when_to_come_back() {
+        let response = Problem::unavailable("later", 3).into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "3");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], PROBLEM_JSON);
+    }
+
+    #[test]
+    fn an_exhausted_pool_and_a_lost_connection_are_503() {
+        let lost = sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
+        for error in [sqlx::Error::PoolTimedOut, lost] {
+            let problem = Problem::from(error);
+            assert_eq!(problem.status, StatusCode::SERVICE_UNAVAILABLE);
+            assert!(problem.retry_after.is_some());
+        }
+        assert!(is_passing("57P01") && is_passing("40P01") && !is_passing("23505"));
+    }
+
+    #[test]
+    fn other_database_errors_are_500_and_reveal_nothing() {
+        let problem = Problem::from(sqlx::Error::ColumnNotFound("card_number".to_owned()));
+        assert_eq!(problem.status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(!problem.detail.contains("card_number"));
+    }
+}

@@ -1,0 +1,106 @@
+//! Puts a service's routes into the shell. The order of the layers is the point of this file: the context is
+//! outermost, so that every answer carries it; the admin door comes before any work; limits come last.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    http::{Method, Uri},
+    middleware::{from_fn, from_fn_with_state},
+};
+use tokio::sync::Semaphore;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+
+use super::{
+    Problem, ServiceInfo, admin, context,
+    guard::{self, Limits},
+    observe::{self, HttpMetrics},
+    openapi, operations,
+};
+use crate::{
+    config::{HttpArgs, Secret},
+    metrics::Metrics,
+    readiness::Readiness,
+};
+
+/// What the shell needs to know of a service.
+#[derive(Clone, Debug)]
+pub struct Shell {
+    /// Who the service is.
+    pub service: ServiceInfo,
+    /// What it waits for.
+    pub readiness: Readiness,
+    /// What it counts.
+    pub metrics: Metrics,
+    admin_token: Secret,
+    body_limit: usize,
+    limits: Limits,
+    http_metrics: HttpMetrics,
+}
+
+impl Shell {
+    /// A shell; registers the HTTP metrics, so make one per service.
+    pub fn new(service: ServiceInfo, args: &HttpArgs, readiness: Readiness, metrics: Metrics) -> Self {
+        Self {
+            service,
+            http_metrics: HttpMetrics::register(&metrics),
+            readiness,
+            metrics,
+            admin_token: args.admin_token.clone(),
+            body_limit: args.body_limit,
+            limits: Limits {
+                in_flight: Arc::new(Semaphore::new(args.max_in_flight)),
+                request_timeout: args.request_timeout,
+            },
+        }
+    }
+}
+
+/// The finished application and its complete OpenAPI document.
+pub fn assemble(shell: &Shell, api: OpenApiRouter) -> (Router, OpenApi) {
+    let (_, described) = operations::described_routes().split_for_parts();
+    let (router, document) = OpenApiRouter::with_openapi(openapi::openapi(&shell.service))
+        .merge(api)
+        .merge(operations::vital_routes(shell))
+        .split_for_parts();
+    let mut document = document.merge_from(described);
+    openapi::add_common_answers(&mut document);
+    let router = router.merge(operations::description_routes(&document));
+    (layered(shell, router.fallback(not_found)), document)
+}
+
+/// What is served while dependencies are awaited: health and metrics; everything else is 503.
+pub fn starting(shell: &Shell) -> Router {
+    let (router, _) = operations::vital_routes(shell).split_for_parts();
+    layered(shell, router.fallback(still_starting))
+}
+
+fn layered(shell: &Shell, router: Router) -> Router {
+    router
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(DefaultBodyLimit::max(shell.body_limit))
+        .layer(from_fn_with_state(shell.limits.clone(), guard::guard))
+        .layer(from_fn_with_state(shell.admin_token.clone(), admin::require_admin_token))
+        .layer(from_fn(guard::describe_problems))
+        .layer(from_fn_with_state(shell.http_metrics.clone(), observe::observe))
+        .layer(from_fn(context::with_request_context))
+}
+
+async fn not_found(uri: Uri) -> Problem {
+    Problem::not_found(format!("There is no resource at {}.", uri.path()))
+}
+
+async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
+    let path = uri.path();
+    Problem::method_not_allowed(format!("{path} does not support {method}; see the `Allow` header."))
+}
+
+async fn still_starting() -> Problem {
+    Problem::unavailable("The service is starting: it waits for its dependencies.", 1)
+}
+
+#[cfg(test)]
+#[path = "shell_tests.rs"]
+mod tests;

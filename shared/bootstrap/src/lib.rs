@@ -1,0 +1,24 @@
+//! Everything a service needs before its first line of business: configuration, telemetry, database and
+//! broker connections, the HTTP shell and an orderly life from start to stop. [`run`] ties it together, so that
+//! a service's `main` is a composition root of a page. This crate knows nothing of sagas or messaging.
+
+pub mod config;
+mod error;
+pub mod http;
+pub mod lifecycle;
+pub mod metrics;
+pub mod nats;
+pub mod postgres;
+pub mod readiness;
+pub mod telemetry;
+pub mod write;
+
+pub use config::{AppEnv, BaseArgs, HttpArgs, NatsArgs, PostgresArgs, Secret, TelemetryArgs};
+pub use error::StartError;
+pub use http::{Json, Page, PageQuery, Path, Problem, Query, RequestContext, ServiceInfo, Shell};
+pub use lifecycle::{Service, Startup, Task, TaskFailed, Tasks, run};
+pub use metrics::Metrics;
+pub use postgres::Pools;
+pub use readiness::{Readiness, ReadyFlag};
+pub use tokio_util::sync::CancellationToken;
+pub use write::detached;

@@ -1,0 +1,144 @@
+//! What a service is given while it is put together, and what is closed again behind it.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use async_nats::{Client, connection::State};
+use tokio::time::{interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::Tasks;
+use crate::{
+    config::{NatsArgs, PostgresArgs},
+    error::StartError,
+    http::ServiceInfo,
+    metrics::Metrics,
+    nats,
+    postgres::{self, Pools},
+    readiness::{Readiness, ReadyFlag},
+};
+
+/// How often the connections are looked at for readiness.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a service is put together with. Clones share everything.
+#[derive(Clone, Debug)]
+pub struct Startup {
+    /// Who is being started.
+    pub service: ServiceInfo,
+    /// Where dependencies register.
+    pub readiness: Readiness,
+    /// Where metrics are registered.
+    pub metrics: Metrics,
+    /// Background work under supervision.
+    pub tasks: Tasks,
+    /// Cancelled when the process is asked to stop and still answers requests in progress: long waits
+    /// (`Prefer: wait`) should end now.
+    pub draining: CancellationToken,
+    /// Cancelled when no request is in progress any more: background work should end now.
+    pub stop: CancellationToken,
+    open: Arc<Mutex<Open>>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    pools: Vec<Pools>,
+    clients: Vec<Client>,
+}
+
+impl Startup {
+    /// For [`super::run`], and for tests that put a service together themselves.
+    pub fn new(service: ServiceInfo, readiness: Readiness, metrics: Metrics) -> Self {
+        let stop = CancellationToken::new();
+        Self {
+            service,
+            readiness,
+            metrics,
+            tasks: Tasks::new(stop.clone()),
+            draining: CancellationToken::new(),
+            stop,
+            open: Arc::default(),
+        }
+    }
+
+    /// Connects to PostgreSQL as [`postgres::connect`] does, refuses an unsafe server, keeps the readiness entry
+    /// `postgres` up to date from then on, and closes the pools at shutdown.
+    ///
+    /// # Errors
+    /// Those of [`postgres::connect`] and [`postgres::check_durability`].
+    pub async fn postgres(&self, args: &PostgresArgs, schema: &str) -> Result<Pools, StartError> {
+        let flag = self.readiness.register("postgres");
+        let pools = postgres::connect(args, schema, self.service.name).await?;
+        self.open().pools.push(pools.clone());
+        postgres::check_durability(&pools.http, args.allow_unsafe_durability).await?;
+        postgres::register_metrics(&self.metrics, &pools);
+        flag.ok();
+        self.tasks.spawn("watch_postgres", watch_postgres(pools.clone(), flag, self.stop.clone()));
+        Ok(pools)
+    }
+
+    /// Connects to NATS as [`nats::connect`] does, keeps the readiness entry `nats` up to date from then on,
+    /// and drains the connection at shutdown.
+    ///
+    /// # Errors
+    /// Those of [`nats::connect`].
+    pub async fn nats(&self, args: &NatsArgs) -> Result<Client, StartError> {
+        let flag = self.readiness.register("nats");
+        let client = nats::connect(args, self.service.name).await?;
+        self.open().clients.push(client.clone());
+        flag.ok();
+        self.tasks.spawn("watch_nats", watch_nats(client.clone(), flag, self.stop.clone()));
+        Ok(client)
+    }
+
+    /// Waits for background work, then closes the connections: each within `limit`. `stop` must be cancelled.
+    pub async fn finish(&self, limit: Duration) {
+        self.tasks.finish(limit).await;
+        let Open { pools, clients } = std::mem::take(&mut *self.open());
+        for client in clients {
+            if timeout(limit, client.drain()).await.is_err() {
+                tracing::warn!("the NATS connection could not be drained in time");
+            }
+        }
+        for pools in pools {
+            // Waits for detached writes, which hold a connection until their commit.
+            if timeout(limit, pools.close()).await.is_err() {
+                tracing::warn!("database connections were still in use at the end");
+            }
+        }
+    }
+
+    fn open(&self) -> std::sync::MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn watch_postgres(pools: Pools, flag: ReadyFlag, stop: CancellationToken) {
+    let mut ticks = interval(WATCH_INTERVAL);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        match sqlx::query("select 1").execute(&pools.http).await {
+            Ok(_) => flag.ok(),
+            // A busy pool says nothing about the server, unless it has no connection at all.
+            Err(sqlx::Error::PoolTimedOut) if pools.http.size() > 0 => {}
+            Err(sqlx::Error::PoolTimedOut) => flag.failing("no connection can be opened"),
+            Err(sqlx::Error::PoolClosed) => return stop.cancelled().await,
+            // The reason is shown without authentication, so it does not repeat the server's words.
+            Err(error) => {
+                tracing::debug!(%error, "the database did not answer");
+                flag.failing("the database does not answer");
+            }
+        }
+    }
+}
+
+async fn watch_nats(client: Client, flag: ReadyFlag, stop: CancellationToken) {
+    let mut ticks = interval(WATCH_INTERVAL);
+    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        match client.connection_state() {
+            State::Connected => flag.ok(),
+            State::Pending | State::Disconnected => flag.failing("not connected"),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The service's metrics in one registry, scraped as OpenMetrics text. Names follow the Prometheus conventions:
+//! base units, and `_total` (appended by the registry) for counters.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use prometheus_client::{encoding::text::encode, metrics::histogram::Histogram, registry::Registry};
+
+/// What `/metrics` answers with.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Upper bounds in seconds, from a cached read to a saga's deadline.
+pub const SECONDS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// The registry; clones share it.
+#[derive(Clone, Default)]
+pub struct Metrics {
+    registry: Arc<Mutex<Registry>>,
+}
+
+/// A histogram over [`SECONDS`]; usable as the constructor of a `Family`.
+pub fn seconds_histogram() -> Histogram {
+    Histogram::new(SECONDS)
+}
+
+impl Metrics {
+    /// Adds metrics, during setup: `metrics.register(|registry| registry.register("name", "help", metric))`.
+    pub fn register<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
+        add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// All metrics as OpenMetrics text.
+    ///
+    /// # Errors
+    /// When a metric's own encoder refuses.
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode(&mut text, &self.registry.lock().unwrap_or_else(PoisonError::into_inner))?;
+        Ok(text)
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use prometheus_client::metrics::counter::Counter;
+
+    use super::*;
+
+    #[test]
+    fn a_registered_counter_is_encoded_with_its_conventional_name() {
+        let metrics = Metrics::default();
+        let counter: Counter = Counter::default();
+        metrics.register(|registry| registry.register("orders_accepted", "Orders accepted", counter.clone()));
+        counter.inc();
+        let text = metrics.encode().unwrap();
+        assert!(text.contains("orders_accepted_total 1"));
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

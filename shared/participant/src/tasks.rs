@@ -1,0 +1,99 @@
+//! The long-running parts of a participant.
+
+use bootstrap::{Startup, Task};
+use contracts::{
+    OrderId,
+    order_fulfillment::{DETECT_TIMEOUT, SagaTimedOut},
+};
+use messaging::{Consumer, Relay, Subscription, housekeeping};
+use saga_store::timeout::{Detector, DueSaga};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Participant, report_to};
+
+impl Participant {
+    /// Everything that runs until the service stops. Registers what readiness depends on.
+    pub fn tasks(&self, startup: &Startup, subscriptions: &[Subscription]) -> Vec<Task> {
+        let stop = &startup.stop;
+        let mut tasks: Vec<Task> = vec![
+            ("relay", Box::pin(self.relay(startup).run(stop.clone()))),
+            ("timeout_detector", Box::pin(self.timeout_detector().run(stop.clone()))),
+            ("stall_watch", Box::pin(self.clone().watch_for_stalls(stop.clone()))),
+            ("housekeeping", Box::pin(self.housekeeping(stop.clone()))),
+        ];
+        for subscription in subscriptions {
+            for consumer in self.consumers(startup, subscription) {
+                tasks.push((subscription.step.name, Box::pin(consumer.run(stop.clone()))));
+            }
+        }
+        tasks
+    }
+
+    fn relay(&self, startup: &Startup) -> Relay {
+        Relay {
+            pool: self.pools.relay.clone(),
+            bus: self.bus.clone(),
+            wake: self.wake.clone(),
+            settings: self.settings.messaging.clone(),
+            metrics: self.metrics.clone(),
+            faults: self.faults.clone(),
+            open_sagas: saga_store::open_sagas,
+            report: report_to(startup.readiness.register("relay")),
+        }
+    }
+
+    /// One consumer per publisher of the step's trigger.
+    fn consumers(&self, startup: &Startup, subscription: &Subscription) -> Vec<Consumer> {
+        let publishers = subscription.event.publishers;
+        let consumer = |publisher: &saga::Service| Consumer {
+            subscription: subscription.clone(),
+            publisher: *publisher,
+            bus: self.bus.clone(),
+            pool: self.pools.work.clone(),
+            settings: self.settings.messaging.clone(),
+            metrics: self.metrics.clone(),
+            faults: self.faults.clone(),
+            report: report_to(startup.readiness.register(match publishers {
+                [_] => format!("consumer {}", subscription.step.name),
+                _ => format!("consumer {} from {publisher}", subscription.step.name),
+            })),
+        };
+        publishers.iter().map(consumer).collect()
+    }
+
+    /// The detector of timed-out sagas; every service has one, and each saga is found by one of them.
+    pub fn timeout_detector(&self) -> Detector<SagaTimedOut> {
+        Detector {
+            outbox: self.outbox.clone(),
+            definition: self.definition,
+            step: &DETECT_TIMEOUT,
+            event: timed_out,
+            every: self.settings.timeout_check_every,
+            batch: i64::from(self.settings.timeout_batch),
+        }
+    }
+
+    async fn watch_for_stalls(self, stop: CancellationToken) {
+        let patience = self.definition.deadline / 2;
+        housekeeping::every(self.settings.timeout_check_every, &stop, || async {
+            if let Err(error) = saga_store::stalled::republish(&self.outbox, patience).await {
+                tracing::warn!(%error, "stalled sagas could not be looked for and will be again");
+            }
+        })
+        .await;
+    }
+
+    fn housekeeping(&self, stop: CancellationToken) -> impl Future<Output = ()> + use<> {
+        housekeeping::run(self.pools.work.clone(), self.holder.clone(), self.settings.messaging.clone(), stop)
+    }
+}
+
+fn timed_out(due: &DueSaga) -> SagaTimedOut {
+    SagaTimedOut {
+        saga_id: due.saga_id,
+        saga_type: contracts::order_fulfillment::SAGA.saga_type.to_owned(),
+        order_id: OrderId(due.business_key),
+        deadline: due.deadline,
+        current_step: u8::try_from(due.current_step).unwrap_or(u8::MAX),
+    }
+}

@@ -1,0 +1,197 @@
+//! A database per test, copied in a moment from a template that holds all tables. The templates live in one shared
+//! server: the one `TEST_POSTGRES_URL` names, or one that this test process starts for itself.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::Hasher;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::Context;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
+use tokio::sync::OnceCell;
+use uuid::Uuid;
+
+use crate::postgres::Postgres;
+
+/// A server's address and its superuser.
+#[derive(Debug, Clone)]
+pub struct Server {
+    superuser: String,
+    address: String,
+}
+
+impl Server {
+    pub(crate) fn new(superuser: &str, address: &str) -> Self {
+        Server { superuser: superuser.to_owned(), address: address.to_owned() }
+    }
+
+    /// Reads `postgres://USER[:PASSWORD]@HOST:PORT/...`.
+    fn parse(url: &str) -> anyhow::Result<Self> {
+        let rest = url.split_once("://").map(|(_, rest)| rest);
+        let parts = rest.and_then(|rest| rest.split('/').next()?.rsplit_once('@'));
+        let (superuser, address) = parts.with_context(|| format!("{url} is not postgres://USER@HOST:PORT/DATABASE"))?;
+        Ok(Server::new(superuser, address))
+    }
+
+    /// The URL of one of its databases, as the superuser.
+    pub fn url(&self, database: &str) -> String {
+        self.url_for(&self.superuser, database)
+    }
+
+    /// The URL of one of its databases, as `USER` or `USER:PASSWORD`.
+    pub fn url_for(&self, user: &str, database: &str) -> String {
+        format!("postgres://{user}@{}/{database}", self.address)
+    }
+
+    async fn connect(&self) -> anyhow::Result<PgConnection> {
+        let options = PgConnectOptions::from_str(&self.url("postgres"))?;
+        options.connect().await.with_context(|| format!("no test database server at {}", self.address))
+    }
+}
+
+/// A database of one test's own, dropped with it.
+#[derive(Debug)]
+pub struct Database {
+    server: Server,
+    name: String,
+}
+
+impl Database {
+    /// A copy of the template `key`. Where there is none yet, `prepare` makes it: it is given the superuser's URL of an
+    /// empty database, creates roles and tables, and closes its connections. No two templates are prepared at a time.
+    ///
+    /// A template is made anew when a file under `migrations/` has changed; `key` tells apart what else may differ.
+    ///
+    /// # Errors
+    /// When there is no server, or `prepare` fails.
+    pub async fn from_template(
+        key: &str,
+        prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        Self::from_template_on(&shared_server().await?, key, prepare).await
+    }
+
+    /// Like [`Database::from_template`], on a server of the test's own.
+    ///
+    /// # Errors
+    /// As [`Database::from_template`].
+    pub async fn from_template_on(
+        server: &Server,
+        key: &str,
+        prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Self> {
+        let template = format!("template_{key}_{}", fingerprint(&migrations())?);
+        let mut connection = server.connect().await?;
+        if !exists(&mut connection, &template).await? {
+            // Roles belong to the whole server, so this is one lock for all templates. It ends with the connection.
+            sqlx::query("select pg_advisory_lock(7377656)").execute(&mut connection).await?;
+            if !exists(&mut connection, &template).await? {
+                make_template(server, &mut connection, &template, prepare).await?;
+            }
+            sqlx::query("select pg_advisory_unlock(7377656)").execute(&mut connection).await?;
+        }
+        let database = Database { server: server.clone(), name: format!("t_{}", Uuid::now_v7().simple()) };
+        run(&mut connection, format!("create database {} template {template}", database.name)).await?;
+        connection.close().await?;
+        Ok(database)
+    }
+
+    /// An empty database.
+    ///
+    /// # Errors
+    /// When there is no server.
+    pub async fn empty() -> anyhow::Result<Self> {
+        let server = shared_server().await?;
+        let database = Database { server, name: format!("t_{}", Uuid::now_v7().simple()) };
+        let mut connection = database.server.connect().await?;
+        run(&mut connection, format!("create database {}", database.name)).await?;
+        connection.close().await?;
+        Ok(database)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its URL as the superuser.
+    pub fn admin_url(&self) -> String {
+        self.server.url(&self.name)
+    }
+
+    /// Its URL as a role whose password is its name.
+    pub fn url_for(&self, role: &str) -> String {
+        self.server.url_for(&format!("{role}:{role}"), &self.name)
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        let (server, name) = (self.server.clone(), self.name.clone());
+        // A thread of its own, because a runtime cannot wait inside another one. If it fails, the database stays until
+        // the server goes.
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+            runtime.block_on(async {
+                let mut connection = server.connect().await.ok()?;
+                run(&mut connection, format!("drop database if exists {name} with (force)")).await.ok()
+            })
+        });
+        let _ = dropping.join();
+    }
+}
+
+async fn shared_server() -> anyhow::Result<Server> {
+    static OWN: OnceCell<Postgres> = OnceCell::const_new();
+    match std::env::var("TEST_POSTGRES_URL") {
+        Ok(url) => Server::parse(&url),
+        // It is never dropped; its watcher ends it when this process is gone.
+        Err(_) => Ok(OWN.get_or_try_init(Postgres::start).await?.server()),
+    }
+}
+
+async fn make_template(
+    server: &Server,
+    connection: &mut PgConnection,
+    template: &str,
+    prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    // Under another name until it is complete: a test that is killed meanwhile leaves no half of one.
+    let unfinished = format!("{template}_unfinished");
+    run(connection, format!("drop database if exists {unfinished} with (force)")).await?;
+    run(connection, format!("create database {unfinished}")).await?;
+    prepare(server.url(&unfinished)).await.with_context(|| format!("{template} could not be prepared"))?;
+    run(connection, format!("alter database {unfinished} rename to {template}")).await
+}
+
+async fn exists(connection: &mut PgConnection, database: &str) -> anyhow::Result<bool> {
+    let query = sqlx::query_scalar("select exists (select from pg_database where datname = $1)").bind(database);
+    Ok(query.fetch_one(connection).await?)
+}
+
+async fn run(connection: &mut PgConnection, statement: String) -> anyhow::Result<()> {
+    sqlx::query(AssertSqlSafe(statement)).execute(connection).await?;
+    Ok(())
+}
+
+fn migrations() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations")
+}
+
+/// Changes whenever a file below the folder does.
+fn fingerprint(folder: &Path) -> anyhow::Result<String> {
+    fn add(hasher: &mut DefaultHasher, folder: &Path) -> std::io::Result<()> {
+        let mut paths: Vec<PathBuf> =
+            std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+        paths.sort();
+        for path in paths {
+            hasher.write(path.as_os_str().as_encoded_bytes());
+            if path.is_dir() { add(hasher, &path)? } else { hasher.write(&std::fs::read(&path)?) }
+        }
+        Ok(())
+    }
+    let mut hasher = DefaultHasher::new();
+    add(&mut hasher, folder).with_context(|| format!("{} cannot be read", folder.display()))?;
+    Ok(format!("{:016x}", hasher.finish()))
+}

@@ -1,0 +1,156 @@
+//! A private nats-server with JetStream that a test may stop, crash, freeze and wipe.
+
+use std::io::Read;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tempfile::TempDir;
+
+use crate::process::{Process, Signal};
+use crate::programs::nats_server;
+use crate::wait::free_port;
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// A nats-server on a port and with a store of its own; both stay the same when it is started again.
+#[derive(Debug)]
+pub struct Nats {
+    // Dropped before the folder that it uses.
+    process: Option<Process>,
+    port: u16,
+    config: Option<PathBuf>,
+    environment: Vec<(String, String)>,
+    folder: Arc<TempDir>,
+}
+
+impl Nats {
+    /// Starts one without authentication.
+    ///
+    /// # Errors
+    /// When there is no nats-server on this machine, or it does not start.
+    pub async fn start() -> anyhow::Result<Self> {
+        Self::launch(None, &[]).await
+    }
+
+    /// Starts one with a configuration file and the variables that it refers to. Port and store stay private.
+    ///
+    /// # Errors
+    /// As [`Nats::start`], and when the file is refused.
+    pub async fn with_config(config: &Path, environment: &[(&str, &str)]) -> anyhow::Result<Self> {
+        Self::launch(Some(config.to_owned()), environment).await
+    }
+
+    async fn launch(config: Option<PathBuf>, environment: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let folder = Arc::new(TempDir::new()?);
+        let mut nats = Nats { process: None, port: free_port(), config, environment, folder };
+        nats.start_again().await?;
+        Ok(nats)
+    }
+
+    /// `nats://127.0.0.1:PORT`, without a user.
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Starts it again on the same port and store; nothing happens when it runs.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start_again(&mut self) -> anyhow::Result<()> {
+        if self.process.is_some() {
+            return Ok(());
+        }
+        let mut command = Command::new(nats_server()?);
+        if let Some(config) = &self.config {
+            command.arg("-c").arg(config);
+        }
+        command.args(["-a", "127.0.0.1", "-p", &self.port.to_string(), "-js", "-sd"]).arg(self.store());
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let mut process = Process::start_in(self.folder.clone(), "nats-server", &mut command, Signal::Kill)?;
+        let port = self.port;
+        process.ready(START_LIMIT, async || greets(port)).await?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// An orderly stop (SIGTERM).
+    ///
+    /// # Errors
+    /// When it does not stop.
+    pub async fn stop(&mut self) -> anyhow::Result<()> {
+        if let Some(mut process) = self.process.take() {
+            process.stop(Signal::Term, STOP_LIMIT).await?;
+        }
+        Ok(())
+    }
+
+    /// kill -9.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// An orderly stop and a start.
+    ///
+    /// # Errors
+    /// When it does not stop or start.
+    pub async fn restart(&mut self) -> anyhow::Result<()> {
+        self.stop().await?;
+        self.start_again().await
+    }
+
+    /// kill -9, all data deleted, and a start: the broker comes back knowing nothing.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn wipe(&mut self) -> anyhow::Result<()> {
+        self.kill();
+        std::fs::remove_dir_all(self.store()).context("the store cannot be deleted")?;
+        self.start_again().await
+    }
+
+    /// Freezes it: connections stay open and nothing is answered.
+    ///
+    /// # Errors
+    /// When the signal cannot be sent.
+    pub fn pause(&mut self) -> anyhow::Result<()> {
+        self.process.as_mut().map_or(Ok(()), Process::pause)
+    }
+
+    /// Ends [`Nats::pause`].
+    ///
+    /// # Errors
+    /// When the signal cannot be sent.
+    pub fn resume(&mut self) -> anyhow::Result<()> {
+        self.process.as_mut().map_or(Ok(()), Process::resume)
+    }
+
+    /// What it has logged since it runs; empty while it is stopped.
+    pub fn log(&self) -> String {
+        self.process.as_ref().map(Process::log).unwrap_or_default()
+    }
+
+    fn store(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+}
+
+/// It greets clients only after JetStream has recovered its streams.
+fn greets(port: u16) -> bool {
+    let greeting = TcpStream::connect(("127.0.0.1", port)).and_then(|mut connection| {
+        connection.set_read_timeout(Some(Duration::from_secs(1)))?;
+        let mut word = [0; 4];
+        connection.read_exact(&mut word).map(|()| word)
+    });
+    greeting.is_ok_and(|word| word == *b"INFO")
+}

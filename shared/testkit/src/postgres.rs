@@ -1,0 +1,187 @@
+//! A private PostgreSQL server. Its data needs to survive crashes of the server, not of the machine, so it never waits
+//! for a disk.
+
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions, Connection};
+use tempfile::TempDir;
+
+use crate::database::Server;
+use crate::process::{Process, Signal};
+use crate::programs::postgres_folder;
+use crate::wait::free_port;
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// A server on a port and with data of its own; both stay the same when it is started again.
+/// Every user may connect without a password; the superuser is `postgres`.
+#[derive(Debug)]
+pub struct Postgres {
+    // Dropped before the folder that it uses.
+    process: Option<Process>,
+    port: u16,
+    settings: Vec<(String, String)>,
+    folder: Arc<TempDir>,
+}
+
+impl Postgres {
+    /// Makes a new cluster and starts it.
+    ///
+    /// # Errors
+    /// When there is no PostgreSQL on this machine, or it does not start.
+    pub async fn start() -> anyhow::Result<Self> {
+        Self::with_settings(&[]).await
+    }
+
+    /// Like [`Postgres::start`], with settings of your own, such as `("fsync", "on")`.
+    ///
+    /// # Errors
+    /// As [`Postgres::start`], and when a setting is refused.
+    pub async fn with_settings(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let mut postgres = Postgres { process: None, port: free_port(), settings, folder: Arc::new(make_folder()?) };
+        make_cluster(&postgres.data())?;
+        postgres.start_again().await?;
+        Ok(postgres)
+    }
+
+    /// Its address, as the superuser.
+    pub fn server(&self) -> Server {
+        Server::new("postgres", &format!("127.0.0.1:{}", self.port))
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Starts it again on the same port and data; nothing happens when it runs.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start_again(&mut self) -> anyhow::Result<()> {
+        if self.process.is_some() {
+            return Ok(());
+        }
+        let mut command = as_server_user(&postgres_folder()?.join("postgres"))?;
+        command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string()]);
+        let defaults = [
+            ("listen_addresses", "127.0.0.1"),
+            ("unix_socket_directories", ""),
+            ("fsync", "off"),
+            ("full_page_writes", "off"),
+            ("shared_buffers", "128MB"),
+            ("max_connections", "300"),
+            ("jit", "off"),
+        ];
+        let own = self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        for (name, value) in defaults.into_iter().chain(own) {
+            command.arg("-c").arg(format!("{name}={value}"));
+        }
+        // Its immediate shutdown, because a kill -9 would leave shared memory behind.
+        let mut process = Process::start_in(self.folder.clone(), "postgres", &mut command, Signal::Quit)?;
+        let options = PgConnectOptions::from_str(&self.server().url("postgres"))?;
+        process.ready(START_LIMIT, async || accepts(&options).await).await?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// The immediate shutdown: every session ends as in a crash, and the next start recovers from the log.
+    ///
+    /// # Errors
+    /// When it does not stop.
+    pub async fn stop_immediate(&mut self) -> anyhow::Result<()> {
+        self.stop(Signal::Quit).await
+    }
+
+    /// The fast shutdown: transactions are rolled back, sessions ended, everything written.
+    ///
+    /// # Errors
+    /// When it does not stop.
+    pub async fn stop_fast(&mut self) -> anyhow::Result<()> {
+        self.stop(Signal::Int).await
+    }
+
+    async fn stop(&mut self, signal: Signal) -> anyhow::Result<()> {
+        if let Some(mut process) = self.process.take() {
+            process.stop(signal, STOP_LIMIT).await?;
+        }
+        Ok(())
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+}
+
+async fn accepts(options: &PgConnectOptions) -> bool {
+    match options.connect().await {
+        Ok(connection) => connection.close().await.is_ok(),
+        Err(_) => false,
+    }
+}
+
+fn make_folder() -> anyhow::Result<TempDir> {
+    let Some(user) = server_user()? else {
+        return Ok(TempDir::new()?);
+    };
+    // Root's own temporary folder may be out of reach for that user.
+    let folder = TempDir::new_in("/var/tmp")?;
+    chown(folder.path(), Some(user.id), Some(user.group))?;
+    Ok(folder)
+}
+
+fn make_cluster(data: &Path) -> anyhow::Result<()> {
+    let output = as_server_user(&postgres_folder()?.join("initdb"))?
+        .arg("-D")
+        .arg(data)
+        .args(["-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"])
+        .output()
+        .context("initdb cannot be started")?;
+    if !output.status.success() {
+        bail!("initdb failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+struct ServerUser {
+    id: u32,
+    group: u32,
+}
+
+/// PostgreSQL refuses to run as root, so then it runs as `postgres` or, where there is no such user, as `nobody`.
+fn server_user() -> anyhow::Result<Option<ServerUser>> {
+    if std::fs::metadata("/proc/self")?.uid() != 0 {
+        return Ok(None);
+    }
+    let number = |option: &str, name: &str| -> Option<u32> {
+        let output = Command::new("id").args([option, name]).output().ok()?;
+        String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+    };
+    let found = ["postgres", "nobody"]
+        .iter()
+        .find_map(|name| Some(ServerUser { id: number("-u", name)?, group: number("-g", name)? }));
+    Ok(Some(found.context("found neither a user postgres nor nobody to run PostgreSQL as")?))
+}
+
+fn as_server_user(program: &Path) -> anyhow::Result<Command> {
+    let mut command = match server_user()? {
+        None => Command::new(program),
+        Some(user) => {
+            let mut command = Command::new("setpriv");
+            command.arg(format!("--reuid={}", user.id)).arg(format!("--regid={}", user.group));
+            command.arg("--clear-groups").arg(program).env("HOME", "/tmp");
+            command
+        }
+    };
+    command.env("LC_ALL", "C.UTF-8").current_dir("/");
+    Ok(command)
+}

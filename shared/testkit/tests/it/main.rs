@@ -1,0 +1,10 @@
+//! The test servers themselves: each does what the tests that rely on it need.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
+#![allow(clippy::disallowed_methods, reason = "a test that runs another one tells it through the environment")]
+
+mod database;
+mod nats;
+mod postgres;
+mod process;
+mod wait;
