@@ -1,0 +1,203 @@
+//! The ledger's laws, one sentence each.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn key(text: &str) -> IdempotencyKey {
+    IdempotencyKey::parse(text).unwrap()
+}
+
+fn request(token: &str, amount: i64) -> ChargeRequest {
+    ChargeRequest {
+        amount,
+        currency: Currency::parse("USD").unwrap(),
+        token: token.to_owned(),
+        order_id: None,
+        customer_id: None,
+    }
+}
+
+fn charge(ledger: &mut Ledger, text: &str, token: &str, amount: i64) -> Change<ChargeAnswer> {
+    ledger.charge(&key(text), &request(token, amount), Uuid::now_v7(), None).unwrap()
+}
+
+fn captured_id(change: &Change<ChargeAnswer>) -> Uuid {
+    match &change.answer {
+        ChargeAnswer::Captured(charge) => charge.charge_id,
+        ChargeAnswer::Declined(decline) => panic!("declined: {decline:?}"),
+    }
+}
+
+fn decline_code(change: &Change<ChargeAnswer>) -> DeclineCode {
+    match &change.answer {
+        ChargeAnswer::Captured(charge) => panic!("captured: {charge:?}"),
+        ChargeAnswer::Declined(decline) => decline.decline_code,
+    }
+}
+
+fn totals(ledger: &Ledger) -> Totals {
+    ledger.totals().next().map(|(_, totals)| *totals).unwrap_or_default()
+}
+
+#[test]
+fn the_same_key_and_body_give_the_same_answer_and_no_second_entry() {
+    let mut ledger = Ledger::default();
+    let first = charge(&mut ledger, "k", "tok_visa", 500);
+    let again = charge(&mut ledger, "k", "tok_visa", 500);
+    assert_eq!(first.answer, again.answer);
+    assert!(first.entry.is_some() && again.entry.is_none());
+    assert_eq!(totals(&ledger), Totals { charged: 500, charges: 1, ..Totals::default() });
+}
+
+#[test]
+fn the_same_key_with_another_body_is_an_error_and_changes_nothing() {
+    let mut ledger = Ledger::default();
+    charge(&mut ledger, "k", "tok_visa", 500);
+    let before = totals(&ledger);
+    assert_eq!(ledger.charge(&key("k"), &request("tok_visa", 501), Uuid::now_v7(), None).unwrap_err(), KeyReused);
+    assert_eq!(totals(&ledger), before);
+}
+
+#[test]
+fn a_decline_is_stored_for_its_key() {
+    let mut ledger = Ledger::default();
+    let first = charge(&mut ledger, "k", "tok_declined", 500);
+    assert_eq!(decline_code(&first), DeclineCode::CardDeclined);
+    assert!(charge(&mut ledger, "k", "tok_declined", 500).entry.is_none());
+    assert_eq!(ledger.charge(&key("k"), &request("tok_visa", 500), Uuid::now_v7(), None).unwrap_err(), KeyReused);
+    assert_eq!(totals(&ledger), Totals { declines: 1, ..Totals::default() });
+}
+
+#[test]
+fn an_imposed_decline_refuses_a_fresh_charge_but_not_a_stored_one() {
+    let mut ledger = Ledger::default();
+    let imposed = Some(DeclineCode::CardDeclined);
+    let first = charge(&mut ledger, "paid", "tok_visa", 500);
+    let again = ledger.charge(&key("paid"), &request("tok_visa", 500), Uuid::now_v7(), imposed).unwrap();
+    assert_eq!(first.answer, again.answer);
+    let fresh = ledger.charge(&key("fresh"), &request("tok_visa", 500), Uuid::now_v7(), imposed).unwrap();
+    assert_eq!(decline_code(&fresh), DeclineCode::CardDeclined);
+}
+
+#[test]
+fn a_refund_gives_everything_back_once() {
+    let mut ledger = Ledger::default();
+    let id = captured_id(&charge(&mut ledger, "k", "tok_visa", 500));
+    let first = ledger.refund(id).unwrap();
+    let again = ledger.refund(id).unwrap();
+    assert!(first.answer.refunded && first.entry.is_some());
+    assert!(again.answer.refunded && again.entry.is_none());
+    assert_eq!(totals(&ledger), Totals { charged: 500, refunded: 500, charges: 1, refunds: 1, declines: 0 });
+}
+
+#[test]
+fn refunding_an_unknown_charge_is_an_error() {
+    let id = Uuid::now_v7();
+    assert_eq!(Ledger::default().refund(id).unwrap_err(), UnknownCharge(id));
+}
+
+#[test]
+fn a_charge_shows_its_refund_when_its_key_is_asked_again() {
+    let mut ledger = Ledger::default();
+    let id = captured_id(&charge(&mut ledger, "k", "tok_visa", 500));
+    ledger.refund(id).unwrap();
+    let again = charge(&mut ledger, "k", "tok_visa", 500);
+    assert!(matches!(again.answer, ChargeAnswer::Captured(charge) if charge.charge_id == id && charge.refunded));
+}
+
+#[test]
+fn a_void_before_the_charge_refuses_it_for_ever() {
+    let mut ledger = Ledger::default();
+    let first = ledger.void(&key("k"));
+    assert!(first.answer == VoidAnswer::Voided && first.entry.is_some());
+    assert!(ledger.void(&key("k")).entry.is_none());
+    for amount in [500, 501] {
+        let refused = charge(&mut ledger, "k", "tok_visa", amount);
+        assert_eq!(decline_code(&refused), DeclineCode::Voided);
+        assert!(refused.entry.is_none());
+    }
+    assert_eq!(totals(&ledger), Totals::default());
+}
+
+#[test]
+fn a_void_after_the_charge_refunds_it() {
+    let mut ledger = Ledger::default();
+    let id = captured_id(&charge(&mut ledger, "k", "tok_visa", 500));
+    for expects_entry in [true, false] {
+        let void = ledger.void(&key("k"));
+        assert!(matches!(void.answer, VoidAnswer::Refunded(charge) if charge.charge_id == id && charge.refunded));
+        assert_eq!(void.entry.is_some(), expects_entry);
+    }
+    assert_eq!(totals(&ledger).refunded, 500);
+}
+
+#[test]
+fn a_void_of_a_declined_key_leaves_the_decline_as_it_is() {
+    let mut ledger = Ledger::default();
+    charge(&mut ledger, "k", "tok_expired", 500);
+    let void = ledger.void(&key("k"));
+    assert!(void.answer == VoidAnswer::Voided && void.entry.is_none());
+    assert_eq!(decline_code(&charge(&mut ledger, "k", "tok_expired", 500)), DeclineCode::ExpiredCard);
+}
+
+#[test]
+fn currencies_are_added_up_apart() {
+    let mut ledger = Ledger::default();
+    charge(&mut ledger, "usd", "tok_visa", 500);
+    let euro = ChargeRequest { currency: Currency::parse("EUR").unwrap(), ..request("tok_visa", 700) };
+    ledger.charge(&key("eur"), &euro, Uuid::now_v7(), None).unwrap();
+    let sums: Vec<_> = ledger.totals().map(|(currency, totals)| (currency.as_str(), totals.charged)).collect();
+    assert_eq!(sums, [("EUR", 700), ("USD", 500)]);
+}
+
+#[test]
+fn a_journal_that_contradicts_itself_is_refused() {
+    let mut ledger = Ledger::default();
+    let charged = charge(&mut Ledger::default(), "k", "tok_visa", 500).entry.unwrap();
+    ledger.replay(&charged).unwrap();
+    assert!(matches!(ledger.replay(&charged), Err(Inconsistency::ChargeIdTaken(_))));
+    let voided = Entry::Voided { idempotency_key: key("k") };
+    assert_eq!(ledger.replay(&voided), Err(Inconsistency::SecondOutcome("k".to_owned())));
+    let unknown = Uuid::now_v7();
+    assert_eq!(ledger.replay(&Entry::Refunded { charge_id: unknown }), Err(Inconsistency::Refund(unknown)));
+}
+
+/// Few keys and amounts, so that operations meet.
+fn operation() -> impl Strategy<Value = (u8, u8, i64)> {
+    (0..4u8, 0..6u8, 1..4i64)
+}
+
+proptest! {
+    #[test]
+    fn replaying_the_entries_rebuilds_the_ledger(operations in prop::collection::vec(operation(), 0..60)) {
+        let (mut ledger, mut entries, mut ids) = (Ledger::default(), Vec::new(), Vec::new());
+        for (kind, name, amount) in operations {
+            let name = format!("key-{name}");
+            let token = if amount == 3 { "tok_declined" } else { "tok_visa" };
+            let entry = match kind {
+                0 | 1 => {
+                    let id = Uuid::now_v7();
+                    ids.push(id);
+                    ledger.charge(&key(&name), &request(token, amount), id, None).ok().and_then(|change| change.entry)
+                }
+                2 => ids.last().and_then(|id| ledger.refund(*id).ok()).and_then(|change| change.entry),
+                _ => ledger.void(&key(&name)).entry,
+            };
+            entries.extend(entry);
+        }
+        let mut rebuilt = Ledger::default();
+        for entry in &entries {
+            let line = serde_json::to_string(entry).unwrap();
+            rebuilt.replay(&serde_json::from_str(&line).unwrap()).unwrap();
+        }
+        prop_assert!(ledger.totals().eq(rebuilt.totals()));
+        for name in 0..6 {
+            let key = key(&format!("key-{name}"));
+            prop_assert_eq!(ledger.outcome(&key), rebuilt.outcome(&key));
+        }
+        let sums = totals(&ledger);
+        prop_assert!(sums.refunded <= sums.charged && sums.refunds <= sums.charges);
+    }
+}

@@ -1,0 +1,193 @@
+//! Request and answer bodies of charges, refunds, voids and totals. Amounts are integers in minor units.
+
+use bootstrap::Problem;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::{
+    card::DeclineCode,
+    charge::{Charge, ChargeRequest, Currency, Decline},
+    domain::{ChargeAnswer, Totals, VoidAnswer},
+};
+
+/// The longest token or reference, in bytes.
+const MAX_TEXT: usize = 255;
+
+/// What to charge.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ChargeBody {
+    /// Minor units; 1,000,000 at most, or it is declined.
+    #[schema(minimum = 1, example = 1999)]
+    amount: i64,
+    /// ISO 4217.
+    #[schema(pattern = "^[A-Z]{3}$", example = "USD")]
+    currency: String,
+    /// The card.
+    #[schema(min_length = 1, max_length = 255, example = "tok_visa")]
+    token: String,
+    /// The caller's own reference.
+    #[schema(max_length = 255)]
+    order_id: Option<String>,
+    /// The caller's own reference.
+    #[schema(max_length = 255)]
+    customer_id: Option<String>,
+}
+
+/// Whether a charge went through.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ChargeStatus {
+    Captured,
+    Declined,
+}
+
+/// A captured charge.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CapturedView {
+    charge_id: Uuid,
+    idempotency_key: String,
+    /// Always `captured`, also after a refund.
+    status: ChargeStatus,
+    /// Minor units.
+    amount: i64,
+    currency: String,
+    order_id: Option<String>,
+    customer_id: Option<String>,
+    /// Whether all of it was given back.
+    refunded: bool,
+}
+
+/// A declined charge.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct DeclinedView {
+    idempotency_key: String,
+    /// Always `declined`.
+    status: ChargeStatus,
+    decline_code: DeclineCode,
+}
+
+/// What became of a key; `status` tells which.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum OutcomeView {
+    Captured(CapturedView),
+    Declined(DeclinedView),
+}
+
+/// How a key came to hold no money.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub(super) enum VoidView {
+    /// Its charge was given back.
+    Refunded {
+        charge_id: Uuid,
+        /// Minor units.
+        amount: i64,
+        currency: String,
+    },
+    /// It had none; a later one is declined with `voided`.
+    Voided,
+}
+
+/// Everything ever charged and refunded.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct TotalsView {
+    totals: Vec<CurrencyTotalsView>,
+}
+
+/// One currency's sums, in minor units, and counts.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CurrencyTotalsView {
+    currency: String,
+    charged: i64,
+    refunded: i64,
+    charges: u64,
+    refunds: u64,
+    declines: u64,
+}
+
+impl ChargeBody {
+    pub(super) fn validated(self) -> Result<ChargeRequest, Problem> {
+        let mut problem = Problem::unprocessable("The charge is not acceptable; see `errors`.");
+        let mut refuse = |pointer: &str, detail: &str| problem = problem.clone().with_error(pointer, detail);
+        if self.amount < 1 {
+            refuse("/amount", "must be at least 1, in minor units");
+        }
+        let currency = Currency::parse(&self.currency);
+        if currency.is_none() {
+            refuse("/currency", "must be an ISO 4217 code of three capital letters");
+        }
+        if !(1..=MAX_TEXT).contains(&self.token.len()) {
+            refuse("/token", "must have 1 to 255 characters");
+        }
+        for (pointer, text) in [("/order_id", &self.order_id), ("/customer_id", &self.customer_id)] {
+            if text.as_ref().is_some_and(|text| text.len() > MAX_TEXT) {
+                refuse(pointer, "must have at most 255 characters");
+            }
+        }
+        let (Some(currency), true) = (currency, problem.errors.is_empty()) else { return Err(problem) };
+        let Self { amount, token, order_id, customer_id, .. } = self;
+        Ok(ChargeRequest { amount, currency, token, order_id, customer_id })
+    }
+}
+
+impl From<Charge> for CapturedView {
+    fn from(charge: Charge) -> Self {
+        Self {
+            charge_id: charge.charge_id,
+            idempotency_key: charge.idempotency_key.into(),
+            status: ChargeStatus::Captured,
+            amount: charge.amount,
+            currency: charge.currency.into(),
+            order_id: charge.order_id,
+            customer_id: charge.customer_id,
+            refunded: charge.refunded,
+        }
+    }
+}
+
+impl From<Decline> for DeclinedView {
+    fn from(decline: Decline) -> Self {
+        Self {
+            idempotency_key: decline.idempotency_key.into(),
+            status: ChargeStatus::Declined,
+            decline_code: decline.decline_code,
+        }
+    }
+}
+
+impl From<ChargeAnswer> for OutcomeView {
+    fn from(answer: ChargeAnswer) -> Self {
+        match answer {
+            ChargeAnswer::Captured(charge) => Self::Captured(charge.into()),
+            ChargeAnswer::Declined(decline) => Self::Declined(decline.into()),
+        }
+    }
+}
+
+impl From<VoidAnswer> for VoidView {
+    fn from(answer: VoidAnswer) -> Self {
+        match answer {
+            VoidAnswer::Refunded(Charge { charge_id, amount, currency, .. }) => {
+                Self::Refunded { charge_id, amount, currency: currency.into() }
+            }
+            VoidAnswer::Voided => Self::Voided,
+        }
+    }
+}
+
+impl From<Vec<(Currency, Totals)>> for TotalsView {
+    fn from(totals: Vec<(Currency, Totals)>) -> Self {
+        let totals = totals.into_iter().map(|(currency, totals)| CurrencyTotalsView {
+            currency: currency.into(),
+            charged: totals.charged,
+            refunded: totals.refunded,
+            charges: totals.charges,
+            refunds: totals.refunds,
+            declines: totals.declines,
+        });
+        Self { totals: totals.collect() }
+    }
+}

@@ -1,0 +1,131 @@
+//! Order's view of the catalogue: kept by inventory's events, and rebuilt from its REST API when
+//! somebody asks. A product's version decides which is newer, so the two never fight.
+
+use contracts::{
+    Money, Sku,
+    catalogue::{Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged, ProductStatus},
+};
+use messaging::{Batch, Committed, StepError};
+use serde::Deserialize;
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+
+use crate::{App, store, store::ProductRow};
+
+pub(crate) async fn project_product_created(app: App, batch: Batch<ProductCreated>) -> Result<Committed, StepError> {
+    project(app, batch, |event| event.product).await
+}
+
+pub(crate) async fn project_product_price_changed(
+    app: App,
+    batch: Batch<ProductPriceChanged>,
+) -> Result<Committed, StepError> {
+    project(app, batch, |event| event.product).await
+}
+
+pub(crate) async fn project_product_details_changed(
+    app: App,
+    batch: Batch<ProductDetailsChanged>,
+) -> Result<Committed, StepError> {
+    project(app, batch, |event| event.product).await
+}
+
+async fn project<E>(app: App, batch: Batch<E>, product: fn(E) -> Product) -> Result<Committed, StepError> {
+    let (mut work, deliveries) = app.participant.outbox.claim(batch).await?;
+    let products: Vec<Product> = deliveries.into_iter().map(|d| product(d.event)).collect();
+    store::upsert_products(work.conn(), &products, false).await?;
+    work.commit().await
+}
+
+/// Why the view could not be rebuilt.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RebuildError {
+    #[error("inventory does not answer")]
+    Inventory(#[from] reqwest::Error),
+    #[error("the database is away")]
+    Database(#[from] sqlx::Error),
+}
+
+/// What a rebuild did.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rebuilt {
+    pub(crate) products: usize,
+    pub(crate) changed: u64,
+    pub(crate) removed: u64,
+}
+
+/// Takes a snapshot from inventory, and makes the view equal to it, or newer.
+pub(crate) async fn rebuild(app: &App) -> Result<Rebuilt, RebuildError> {
+    // The snapshot is read before the transaction begins: none is open across the network.
+    let begun = store::now(&app.participant.pools.http).await?;
+    let products = snapshot(app).await?;
+    let mut transaction = app.participant.pools.http.begin().await?;
+    let rebuilt = replace(&mut transaction, &products, begun).await?;
+    transaction.commit().await?;
+    Ok(rebuilt)
+}
+
+async fn replace(conn: &mut PgConnection, products: &[Product], begun: OffsetDateTime) -> Result<Rebuilt, sqlx::Error> {
+    let skus: Vec<String> = products.iter().map(|p| p.sku.to_string()).collect();
+    let removed = store::delete_products_not_in(conn, &skus, begun).await?;
+    let changed = store::upsert_products(conn, products, true).await?;
+    Ok(Rebuilt { products: products.len(), changed, removed })
+}
+
+/// The part of inventory's product list that the view needs.
+#[derive(Debug, Deserialize)]
+struct Listed {
+    items: Vec<ListedProduct>,
+    next_cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ListedProduct {
+    sku: Sku,
+    name: String,
+    category: Option<String>,
+    price: Money,
+    status: ProductStatus,
+    version: i64,
+}
+
+async fn snapshot(app: &App) -> Result<Vec<Product>, RebuildError> {
+    let url = format!("{}/api/products", app.config.inventory_url);
+    let mut products = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let mut request = app.inventory.get(&url).query(&[("limit", "200")]);
+        if let Some(cursor) = &cursor {
+            request = request.query(&[("cursor", cursor)]);
+        }
+        let page: Listed = request.send().await?.error_for_status()?.json().await?;
+        products.extend(page.items.into_iter().map(|p| Product {
+            sku: p.sku,
+            name: p.name,
+            category: p.category,
+            price: p.price,
+            status: p.status,
+            version: p.version,
+        }));
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return Ok(products);
+        }
+    }
+}
+
+/// A row of the view as a product.
+pub(crate) fn product_of(row: ProductRow) -> Option<Product> {
+    let status = match row.status.as_str() {
+        "ACTIVE" => ProductStatus::Active,
+        _ => ProductStatus::Discontinued,
+    };
+    Some(Product {
+        sku: Sku::try_from(row.sku).ok()?,
+        name: row.name,
+        category: row.category,
+        price: Money::new(row.price, row.currency.parse().ok()?),
+        status,
+        version: row.version,
+    })
+}

@@ -1,0 +1,253 @@
+//! What order decides, as pure functions: what an order costs, and how it may end.
+
+use std::collections::HashMap;
+
+use contracts::{
+    Money, Sku,
+    catalogue::{Product, ProductStatus},
+};
+use saga::Status;
+
+pub const MAX_LINES: usize = 100;
+pub const MAX_QUANTITY: i64 = 1_000_000;
+
+/// Where an order stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OrderStatus {
+    Pending,
+    Confirmed,
+    Cancelled,
+}
+
+impl OrderStatus {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            OrderStatus::Pending => "PENDING",
+            OrderStatus::Confirmed => "CONFIRMED",
+            OrderStatus::Cancelled => "CANCELLED",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [OrderStatus::Pending, OrderStatus::Confirmed, OrderStatus::Cancelled].into_iter().find(|s| s.as_str() == text)
+    }
+}
+
+/// A line as the customer asks for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedLine {
+    pub sku: Sku,
+    pub quantity: i64,
+}
+
+/// A line at its price.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PricedLine {
+    pub sku: Sku,
+    pub name: String,
+    pub quantity: i64,
+    pub unit_price: Money,
+}
+
+/// An order at its price.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Priced {
+    pub lines: Vec<PricedLine>,
+    pub total: Money,
+}
+
+/// Why an order cannot be accepted: which part of the request, and a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Objection {
+    pub pointer: String,
+    pub detail: String,
+}
+
+impl Objection {
+    fn new(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        Objection { pointer: pointer.into(), detail: detail.into() }
+    }
+}
+
+/// Prices the lines from order's own view of the catalogue; all objections at once.
+pub fn price(wanted: &[WantedLine], catalogue: &HashMap<Sku, Product>) -> Result<Priced, Vec<Objection>> {
+    let mut objections = Vec::new();
+    if wanted.is_empty() || wanted.len() > MAX_LINES {
+        objections
+            .push(Objection::new("/lines", format!("An order has 1 to {MAX_LINES} lines, not {}.", wanted.len())));
+    }
+    let mut lines = Vec::with_capacity(wanted.len());
+    for (place, line) in wanted.iter().enumerate() {
+        match price_line(place, line, catalogue) {
+            Ok(priced) => lines.push(priced),
+            Err(objection) => objections.push(objection),
+        }
+    }
+    if objections.is_empty() {
+        match total(&lines) {
+            Ok(total) => return Ok(Priced { lines, total }),
+            Err(objection) => objections.push(objection),
+        }
+    }
+    Err(objections)
+}
+
+fn price_line(place: usize, line: &WantedLine, catalogue: &HashMap<Sku, Product>) -> Result<PricedLine, Objection> {
+    if !(1..=MAX_QUANTITY).contains(&line.quantity) {
+        let detail = format!("A quantity is 1 to {MAX_QUANTITY}, not {}.", line.quantity);
+        return Err(Objection::new(format!("/lines/{place}/quantity"), detail));
+    }
+    let unknown = |detail: String| Objection::new(format!("/lines/{place}/sku"), detail);
+    let product = catalogue.get(&line.sku).ok_or_else(|| unknown(format!("There is no product {}.", line.sku)))?;
+    if product.status == ProductStatus::Discontinued {
+        return Err(unknown(format!("{} is discontinued.", line.sku)));
+    }
+    let name = product.name.clone();
+    Ok(PricedLine { sku: line.sku.clone(), name, quantity: line.quantity, unit_price: product.price })
+}
+
+fn total(lines: &[PricedLine]) -> Result<Money, Objection> {
+    let mut sum: Option<Money> = None;
+    for (place, line) in lines.iter().enumerate() {
+        let objection = |e| Objection::new(format!("/lines/{place}"), format!("The order has no total: {e}."));
+        let amount = line.unit_price.checked_times(line.quantity).map_err(objection)?;
+        sum = Some(match sum {
+            None => amount,
+            Some(sum) => sum.checked_add(amount).map_err(objection)?,
+        });
+    }
+    sum.ok_or_else(|| Objection::new("/lines", "An order has at least one line."))
+}
+
+/// What becomes of an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    Apply,
+    /// Too late; nothing changes, for this reason.
+    Skip(&'static str),
+}
+
+/// May a paid order be confirmed? Only while nothing else has ended it.
+pub fn confirm(order: Option<OrderStatus>, saga: Option<Status>) -> Ending {
+    match (order, saga) {
+        (None, _) => Ending::Skip("the order is not known"),
+        (Some(OrderStatus::Pending), Some(Status::InProgress)) => Ending::Apply,
+        (Some(OrderStatus::Pending), _) => Ending::Skip("the saga has timed out or ended"),
+        (Some(OrderStatus::Confirmed), _) => Ending::Skip("the order is confirmed already"),
+        (Some(OrderStatus::Cancelled), _) => Ending::Skip("the order was cancelled first"),
+    }
+}
+
+/// Must an order be cancelled for a refusal or a timeout? Never once it is confirmed.
+pub fn cancel(order: Option<OrderStatus>, saga: Option<Status>) -> Ending {
+    match (order, saga) {
+        (None, _) => Ending::Skip("the order is not known"),
+        (Some(OrderStatus::Pending), Some(Status::Started | Status::InProgress | Status::TimedOut)) => Ending::Apply,
+        (Some(OrderStatus::Pending), _) => Ending::Skip("the saga has ended"),
+        (Some(OrderStatus::Confirmed), _) => Ending::Skip("the order is confirmed already"),
+        (Some(OrderStatus::Cancelled), _) => Ending::Skip("the order is cancelled already"),
+    }
+}
+
+/// What a customer's wish to cancel comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelRequest {
+    Apply,
+    /// It is cancelled already; the answer is the same again.
+    Unchanged,
+    /// Its saga is not kept any more, so nothing could undo it.
+    TooOld,
+}
+
+/// A customer may cancel while the order is pending, and after it was confirmed.
+pub fn cancel_on_request(order: OrderStatus, saga: Option<Status>) -> CancelRequest {
+    match (order, saga) {
+        (OrderStatus::Cancelled, _) => CancelRequest::Unchanged,
+        (_, None) => CancelRequest::TooOld,
+        (OrderStatus::Pending | OrderStatus::Confirmed, Some(_)) => CancelRequest::Apply,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use contracts::Currency;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sku(text: &str) -> Sku {
+        Sku::try_from(text.to_owned()).expect("a SKU")
+    }
+
+    fn catalogue(price: i64) -> HashMap<Sku, Product> {
+        let product = |name: &str, price: Money, status| Product {
+            sku: sku(name),
+            name: name.to_lowercase(),
+            category: None,
+            price,
+            status,
+            version: 1,
+        };
+        let usd = |amount| Money::new(amount, Currency::USD);
+        let eur = Money::new(100, "EUR".parse().expect("a currency"));
+        [
+            product("A", usd(price), ProductStatus::Active),
+            product("B", usd(250), ProductStatus::Active),
+            product("EURO", eur, ProductStatus::Active),
+            product("OLD", usd(1), ProductStatus::Discontinued),
+        ]
+        .into_iter()
+        .map(|p| (p.sku.clone(), p))
+        .collect()
+    }
+
+    fn line(name: &str, quantity: i64) -> WantedLine {
+        WantedLine { sku: sku(name), quantity }
+    }
+
+    proptest! {
+        #[test]
+        fn a_total_is_the_exact_sum_of_its_lines(price_of_a in 0i64..1_000_000, quantities in prop::collection::vec(1i64..=1000, 1..100)) {
+            let wanted: Vec<_> = quantities.iter().map(|q| line("A", *q)).collect();
+            let priced = price(&wanted, &catalogue(price_of_a)).expect("acceptable");
+            prop_assert_eq!(priced.total.amount, price_of_a * quantities.iter().sum::<i64>());
+        }
+
+        #[test]
+        fn no_order_makes_pricing_panic(price_of_a: i64, quantities in prop::collection::vec(any::<i64>(), 0..110)) {
+            let wanted: Vec<_> = quantities.iter().map(|q| line("A", *q)).collect();
+            let _ = price(&wanted, &catalogue(price_of_a));
+        }
+    }
+
+    #[test]
+    fn every_objection_is_raised_at_once_and_says_where() {
+        let wanted = [line("A", 0), line("NOPE", 1), line("OLD", 1), line("B", 1)];
+        let objections = price(&wanted, &catalogue(1)).expect_err("not acceptable");
+        let pointers: Vec<_> = objections.iter().map(|o| o.pointer.as_str()).collect();
+        assert_eq!(pointers, ["/lines/0/quantity", "/lines/1/sku", "/lines/2/sku"]);
+    }
+
+    #[test]
+    fn currencies_do_not_mix_and_totals_do_not_overflow() {
+        assert_eq!(price(&[line("A", 1), line("EURO", 1)], &catalogue(1)).expect_err("mixed")[0].pointer, "/lines/1");
+        assert!(price(&[line("A", MAX_QUANTITY)], &catalogue(i64::MAX)).is_err());
+        assert!(price(&[], &catalogue(1)).is_err());
+    }
+
+    #[test]
+    fn an_order_is_confirmed_or_cancelled_never_both() {
+        let orders = [OrderStatus::Pending, OrderStatus::Confirmed, OrderStatus::Cancelled];
+        for order in orders {
+            for saga in Status::ALL {
+                let confirmed = confirm(Some(order), Some(saga)) == Ending::Apply;
+                let cancelled = cancel(Some(order), Some(saga)) == Ending::Apply;
+                assert!(!confirmed || order == OrderStatus::Pending);
+                assert!(!cancelled || order == OrderStatus::Pending);
+                if saga == Status::TimedOut {
+                    assert!(!confirmed, "a timeout that was detected first wins");
+                }
+            }
+        }
+    }
+}

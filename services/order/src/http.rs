@@ -1,0 +1,37 @@
+//! The routes of the order service.
+
+mod orders;
+mod place;
+mod products;
+mod sagas;
+mod wait;
+
+use bootstrap::Problem;
+use messaging::StepError;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::App;
+
+pub(crate) fn routes(app: App) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(place::place_order, orders::list_orders))
+        .routes(routes!(orders::get_order))
+        .routes(routes!(orders::cancel_order))
+        .routes(routes!(products::list_products))
+        .routes(routes!(products::get_product))
+        .routes(routes!(products::rebuild_catalogue))
+        .routes(routes!(sagas::list_sagas))
+        .routes(routes!(sagas::get_saga_summary))
+        .routes(routes!(sagas::get_saga))
+        .routes(routes!(sagas::resume_saga))
+        .with_state(app)
+}
+
+/// A step's failure as a client sees it.
+fn problem(error: StepError) -> Problem {
+    match error {
+        StepError::Unavailable(_) => Problem::unavailable("The database is away. Nothing was written; try again.", 1),
+        StepError::Contended(_) => Problem::unavailable("Too many want the same at once; try again.", 1),
+        StepError::Failed(error) | StepError::Poison(error) => Problem::internal(&*error),
+    }
+}

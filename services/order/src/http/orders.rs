@@ -1,0 +1,203 @@
+//! Orders: one, many, cancelled.
+
+use axum::{extract::State, http::StatusCode};
+use bootstrap::{
+    Json, Page, PageQuery, Path, Problem, Query, RequestContext, detached,
+    http::{Cursor, Limit},
+};
+use contracts::Money;
+use messaging::{Context, retry_contended};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use time::OffsetDateTime;
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+use super::problem;
+use crate::{
+    App,
+    domain::CancelRequest,
+    steps,
+    store::{self, OrderLineRow, OrderRow},
+};
+
+/// Where an order stands
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub(super) enum OrderStatusBody {
+    Pending,
+    Confirmed,
+    Cancelled,
+}
+
+impl OrderStatusBody {
+    const fn as_str(self) -> &'static str {
+        match self {
+            OrderStatusBody::Pending => "PENDING",
+            OrderStatusBody::Confirmed => "CONFIRMED",
+            OrderStatusBody::Cancelled => "CANCELLED",
+        }
+    }
+}
+
+/// An order.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct OrderBody {
+    order_id: Uuid,
+    customer_id: String,
+    #[schema(value_type = OrderStatusBody)]
+    status: String,
+    lines: Vec<OrderLineBody>,
+    total: Money,
+    payment_method: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    shipping_address: Option<Value>,
+    saga_id: Uuid,
+    /// Why it was cancelled; null unless it is.
+    #[schema(required = true)]
+    cancel_reason: Option<String>,
+    #[serde(with = "time::serde::rfc3339")]
+    created_at: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
+    updated_at: OffsetDateTime,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct OrderLineBody {
+    sku: String,
+    name: String,
+    quantity: i64,
+    unit_price: Money,
+    line_total: Money,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct OrderQuery {
+    status: Option<OrderStatusBody>,
+    customer_id: Option<String>,
+    /// Orders per page.
+    #[serde(default)]
+    #[param(value_type = Option<Limit>)]
+    limit: Limit,
+    /// `next_cursor` of the page before.
+    #[param(value_type = Option<String>)]
+    cursor: Option<Cursor>,
+}
+
+/// One order
+#[utoipa::path(get, path = "/api/orders/{id}", tag = "orders",
+    params(("id" = Uuid, Path, description = "The order's id")),
+    responses((status = 200, description = "The order", body = OrderBody),
+        (status = 404, description = "No such order", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn get_order(State(app): State<App>, Path(id): Path<Uuid>) -> Result<Json<OrderBody>, Problem> {
+    Ok(Json(read(&app, id).await?))
+}
+
+/// Orders, newest first
+#[utoipa::path(get, path = "/api/orders", tag = "orders", params(OrderQuery),
+    responses((status = 200, description = "A page of orders", body = Page<OrderBody>)))]
+pub(super) async fn list_orders(
+    State(app): State<App>,
+    Query(query): Query<OrderQuery>,
+) -> Result<Json<Page<OrderBody>>, Problem> {
+    let page = PageQuery::new(query.limit, query.cursor);
+    let mut conn = app.participant.pools.http.acquire().await?;
+    let status = query.status.map(OrderStatusBody::as_str);
+    let rows = store::list_orders(&mut conn, status, query.customer_id.as_deref(), page.after()?, page.rows()).await?;
+    let page = Page::from_rows(rows, &page, |row| row.order_id);
+    let ids: Vec<Uuid> = page.items.iter().map(|row| row.order_id).collect();
+    let lines = store::lines_of(&mut conn, &ids).await?;
+    let of = |id: Uuid| lines.iter().filter(move |l| l.order_id == id);
+    let next_cursor = page.next_cursor;
+    let items = page.items.into_iter().map(|row| {
+        let id = row.order_id;
+        body(row, of(id))
+    });
+    Ok(Json(Page { items: items.collect::<Result<_, _>>()?, next_cursor }))
+}
+
+/// Why the customer cancels
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CancelOrder {
+    #[schema(min_length = 1, max_length = 500, example = "changed my mind")]
+    reason: String,
+}
+
+/// Cancel an order: while it is pending, and also after it was confirmed
+///
+/// Stock is released and the payment refunded; the saga's status tells when both have been confirmed.
+#[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders", request_body = CancelOrder,
+    params(("id" = Uuid, Path, description = "The order's id")),
+    responses((status = 202, description = "Cancelled; what was done is being undone", body = OrderBody),
+        (status = 200, description = "It was cancelled already; unchanged", body = OrderBody),
+        (status = 404, description = "No such order", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "Too old to be cancelled", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn cancel_order(
+    State(app): State<App>,
+    Path(id): Path<Uuid>,
+    context: RequestContext,
+    Json(wish): Json<CancelOrder>,
+) -> Result<(StatusCode, Json<OrderBody>), Problem> {
+    if !(1..=500).contains(&wish.reason.chars().count()) {
+        return Err(Problem::invalid("/reason", "A reason has 1 to 500 characters."));
+    }
+    let context = Context::of_request(context.correlation_id, &context.traceparent);
+    let (outbox, definition) = (app.participant.http_outbox.clone(), app.participant.definition);
+    let write = async move {
+        let cancel = || steps::cancel_order_on_request(&outbox, definition, &context, id, &wish.reason);
+        retry_contended(cancel).await.map_err(problem)
+    };
+    let status = match detached(write).await? {
+        None => return Err(unknown(id)),
+        Some(CancelRequest::TooOld) => {
+            return Err(Problem::conflict(
+                "The order is too old: its saga is not kept any more, so nothing could undo it.",
+            ));
+        }
+        Some(CancelRequest::Apply) => StatusCode::ACCEPTED,
+        Some(CancelRequest::Unchanged) => StatusCode::OK,
+    };
+    Ok((status, Json(read(&app, id).await?)))
+}
+
+/// The order as it is now.
+pub(super) async fn read(app: &App, order_id: Uuid) -> Result<OrderBody, Problem> {
+    let mut conn = app.participant.pools.http.acquire().await?;
+    let row = store::get_order(&mut conn, order_id).await?.ok_or_else(|| unknown(order_id))?;
+    let lines = store::lines_of(&mut conn, &[order_id]).await?;
+    body(row, lines.iter())
+}
+
+fn unknown(order_id: Uuid) -> Problem {
+    Problem::not_found(format!("There is no order {order_id}."))
+}
+
+fn body<'l>(row: OrderRow, lines: impl Iterator<Item = &'l OrderLineRow>) -> Result<OrderBody, Problem> {
+    let currency = row.currency.parse().map_err(|e| Problem::internal(&e))?;
+    let money = |amount| Money::new(amount, currency);
+    let line = |l: &OrderLineRow| OrderLineBody {
+        sku: l.sku.clone(),
+        name: l.name.clone(),
+        quantity: l.quantity,
+        unit_price: money(l.unit_price),
+        // It fitted when the order was accepted.
+        line_total: money(l.unit_price.saturating_mul(l.quantity)),
+    };
+    Ok(OrderBody {
+        lines: lines.map(line).collect(),
+        total: money(row.total_amount),
+        order_id: row.order_id,
+        customer_id: row.customer_id,
+        status: row.status,
+        payment_method: row.payment_method,
+        shipping_address: row.shipping_address,
+        saga_id: row.saga_id,
+        cancel_reason: row.cancel_reason,
+        created_at: row.created_at,
+        updated_at: row.updated_at,
+    })
+}

@@ -1,0 +1,88 @@
+//! The order service on one page: it accepts orders at its own prices, and alone decides how they
+//! end. Refusals and timeouts of the others come here; `OrderCancelled` goes out from here.
+
+mod catalogue;
+mod compensation;
+mod config;
+pub mod domain;
+mod http;
+mod retention;
+mod steps;
+mod store;
+
+use bootstrap::{Service, ServiceInfo, Startup, Task};
+use contracts::{
+    ORDER,
+    catalogue::{PROJECT_PRODUCT_CREATED, PROJECT_PRODUCT_DETAILS_CHANGED, PROJECT_PRODUCT_PRICE_CHANGED},
+    order_fulfillment::{CANCEL_TIMED_OUT_ORDER, CANCEL_UNFILLABLE_ORDER, CANCEL_UNPAID_ORDER, CONFIRM_ORDER},
+};
+use faults::Faults;
+use messaging::{Subscription, subscribe};
+use participant::Participant;
+use tokio_util::sync::CancellationToken;
+use utoipa_axum::router::OpenApiRouter;
+
+pub use compensation::drive_overdue_compensations;
+pub use config::Config;
+
+pub const INFO: ServiceInfo = ServiceInfo {
+    name: "order",
+    title: "Order",
+    description: "Takes orders and sees them to their end: confirmed, or cancelled with everything undone.",
+    version: env!("CARGO_PKG_VERSION"),
+};
+
+/// The tables of this service's schema, `orders`.
+pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/order");
+
+/// What steps and handlers work with.
+#[derive(Clone)]
+pub struct App {
+    pub participant: Participant,
+    config: Config,
+    inventory: reqwest::Client,
+    /// Cancelled when long waits for an order's end should end themselves.
+    draining: CancellationToken,
+}
+
+/// Connects, and puts the service together.
+pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> {
+    let app = App::connect(&startup, config, Faults::none()).await?;
+    let subscriptions = subscriptions(&app);
+    Ok(Service::new(router(&app).merge(app.participant.admin_routes(&subscriptions)))
+        .with_tasks(app.participant.tasks(&startup, &subscriptions))
+        .with_tasks(tasks(&app, &startup.stop)))
+}
+
+impl App {
+    pub async fn connect(startup: &Startup, config: Config, faults: Faults) -> anyhow::Result<Self> {
+        let participant = Participant::join(startup, ORDER, "orders", &MIGRATIONS, &config.participant, faults).await?;
+        let inventory = reqwest::Client::builder().timeout(std::time::Duration::from_secs(10)).build()?;
+        Ok(App { participant, config, inventory, draining: startup.draining.clone() })
+    }
+}
+
+/// Every step this service takes, and what sets it in motion.
+pub fn subscriptions(app: &App) -> Vec<Subscription> {
+    vec![
+        subscribe(app, &CONFIRM_ORDER, steps::confirm_order),
+        subscribe(app, &CANCEL_UNFILLABLE_ORDER, steps::cancel_unfillable_order),
+        subscribe(app, &CANCEL_UNPAID_ORDER, steps::cancel_unpaid_order),
+        subscribe(app, &CANCEL_TIMED_OUT_ORDER, steps::cancel_timed_out_order),
+        subscribe(app, &PROJECT_PRODUCT_CREATED, catalogue::project_product_created),
+        subscribe(app, &PROJECT_PRODUCT_PRICE_CHANGED, catalogue::project_product_price_changed),
+        subscribe(app, &PROJECT_PRODUCT_DETAILS_CHANGED, catalogue::project_product_details_changed),
+    ]
+}
+
+pub fn router(app: &App) -> OpenApiRouter {
+    http::routes(app.clone())
+}
+
+/// What runs in the background besides what every participant runs.
+pub fn tasks(app: &App, stop: &CancellationToken) -> Vec<Task> {
+    vec![
+        ("drive_compensation", Box::pin(compensation::run(app.clone(), stop.clone()))),
+        ("retention", Box::pin(retention::run(app.clone(), stop.clone()))),
+    ]
+}

@@ -1,0 +1,30 @@
+//! What order keeps only for a while: finished sagas and idempotency keys. By one replica at a time.
+
+use messaging::{housekeeping::every, lease};
+use tokio_util::sync::CancellationToken;
+
+use crate::{App, store};
+
+const BATCH: i32 = 1000;
+
+pub(crate) async fn run(app: App, stop: CancellationToken) {
+    let period = app.config.participant.messaging.housekeeping_every;
+    every(period, &stop, || async {
+        match round(&app).await {
+            Ok(0) => {}
+            Ok(purged) => tracing::info!(purged, "old sagas were purged"),
+            Err(error) => tracing::warn!(%error, "old sagas could not be purged and will be another time"),
+        }
+    })
+    .await;
+}
+
+async fn round(app: &App) -> Result<i64, sqlx::Error> {
+    let mut conn = app.participant.pools.work.acquire().await?;
+    let period = app.config.participant.messaging.housekeeping_every;
+    if !lease::hold(&mut conn, "retention", &app.participant.holder, period * 2).await? {
+        return Ok(0);
+    }
+    store::delete_old_keys(&mut conn, app.config.idempotency_retention, i64::from(BATCH)).await?;
+    saga_store::query::purge(&mut conn, app.config.saga_retention, BATCH).await
+}

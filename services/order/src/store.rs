@@ -1,0 +1,12 @@
+//! Every SQL statement of the order service.
+
+mod orders;
+mod products;
+
+pub(crate) use orders::{
+    AcceptedOrder, KeyUse, OrderLineRow, OrderRow, delete_old_keys, end_orders, find_key, get_order, has_ended,
+    insert_key, insert_order, lines_of, list_orders, lock_orders, saga_of, try_key,
+};
+pub(crate) use products::{
+    ProductRow, delete_products_not_in, get_product, list_products, now, products_of, upsert_products,
+};

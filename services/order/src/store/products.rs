@@ -1,0 +1,117 @@
+//! Order's own view of the catalogue. A row is only ever replaced by one of a higher version.
+
+use sqlx::{PgConnection, PgPool};
+use time::OffsetDateTime;
+
+use contracts::catalogue::Product;
+
+/// A product as the view has it.
+#[derive(Debug, Clone)]
+pub(crate) struct ProductRow {
+    pub(crate) sku: String,
+    pub(crate) name: String,
+    pub(crate) category: Option<String>,
+    pub(crate) price: i64,
+    pub(crate) currency: String,
+    pub(crate) status: String,
+    pub(crate) version: i64,
+    pub(crate) updated_at: OffsetDateTime,
+}
+
+/// Takes over the products, in the order of their SKUs. `repair`: also when the version is the same.
+pub(crate) async fn upsert_products(
+    conn: &mut PgConnection,
+    products: &[Product],
+    repair: bool,
+) -> Result<u64, sqlx::Error> {
+    let mut newest: Vec<&Product> = products.iter().collect();
+    newest.sort_by(|a, b| a.sku.cmp(&b.sku).then(b.version.cmp(&a.version)));
+    newest.dedup_by(|a, b| a.sku == b.sku);
+    let done = sqlx::query!(
+        "insert into product_view as v (sku, name, category, price, currency, status, version)
+        select sku, name, category, price, currency, status, version
+        from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[])
+            as t (sku, name, category, price, currency, status, version)
+        on conflict (sku) do update
+        set name = excluded.name, category = excluded.category, price = excluded.price,
+            currency = excluded.currency, status = excluded.status, version = excluded.version, updated_at = now()
+        where excluded.version > v.version or (excluded.version = v.version and $8)",
+        &newest.iter().map(|p| p.sku.to_string()).collect::<Vec<_>>(),
+        &newest.iter().map(|p| p.name.clone()).collect::<Vec<_>>(),
+        &newest.iter().map(|p| p.category.clone()).collect::<Vec<_>>() as &[Option<String>],
+        &newest.iter().map(|p| p.price.amount).collect::<Vec<_>>(),
+        &newest.iter().map(|p| p.price.currency.to_string()).collect::<Vec<_>>(),
+        &newest.iter().map(|p| p.status.as_str().to_owned()).collect::<Vec<_>>(),
+        &newest.iter().map(|p| p.version).collect::<Vec<_>>(),
+        repair,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// The database's clock.
+pub(crate) async fn now(pool: &PgPool) -> Result<OffsetDateTime, sqlx::Error> {
+    sqlx::query_scalar!(r#"select clock_timestamp() as "now!""#).fetch_one(pool).await
+}
+
+/// Deletes what a snapshot does not have, unless it came after the snapshot was begun.
+pub(crate) async fn delete_products_not_in(
+    conn: &mut PgConnection,
+    skus: &[String],
+    snapshot_begun: OffsetDateTime,
+) -> Result<u64, sqlx::Error> {
+    let done = sqlx::query!(
+        "delete from product_view
+        where sku <> all($1) and updated_at < $2",
+        skus,
+        snapshot_begun,
+    )
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+pub(crate) async fn products_of(conn: &mut PgConnection, skus: &[String]) -> Result<Vec<ProductRow>, sqlx::Error> {
+    sqlx::query_as!(
+        ProductRow,
+        "select sku, name, category, price, currency, status, version, updated_at
+        from product_view
+        where sku = any($1)",
+        skus,
+    )
+    .fetch_all(conn)
+    .await
+}
+
+pub(crate) async fn get_product(conn: &mut PgConnection, sku: &str) -> Result<Option<ProductRow>, sqlx::Error> {
+    sqlx::query_as!(
+        ProductRow,
+        "select sku, name, category, price, currency, status, version, updated_at
+        from product_view
+        where sku = $1",
+        sku,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// In the order of their SKUs, those after `after`.
+pub(crate) async fn list_products(
+    conn: &mut PgConnection,
+    after: Option<&str>,
+    limit: i64,
+) -> Result<Vec<ProductRow>, sqlx::Error> {
+    sqlx::query_as!(
+        ProductRow,
+        "select sku, name, category, price, currency, status, version, updated_at
+        from product_view
+        where $1::text is null or sku > $1
+        order by sku
+        limit $2",
+        after,
+        limit,
+    )
+    .fetch_all(conn)
+    .await
+}

@@ -1,0 +1,228 @@
+//! Makes the broker ready: a stream per service, a durable consumer per step. They exist before any service
+//! is ready, so no event is published that somebody misses.
+
+use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
+
+use async_nats::{
+    Client, ConnectError, ConnectErrorKind, ConnectOptions, Event,
+    connection::State,
+    jetstream::{
+        self, Context, ErrorCode,
+        context::{GetStreamErrorKind, RequestError},
+    },
+};
+use contracts::Consumer;
+use futures_util::TryStreamExt;
+use messaging::topology::{self, ConsumerSettings, Ensured, StreamSettings, TopologyError};
+use saga::Service;
+use tokio::{
+    sync::Notify,
+    time::{Instant, MissedTickBehavior, interval, sleep},
+};
+
+/// What streams and consumers shall be like.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    pub stream: StreamSettings,
+    pub consumer: ConsumerSettings,
+}
+
+/// Where the broker is, and who asks.
+#[derive(Clone)]
+pub struct Access {
+    pub url: String,
+    /// `None`: the server asks for no user.
+    pub user: Option<String>,
+    pub password: String,
+}
+
+/// A connection that tells when it is back.
+pub struct Connection {
+    pub client: Client,
+    connected: Arc<Notify>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("NATS at {url} did not answer within {waited:?}")]
+    Unreachable { url: String, waited: Duration, source: ConnectError },
+    #[error("NATS at {url} refuses the connection of {user}")]
+    Refused { url: String, user: String, source: ConnectError },
+    #[error("nats-server {version} is too old: 2.9 or newer is needed")]
+    TooOld { version: String },
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    #[error("the broker did not list the consumers of stream {stream}")]
+    List { stream: String, source: Box<dyn std::error::Error + Send + Sync> },
+}
+
+/// Something that must exist on the broker.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Object {
+    Stream(Service),
+    Consumer(Consumer),
+}
+
+/// Connects, waiting up to `limit` for a broker that is not there yet, with a log line a second.
+pub async fn connect(access: &Access, limit: Duration) -> Result<Connection, Error> {
+    let started = Instant::now();
+    let connected = Arc::new(Notify::new());
+    loop {
+        let error = match options(access, Arc::clone(&connected)).connect(access.url.as_str()).await {
+            Ok(client) => return Ok(Connection { client, connected }),
+            Err(error) => error,
+        };
+        let (url, waited) = (access.url.clone(), started.elapsed());
+        if !matches!(error.kind(), ConnectErrorKind::Io | ConnectErrorKind::TimedOut | ConnectErrorKind::Dns) {
+            let user = access.user.clone().unwrap_or_else(|| "nobody".to_owned());
+            return Err(Error::Refused { url, user, source: error });
+        }
+        if waited >= limit {
+            return Err(Error::Unreachable { url, waited, source: error });
+        }
+        tracing::info!(url, "waiting for NATS: {error}");
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Everything that must exist, streams before their consumers.
+pub fn objects() -> Vec<Object> {
+    let streams = contracts::SERVICES.into_iter().map(Object::Stream);
+    streams.chain(contracts::consumers().into_iter().map(Object::Consumer)).collect()
+}
+
+/// Creates what is missing and changes what is different. Returns what it had to do; nothing the second time.
+pub async fn provision(client: &Client, settings: &Settings) -> Result<Vec<(Object, Ensured)>, Error> {
+    refuse_old_server(client)?;
+    let js = jetstream::new(client.clone());
+    let mut done = Vec::new();
+    for object in objects() {
+        let ensured = ensure(&js, object, settings).await?;
+        if ensured != Ensured::Unchanged {
+            tracing::info!("{object}: {ensured:?}");
+            done.push((object, ensured));
+        }
+    }
+    Ok(done)
+}
+
+/// Puts back the streams and consumers that are gone, and returns them. What exists is left alone, however it is set.
+pub async fn restore(client: &Client, settings: &Settings) -> Result<Vec<Object>, Error> {
+    let mut js = jetstream::new(client.clone());
+    // An answer that takes longer was lost with its connection.
+    js.set_timeout(Duration::from_secs(2));
+    let missing = missing(&js).await?;
+    if !missing.is_empty() {
+        let names: Vec<String> = missing.iter().map(Object::to_string).collect();
+        tracing::warn!(missing = names.join(", "), "the broker has lost streams or consumers: putting them back");
+    }
+    for object in &missing {
+        ensure(&js, *object, settings).await?;
+    }
+    Ok(missing)
+}
+
+/// Restores once a second and at every reconnect, for ever. Each trouble is logged once, and its end too.
+pub async fn keep(connection: &Connection, settings: &Settings) {
+    let mut tick = interval(Duration::from_secs(1));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut trouble = None;
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = connection.connected.notified() => {}
+        }
+        let now = match connection.client.connection_state() {
+            State::Connected => restore(&connection.client, settings).await.err().map(|error| describe(&error)),
+            _ => Some("the connection to NATS is lost".to_owned()),
+        };
+        match &now {
+            Some(what) if now != trouble => tracing::warn!("cannot keep the broker as it should be: {what}"),
+            None if trouble.is_some() => tracing::info!("the broker is as it should be again"),
+            _ => {}
+        }
+        trouble = now;
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Object::Stream(service) => write!(f, "stream {}", service.stream()),
+            Object::Consumer(c) => write!(f, "consumer {} of stream {}", c.step.consumer(), c.publisher.stream()),
+        }
+    }
+}
+
+fn options(access: &Access, connected: Arc<Notify>) -> ConnectOptions {
+    let options = ConnectOptions::new().name("provision").connection_timeout(Duration::from_secs(5)).event_callback(
+        move |event| {
+            if event == Event::Connected {
+                connected.notify_one();
+            }
+            std::future::ready(())
+        },
+    );
+    match &access.user {
+        // Users may listen to answers under their own prefix only.
+        Some(user) => options
+            .custom_inbox_prefix(format!("_INBOX_{user}"))
+            .user_and_password(user.clone(), access.password.clone()),
+        None => options,
+    }
+}
+
+fn refuse_old_server(client: &Client) -> Result<(), Error> {
+    let version = client.server_info().version;
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let release = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if release < (2, 9) { Err(Error::TooOld { version }) } else { Ok(()) }
+}
+
+async fn ensure(js: &Context, object: Object, settings: &Settings) -> Result<Ensured, TopologyError> {
+    match object {
+        Object::Stream(service) => topology::ensure_stream(js, service, &settings.stream).await,
+        Object::Consumer(c) => topology::ensure_consumer(js, c.step, c.publisher, &settings.consumer).await,
+    }
+}
+
+async fn missing(js: &Context) -> Result<Vec<Object>, Error> {
+    let mut missing = Vec::new();
+    for service in contracts::SERVICES {
+        let stream = service.stream();
+        let present = consumers_of(js, &stream).await;
+        let present = present.map_err(|source| Error::List { stream, source })?;
+        if present.is_none() {
+            missing.push(Object::Stream(service));
+        }
+        let present = present.unwrap_or_default();
+        let wanted = contracts::consumers().into_iter().filter(|consumer| consumer.publisher == service);
+        missing.extend(wanted.filter(|c| !present.contains(&c.step.consumer())).map(Object::Consumer));
+    }
+    Ok(missing)
+}
+
+/// The names of a stream's consumers; `None`: there is no such stream.
+async fn consumers_of(
+    js: &Context,
+    stream: &str,
+) -> Result<Option<HashSet<String>>, Box<dyn std::error::Error + Send + Sync>> {
+    match js.get_stream(stream).await {
+        Ok(found) => Ok(Some(found.consumer_names().try_collect().await.map_err(|error: RequestError| error)?)),
+        Err(error) => match error.kind() {
+            GetStreamErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(None),
+            _ => Err(error.into()),
+        },
+    }
+}
+
+/// An error with its causes, in one line.
+fn describe(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line = format!("{line}: {error}");
+        cause = error.source();
+    }
+    line
+}

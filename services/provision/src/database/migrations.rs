@@ -1,0 +1,42 @@
+//! The tables. Each set of migrations is noted in a table of its own, beside the tables that it made; the
+//! messaging tables are made once in each service's schema.
+
+use sqlx::{Connection, PgConnection, migrate::Migrator, postgres::PgConnectOptions};
+
+use super::Error;
+
+/// Applies what is not yet applied, everywhere.
+pub(super) async fn run(options: &PgConnectOptions) -> Result<(), Error> {
+    apply(options, "saga", "_migration", sqlx::migrate!("../../migrations/saga")).await?;
+    for schema in ["orders", "inventory", "payment"] {
+        apply(options, schema, "_messaging_migration", sqlx::migrate!("../../migrations/messaging")).await?;
+    }
+    apply(options, "orders", "_migration", sqlx::migrate!("../../migrations/order")).await?;
+    apply(options, "inventory", "_migration", sqlx::migrate!("../../migrations/inventory")).await?;
+    apply(options, "payment", "_migration", sqlx::migrate!("../../migrations/payment")).await
+}
+
+/// Uses a connection of its own, because a migration that fails leaves its lock behind on it, and because the
+/// search path of the connection decides in which schema the tables are made.
+async fn apply(
+    options: &PgConnectOptions,
+    schema: &'static str,
+    ledger: &str,
+    mut migrations: Migrator,
+) -> Result<(), Error> {
+    let ledger = format!("{schema}.{ledger}");
+    migrations.dangerous_set_table_name(ledger.clone());
+    // The functions that run with their owner's rights keep this path. Without `pg_temp` at its end, they would
+    // look first at the caller's temporary tables, and run the caller's code in them with the owner's rights.
+    let options = options.clone().options([("search_path", format!("{schema}, pg_temp"))]);
+    let outcome = match PgConnection::connect_with(&options).await {
+        Ok(mut connection) => {
+            // What `run` does, but as a future that may move between threads.
+            let outcome = migrations.run_direct(None, &mut connection, false).await;
+            let _ = connection.close().await;
+            outcome
+        }
+        Err(error) => Err(error.into()),
+    };
+    outcome.map_err(|source| Error::Migration { schema, ledger, source })
+}

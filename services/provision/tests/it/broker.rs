@@ -1,0 +1,162 @@
+//! Streams and durable consumers: made once, corrected, put back.
+
+use std::time::Duration;
+
+use async_nats::{
+    Client,
+    jetstream::{
+        self, Context,
+        consumer::{Consumer, pull},
+        stream::StorageType,
+    },
+};
+use provision::broker::{self, Access, Object, Settings, objects};
+use testkit::{Nats, eventually, free_port};
+
+use crate::guarded_nats;
+
+const SOON: Duration = Duration::from_secs(10);
+const ANY_STREAM: Object = Object::Stream(contracts::ORDER);
+
+#[tokio::test]
+async fn everything_is_created_once_and_running_it_again_changes_nothing() {
+    let (_nats, client, _) = provisioned().await;
+    let js = jetstream::new(client.clone());
+    for service in contracts::SERVICES {
+        let stream = js.get_stream(service.stream()).await.unwrap();
+        assert_eq!(stream.cached_info().config.subjects, [format!("events.{service}.>")]);
+    }
+    for wanted in contracts::consumers() {
+        let consumer = consumer(&js, wanted).await;
+        let event = wanted.step.consumes().unwrap();
+        assert_eq!(consumer.cached_info().config.filter_subject, event.subject(wanted.publisher));
+    }
+    assert_eq!(broker::provision(&client, &Settings::default()).await.unwrap(), []);
+    assert_eq!(broker::restore(&client, &Settings::default()).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn other_settings_are_applied_to_what_exists_and_consumers_keep_their_place() {
+    let (_nats, client, js) = provisioned().await;
+    let reserve_stock = contracts::consumers()[0];
+    let subject = reserve_stock.step.consumes().unwrap().subject(reserve_stock.publisher);
+    js.publish(subject, "{}".into()).await.unwrap().await.unwrap();
+    let message = next_message(&consumer(&js, reserve_stock).await).await;
+    message.double_ack().await.unwrap();
+
+    let mut settings = Settings::default();
+    settings.stream.max_bytes = 1 << 20;
+    settings.stream.max_age = Duration::from_secs(3600);
+    settings.consumer.max_ack_pending = 17;
+    settings.consumer.ack_wait = Duration::from_secs(5);
+    assert_eq!(broker::provision(&client, &settings).await.unwrap().len(), objects().len());
+
+    let stream = js.get_stream("ORDER").await.unwrap();
+    assert_eq!(stream.cached_info().config.max_bytes, 1 << 20);
+    assert_eq!(stream.cached_info().state.messages, 1);
+    let after = consumer(&js, reserve_stock).await;
+    assert_eq!(after.cached_info().config.max_ack_pending, 17);
+    assert_eq!(after.cached_info().ack_floor.stream_sequence, 1);
+}
+
+#[tokio::test]
+async fn a_stream_that_cannot_become_what_it_should_be_is_an_error_that_says_so() {
+    let (_nats, client, js) = provisioned().await;
+    js.delete_stream("ORDER").await.unwrap();
+    let wrong = messaging::topology::stream_config(contracts::ORDER, &Settings::default().stream);
+    js.create_stream(jetstream::stream::Config { storage: StorageType::Memory, ..wrong }).await.unwrap();
+    let error = broker::provision(&client, &Settings::default()).await.unwrap_err();
+    let error = format!("{:#}", anyhow::Error::new(error));
+    assert!(error.contains("did not change stream ORDER") && error.contains("storage"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_gone_is_put_back_and_what_is_there_is_left_alone() {
+    let (_nats, client, js) = provisioned().await;
+    let mut changed = js.get_stream("PAYMENT").await.unwrap().cached_info().config.clone();
+    changed.max_bytes = 1 << 20;
+    js.update_stream(changed).await.unwrap();
+    js.delete_stream("ORDER").await.unwrap();
+    js.delete_consumer_from_stream("payment-process_payment", "INVENTORY").await.unwrap();
+
+    let gone = |object: &Object| match object {
+        Object::Stream(service) => service.stream() == "ORDER",
+        Object::Consumer(c) => c.publisher.stream() == "ORDER" || c.step.name == "process_payment",
+    };
+    let restored = broker::restore(&client, &Settings::default()).await.unwrap();
+    assert_eq!(restored.len(), objects().iter().filter(|object| gone(object)).count());
+    assert!(restored.iter().all(gone) && restored.contains(&ANY_STREAM));
+    for wanted in contracts::consumers() {
+        consumer(&js, wanted).await;
+    }
+    assert_eq!(js.get_stream("PAYMENT").await.unwrap().cached_info().config.max_bytes, 1 << 20);
+}
+
+#[tokio::test]
+async fn a_broker_that_comes_back_empty_is_made_ready_again_within_seconds() {
+    let mut nats = guarded_nats().await;
+    let connection = broker::connect(&access(&nats, "provision"), SOON).await.unwrap();
+    broker::provision(&connection.client, &Settings::default()).await.unwrap();
+    let js = jetstream::new(connection.client.clone());
+    let keeping = tokio::spawn(async move { broker::keep(&connection, &Settings::default()).await });
+    nats.wipe().await.unwrap();
+    eventually(SOON, async || {
+        for wanted in contracts::consumers() {
+            let found =
+                js.get_consumer_from_stream::<pull::Config, _, _>(wanted.step.consumer(), wanted.publisher.stream());
+            found.await?;
+        }
+        Ok::<bool, async_nats::jetstream::stream::ConsumerError>(true)
+    })
+    .await
+    .unwrap();
+    keeping.abort();
+}
+
+#[tokio::test]
+async fn two_at_once_do_not_disturb_each_other() {
+    let nats = Nats::start().await.unwrap();
+    let client = async_nats::connect(nats.url()).await.unwrap();
+    let settings = Settings::default();
+    let (one, other) = tokio::join!(broker::provision(&client, &settings), broker::provision(&client, &settings));
+    one.unwrap();
+    other.unwrap();
+}
+
+#[tokio::test]
+async fn a_broker_that_is_not_there_is_waited_for_up_to_the_limit() {
+    let nobody = Access { url: format!("nats://127.0.0.1:{}", free_port()), user: None, password: String::new() };
+    let error = broker::connect(&nobody, Duration::from_millis(1500)).await.err().unwrap();
+    assert!(matches!(error, broker::Error::Unreachable { waited, .. } if waited >= Duration::from_millis(1500)));
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_not_tried_again() {
+    let nats = guarded_nats().await;
+    let wrong = Access { password: "wrong".to_owned(), ..access(&nats, "provision") };
+    let error = broker::connect(&wrong, Duration::from_secs(3600)).await.err().unwrap();
+    assert!(matches!(error, broker::Error::Refused { .. }), "{error}");
+}
+
+async fn provisioned() -> (Nats, Client, Context) {
+    let nats = Nats::start().await.unwrap();
+    let client = async_nats::connect(nats.url()).await.unwrap();
+    let done = broker::provision(&client, &Settings::default()).await.unwrap();
+    assert_eq!(done.len(), objects().len());
+    let js = jetstream::new(client.clone());
+    (nats, client, js)
+}
+
+fn access(nats: &Nats, user: &str) -> Access {
+    Access { url: nats.url(), user: Some(user.to_owned()), password: user.to_owned() }
+}
+
+async fn consumer(js: &Context, wanted: contracts::Consumer) -> Consumer<pull::Config> {
+    js.get_consumer_from_stream(wanted.step.consumer(), wanted.publisher.stream()).await.unwrap()
+}
+
+async fn next_message(consumer: &Consumer<pull::Config>) -> jetstream::Message {
+    use futures_util::StreamExt;
+    let mut batch = consumer.batch().max_messages(1).expires(Duration::from_secs(5)).messages().await.unwrap();
+    batch.next().await.unwrap().unwrap()
+}

@@ -1,0 +1,227 @@
+//! Roles, schemas, tables and rights: made once, repeatable, and no more than each role needs.
+
+use std::{str::FromStr, time::Duration};
+
+use provision::database::{self, Error, Passwords, Settings, prepare, provision};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, PgConnection,
+    postgres::{PgConnectOptions, PgRow},
+};
+use testkit::{Database, Postgres, free_port};
+
+const ROLES: [(&str, &str); 3] =
+    [("order_service", "orders"), ("inventory_service", "inventory"), ("payment_service", "payment")];
+
+#[tokio::test]
+async fn running_it_again_changes_nothing() {
+    let database = Database::empty().await.unwrap();
+    prepare(database.admin_url()).await.unwrap();
+    let before = tables(&database).await;
+    prepare(database.admin_url()).await.unwrap();
+    assert_eq!(tables(&database).await, before);
+
+    for schema in ["orders", "inventory", "payment"] {
+        for table in ["_migration", "_messaging_migration", "outbox", "outbox_published", "inbox", "dead_letter"] {
+            assert!(before.contains(&format!("{schema}.{table}")), "{schema}.{table}");
+        }
+        // Today and the seven days after, of two partitioned tables.
+        let partitions = before.iter().filter(|table| table.starts_with(&format!("{schema}.inbox_2"))).count();
+        assert_eq!(partitions, 8);
+    }
+    assert!(before.contains(&"saga._migration".to_owned()) && before.contains(&"saga.saga_instance".to_owned()));
+    assert!(!before.iter().any(|table| table.starts_with("public.")), "{before:?}");
+}
+
+#[tokio::test]
+async fn two_at_once_on_one_database_and_four_on_one_server_all_succeed() {
+    let databases =
+        [Database::empty().await.unwrap(), Database::empty().await.unwrap(), Database::empty().await.unwrap()];
+    let (one, same, second, third) = tokio::join!(
+        tokio::spawn(prepare(databases[0].admin_url())),
+        tokio::spawn(prepare(databases[0].admin_url())),
+        tokio::spawn(prepare(databases[1].admin_url())),
+        tokio::spawn(prepare(databases[2].admin_url())),
+    );
+    for done in [one, same, second, third] {
+        done.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_service_reaches_its_own_schema_and_no_other() {
+    let database = template().await;
+    for (role, own) in ROLES {
+        let mut connection = connect(&database.url_for(role)).await;
+        run(&mut connection, format!("select from {own}.outbox")).await.unwrap();
+        run(&mut connection, "select from saga.saga_instance".to_owned()).await.unwrap();
+        for (_, other) in ROLES.into_iter().filter(|(_, schema)| *schema != own) {
+            let refused = run(&mut connection, format!("select from {other}.outbox")).await.unwrap_err();
+            assert_eq!(code(&refused), "42501", "{role} reads {other}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_role_makes_or_changes_tables() {
+    let database = template().await;
+    for (role, schema) in ROLES {
+        let mut connection = connect(&database.url_for(role)).await;
+        for statement in [
+            format!("create table {schema}.mine (a int)"),
+            "create table saga.mine (a int)".to_owned(),
+            "create table public.mine (a int)".to_owned(),
+            "create schema mine".to_owned(),
+            format!("alter table {schema}.outbox add column a int"),
+            format!("drop table {schema}.outbox"),
+            format!("truncate {schema}.outbox"),
+            format!("update {schema}._migration set checksum = ''"),
+            "delete from saga.saga_step".to_owned(),
+            "delete from saga.saga_instance".to_owned(),
+        ] {
+            let refused = run(&mut connection, statement.clone()).await.unwrap_err();
+            assert_eq!(code(&refused), "42501", "{role}: {statement}");
+        }
+        run(&mut connection, format!("select {schema}.ensure_partitions(9)")).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_auditor_reads_everything_and_writes_nothing() {
+    let database = template().await;
+    let mut connection = connect(&database.url_for("auditor")).await;
+    for table in tables(&database).await {
+        // Partitions are read through the tables that they are parts of.
+        let partition = table.contains("_2") || table.ends_with("_default");
+        if !partition {
+            run(&mut connection, format!("select from {table}")).await.unwrap();
+        }
+        let refused = run(&mut connection, format!("delete from {table}")).await.unwrap_err();
+        assert_eq!(code(&refused), "42501", "{table}");
+    }
+}
+
+#[tokio::test]
+async fn a_temporary_table_cannot_take_the_place_of_a_real_one_in_functions_of_the_owner() {
+    let database = template().await;
+    for (role, schema) in ROLES {
+        let mut connection = connect(&database.url_for(role)).await;
+        for decoy in ["inbox", "inbox_default", "outbox_published", "outbox_published_default"] {
+            run(&mut connection, format!("create temporary table {decoy} (a int)")).await.unwrap();
+        }
+        run(&mut connection, format!("select {schema}.ensure_partitions(20)")).await.unwrap();
+        let statement = "select from pg_class where relpersistence = 't' and relnamespace = pg_my_temp_schema()";
+        assert_eq!(sqlx::query(statement).fetch_all(&mut connection).await.unwrap().len(), 4);
+    }
+    let partitions = tables(&database).await.into_iter().filter(|table| table.contains(".inbox_2")).count();
+    assert_eq!(partitions, 3 * 21);
+}
+
+#[tokio::test]
+async fn passwords_are_set_again_and_connections_can_be_limited() {
+    let postgres = Postgres::start().await.unwrap();
+    let url = postgres.server().url("postgres");
+    let odd = r#"it's \ "quoted" $1 %s; drop role auditor"#;
+    let passwords = Passwords { order_service: odd.to_owned(), ..Passwords::same_as_roles() };
+    let settings = Settings { passwords, connection_limit: Some(2), wait: Duration::from_secs(5) };
+    prepare(url.clone()).await.unwrap();
+    let mut admin = connect(&url).await;
+    let before = verifiers(&mut admin).await;
+    provision(&PgConnectOptions::from_str(&url).unwrap(), &settings).await.unwrap();
+    let after = verifiers(&mut admin).await;
+    assert_eq!(after.len(), 4);
+    assert!(before.iter().zip(&after).all(|(before, after)| before != after));
+
+    let role = postgres.server().url_for("order_service", "postgres");
+    let _one = connect(&role).await;
+    let _two = connect(&role).await;
+    let third = PgConnectOptions::from_str(&role).unwrap().connect().await.unwrap_err();
+    assert_eq!(code(&third), "53300");
+    let whole = Settings { connection_limit: None, ..settings };
+    provision(&PgConnectOptions::from_str(&url).unwrap(), &whole).await.unwrap();
+    connect(&role).await;
+}
+
+#[tokio::test]
+async fn a_changed_migration_is_an_error_that_names_it_and_holds_no_lock() {
+    let database = template().await;
+    let mut admin = connect(&database.admin_url()).await;
+    run(&mut admin, "create table before as table inventory._migration".to_owned()).await.unwrap();
+    run(&mut admin, "update inventory._migration set checksum = '' where version = 2".to_owned()).await.unwrap();
+    for _ in 0..2 {
+        let error = prepare(database.admin_url()).await.unwrap_err();
+        assert!(
+            matches!(&error, Error::Migration { schema: "inventory", ledger, .. } if ledger == "inventory._migration")
+        );
+        assert!(format!("{:#}", anyhow::Error::new(error)).contains("migration 2"));
+    }
+    let repair = "update inventory._migration m set checksum = b.checksum from before b where b.version = m.version";
+    run(&mut admin, repair.to_owned()).await.unwrap();
+    prepare(database.admin_url()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_waited_for_and_one_that_refuses_is_not() {
+    let nobody = PgConnectOptions::new().host("127.0.0.1").port(free_port()).username("postgres");
+    let limit = Duration::from_millis(1500);
+    let settings = Settings { passwords: Passwords::same_as_roles(), connection_limit: None, wait: limit };
+    let error = provision(&nobody, &settings).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { waited, .. } if waited >= limit), "{error}");
+
+    let database = Database::empty().await.unwrap();
+    let elsewhere = PgConnectOptions::from_str(&database.admin_url()).unwrap().database("no_such_database");
+    let settings = Settings { wait: Duration::from_secs(3600), ..settings };
+    let error = provision(&elsewhere, &settings).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_comes_late_is_provisioned() {
+    let mut postgres = Postgres::start().await.unwrap();
+    let url = postgres.server().url("postgres");
+    postgres.stop_fast().await.unwrap();
+    let waiting = tokio::spawn(prepare(url));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    postgres.start_again().await.unwrap();
+    waiting.await.unwrap().unwrap();
+}
+
+#[test]
+fn the_schemas_are_those_of_the_services_and_the_sagas() {
+    assert_eq!(database::SCHEMAS.len(), contracts::SERVICES.len() + 1);
+}
+
+async fn template() -> Database {
+    Database::from_template("provision", async |url| Ok(prepare(url).await?)).await.unwrap()
+}
+
+async fn connect(url: &str) -> PgConnection {
+    PgConnectOptions::from_str(url).unwrap().connect().await.unwrap()
+}
+
+async fn run(connection: &mut PgConnection, statement: String) -> Result<Vec<PgRow>, sqlx::Error> {
+    sqlx::query(AssertSqlSafe(statement)).fetch_all(connection).await
+}
+
+fn code(error: &sqlx::Error) -> String {
+    error.as_database_error().and_then(|answer| answer.code()).unwrap_or_default().into_owned()
+}
+
+/// Every table of the database, as `schema.table`.
+async fn tables(database: &Database) -> Vec<String> {
+    let mut connection = connect(&database.admin_url()).await;
+    let tables = sqlx::query_scalar(
+        "select schemaname || '.' || tablename
+        from pg_tables
+        where schemaname not in ('pg_catalog', 'information_schema')
+        order by 1",
+    );
+    let tables = tables.fetch_all(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+    tables
+}
+
+async fn verifiers(admin: &mut PgConnection) -> Vec<String> {
+    let query =
+        "select rolpassword from pg_authid where rolname like '%\\_service' or rolname = 'auditor' order by rolname";
+    sqlx::query_scalar(query).fetch_all(admin).await.unwrap()
+}

@@ -1,0 +1,78 @@
+//! The program itself, as the scripts and the containers start it.
+
+use std::{
+    process::{Command, Output},
+    time::Duration,
+};
+
+use async_nats::jetstream;
+use provision::nats_conf;
+use testkit::{Database, Nats, Process, Signal, eventually};
+
+use crate::guarded_nats;
+
+const SOON: Duration = Duration::from_secs(15);
+
+#[tokio::test]
+async fn it_makes_everything_and_ends_well_as_often_as_one_likes() {
+    let (database, nats) = (Database::empty().await.unwrap(), guarded_nats().await);
+    for _ in 0..2 {
+        let output = output(&mut program(&database, &nats));
+        assert!(output.status.success(), "{output:?}");
+    }
+    assert!(has_streams(&nats).await);
+}
+
+#[tokio::test]
+async fn it_stays_puts_back_what_the_broker_loses_and_ends_well_when_told_to() {
+    let (database, mut nats) = (Database::empty().await.unwrap(), guarded_nats().await);
+    let mut keeping = Process::start(program(&database, &nats).arg("keep")).unwrap();
+    eventually(SOON, async || keeping.log().contains("everything is ready")).await.unwrap();
+    nats.wipe().await.unwrap();
+    eventually(SOON, async || has_streams(&nats).await).await.unwrap();
+    assert!(keeping.log().contains("putting them back"), "{}", keeping.log());
+    let status = keeping.stop(Signal::Term, SOON).await.unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[tokio::test]
+async fn it_says_in_words_why_it_failed() {
+    let (database, nats) = (Database::empty().await.unwrap(), guarded_nats().await);
+    let refused = output(program(&database, &nats).env("NATS_PASSWORD", "wrong"));
+    assert!(!refused.status.success());
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("refuses the connection of provision"), "{refused:?}");
+
+    let unsafe_passwords = output(program(&database, &nats).env("APP_ENV", "production"));
+    assert!(!unsafe_passwords.status.success());
+    assert!(String::from_utf8_lossy(&unsafe_passwords.stderr).contains("order_service"), "{unsafe_passwords:?}");
+}
+
+#[test]
+fn it_prints_the_servers_configuration_and_needs_nothing_for_that() {
+    let output = output(Command::new(env!("CARGO_BIN_EXE_provision")).arg("nats-conf"));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), nats_conf::render());
+}
+
+fn program(database: &Database, nats: &Nats) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_provision"));
+    command.env("DATABASE_URL", database.admin_url()).env("NATS_URL", nats.url());
+    command.env("NATS_USER", "provision").env("NATS_PASSWORD", "provision").env("LOG_FORMAT", "text");
+    command.env_remove("APP_ENV").env_remove("RUST_LOG");
+    command
+}
+
+fn output(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+async fn has_streams(nats: &Nats) -> bool {
+    let options = async_nats::ConnectOptions::with_user_and_password("provision".to_owned(), "provision".to_owned());
+    let Ok(client) = options.custom_inbox_prefix("_INBOX_provision").connect(nats.url()).await else { return false };
+    let js = jetstream::new(client);
+    for service in contracts::SERVICES {
+        if js.get_stream(service.stream()).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
