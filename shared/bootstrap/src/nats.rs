@@ -22,8 +22,9 @@ const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 pub async fn connect(args: &NatsArgs, service: &str) -> Result<Client, StartError> {
     let server = without_credentials(&args.nats_url);
     let limit = args.nats_startup_limit;
+    let servers: Vec<&str> = args.nats_url.split(',').map(str::trim).collect();
     every_second(limit, &format!("NATS at {server}"), async || {
-        options(args, service).connect(args.nats_url.as_str()).await
+        options(args, service).connect(servers.as_slice()).await
     })
     .await
     .map_err(|source| StartError::NatsUnreachable { server, limit, source })

@@ -5,6 +5,11 @@
 //! was committed to the broker; a [`Consumer`] brings it to the steps that wait for it, and
 //! acknowledges only what is committed. Business code sees typed events in and typed events out.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this crate owns the tasks that steps run in, joins every one of them, and makes trace ids up"
+)]
+
 mod bus;
 pub mod consumer;
 pub mod dead_letter;

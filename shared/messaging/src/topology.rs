@@ -28,7 +28,7 @@ pub struct StreamSettings {
 impl Default for StreamSettings {
     fn default() -> Self {
         StreamSettings {
-            max_bytes: 2 << 30,
+            max_bytes: 1 << 30,
             max_age: Duration::from_secs(3 * 24 * 60 * 60),
             replicas: 1,
             duplicate_window: Duration::from_secs(120),
@@ -301,6 +301,6 @@ mod tests {
         assert!(stream_differences(&wanted, &wanted.clone()).is_empty());
         let kept = stream::Config { max_bytes: -1, discard: DiscardPolicy::Old, ..wanted.clone() };
         let found = stream_differences(&wanted, &kept).to_string();
-        assert_eq!(found, "discard is Old, wanted New; max_bytes is -1, wanted 2147483648");
+        assert_eq!(found, "discard is Old, wanted New; max_bytes is -1, wanted 1073741824");
     }
 }

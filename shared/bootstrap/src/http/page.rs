@@ -35,7 +35,7 @@ pub struct Cursor(String);
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Page<T> {
-    /// The items, newest first.
+    /// The items, in the order that the list's description names.
     pub items: Vec<T>,
     /// Where the next page begins; null on the last one.
     #[schema(required = true)]

@@ -37,6 +37,7 @@ impl DeadLetterStatus {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DeadLetterQuery {
+    #[param(inline)]
     status: Option<DeadLetterStatus>,
     /// The step that failed.
     step: Option<String>,

@@ -36,6 +36,7 @@ impl OutboxState {
 #[into_params(parameter_in = Query)]
 pub(crate) struct OutboxQuery {
     /// Only entries in this state.
+    #[param(inline)]
     state: Option<OutboxState>,
     /// Entries per page.
     #[serde(default)]

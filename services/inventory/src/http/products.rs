@@ -1,0 +1,266 @@
+//! The catalogue: each change is published in the transaction that makes it.
+
+use axum::{
+    extract::State,
+    http::{StatusCode, header},
+    response::IntoResponse,
+};
+use bootstrap::{Json, Page, PageQuery, Path, Problem, Query, RequestContext, detached};
+use contracts::{
+    Money, Sku,
+    catalogue::{Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged, ProductStatus},
+};
+use messaging::{Context, PublishError, UnitOfWork};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use super::input;
+use crate::{
+    App,
+    domain::{self, Changed, Changes, StockedProduct},
+    replenishment, store,
+};
+
+/// A product to be added to the catalogue.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewProduct {
+    sku: Sku,
+    #[schema(min_length = 1, max_length = 200, example = "Laptop 15\"")]
+    name: String,
+    price: Money,
+    #[schema(minimum = 0, maximum = 1_000_000_000, example = 250)]
+    initial_quantity: i64,
+    #[schema(min_length = 1, max_length = 200, example = "computers")]
+    category: Option<String>,
+}
+
+/// What is to be changed about a product; what is left out stays as it is.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProductPatch {
+    price: Option<Money>,
+    #[schema(min_length = 1, max_length = 200)]
+    name: Option<String>,
+    /// A DISCONTINUED product cannot be ordered any more; what is reserved of it stays reserved.
+    status: Option<ProductStatus>,
+}
+
+/// Stock that came in.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Replenishment {
+    #[schema(minimum = 1, maximum = 1_000_000_000, example = 1000)]
+    quantity: i64,
+    #[schema(min_length = 1, max_length = 200, example = "delivery 4711")]
+    reason: Option<String>,
+}
+
+/// A product with its stock: `available + reserved = supplied`.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ProductBody {
+    sku: Sku,
+    name: String,
+    #[schema(required = true)]
+    category: Option<String>,
+    price: Money,
+    /// Units that can be reserved.
+    #[schema(minimum = 0)]
+    available: i64,
+    /// Units that orders hold, also confirmed ones.
+    #[schema(minimum = 0)]
+    reserved: i64,
+    /// Units that ever came in.
+    #[schema(minimum = 0)]
+    supplied: i64,
+    status: ProductStatus,
+    /// Grows with every event of the product: of two copies the one of the higher version is newer.
+    version: i64,
+    #[serde(with = "time::serde::rfc3339")]
+    updated_at: OffsetDateTime,
+}
+
+/// Add a product to the catalogue
+#[utoipa::path(post, path = "/api/products", tag = "products", request_body = NewProduct,
+    responses((status = 201, description = "The product", body = ProductBody,
+            headers(("Location" = String, description = "The product's path"))),
+        (status = 409, description = "The SKU exists", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "Not acceptable: `errors` says where and why", body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn create_product(
+    State(app): State<App>,
+    request: RequestContext,
+    Json(new): Json<NewProduct>,
+) -> Result<impl IntoResponse, Problem> {
+    input::refuse([
+        input::text("/name", Some(&new.name)),
+        input::text("/category", new.category.as_deref()),
+        input::price(Some(new.price)),
+        input::units("/initial_quantity", new.initial_quantity, 0),
+    ])?;
+    let location = format!("/api/products/{}", path_segment(&new.sku));
+    let created = detached(async move { create(&app, &context_of(&request), new).await }).await?;
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(body(created))))
+}
+
+async fn create(app: &App, context: &Context, new: NewProduct) -> Result<StockedProduct, Problem> {
+    let NewProduct { sku, name, price, category, initial_quantity } = new;
+    let product = Product { sku, name, category, price, status: ProductStatus::Active, version: 1 };
+    let mut work = app.participant.http_outbox.begin().await?;
+    let Some(created) = store::insert_product(work.conn(), &product, initial_quantity).await? else {
+        return Err(Problem::conflict(format!("There is a product {} already.", product.sku)));
+    };
+    work.publish_side_event(context, product.version, &ProductCreated { product }).map_err(unpublished)?;
+    work.commit().await?;
+    Ok(created)
+}
+
+/// One product with its stock
+#[utoipa::path(get, path = "/api/products/{sku}", tag = "products",
+    params(("sku" = Sku, Path, description = "The product's SKU")),
+    responses((status = 200, description = "The product", body = ProductBody),
+        (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "Not a SKU", body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn get_product(State(app): State<App>, Path(sku): Path<Sku>) -> Result<Json<ProductBody>, Problem> {
+    let mut conn = app.participant.pools.http.acquire().await?;
+    let found = store::find_product(&mut conn, &sku).await?;
+    Ok(Json(body(found.ok_or_else(|| unknown(&sku))?)))
+}
+
+/// The catalogue, in the order of the SKUs
+///
+/// Other lists are newest first. This one is in an order that never changes, so that who walks its
+/// pages while stock moves sees every product exactly once.
+#[utoipa::path(get, path = "/api/products", tag = "products", params(PageQuery),
+    responses((status = 200, description = "A page of products", body = Page<ProductBody>),
+        (status = 422, description = "Not a limit, or not a cursor of this list", body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn list_products(
+    State(app): State<App>,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<ProductBody>>, Problem> {
+    let after: Option<String> = page.after()?;
+    let mut conn = app.participant.pools.http.acquire().await?;
+    let rows = store::list_products(&mut conn, after.as_deref(), page.rows()).await?;
+    Ok(Json(Page::from_rows(rows, &page, |row| row.product.sku.clone()).map(body)))
+}
+
+/// Change a product's price, name or status
+///
+/// A product that is so already is answered as it is.
+#[utoipa::path(patch, path = "/api/products/{sku}", tag = "products", request_body = ProductPatch,
+    params(("sku" = Sku, Path, description = "The product's SKU")),
+    responses((status = 200, description = "The product", body = ProductBody),
+        (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "Not acceptable: `errors` says where and why", body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn patch_product(
+    State(app): State<App>,
+    request: RequestContext,
+    Path(sku): Path<Sku>,
+    Json(patch): Json<ProductPatch>,
+) -> Result<Json<ProductBody>, Problem> {
+    input::refuse([input::text("/name", patch.name.as_deref()), input::price(patch.price)])?;
+    let changes = Changes { price: patch.price, name: patch.name, status: patch.status };
+    let changed = detached(async move { change(&app, &context_of(&request), &sku, changes).await }).await?;
+    Ok(Json(body(changed)))
+}
+
+async fn change(app: &App, context: &Context, sku: &Sku, changes: Changes) -> Result<StockedProduct, Problem> {
+    let mut work = app.participant.http_outbox.begin().await?;
+    let locked = lock_product(&mut work, sku).await?;
+    let (product, published) = match domain::change(&locked.product, changes) {
+        Changed::Nothing => return Ok(locked),
+        Changed::Price(product) => {
+            let event = ProductPriceChanged { product: product.clone() };
+            (product.clone(), work.publish_side_event(context, product.version, &event))
+        }
+        Changed::Details(product) => {
+            let event = ProductDetailsChanged { product: product.clone() };
+            (product.clone(), work.publish_side_event(context, product.version, &event))
+        }
+    };
+    published.map_err(unpublished)?;
+    let changed = store::save_details(work.conn(), &product).await?;
+    work.commit().await?;
+    Ok(changed)
+}
+
+/// Supply more of a product
+#[utoipa::path(post, path = "/api/products/{sku}/replenish", tag = "products", request_body = Replenishment,
+    params(("sku" = Sku, Path, description = "The product's SKU")),
+    responses((status = 200, description = "The product", body = ProductBody),
+        (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "Not acceptable, or more than can be counted", body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn replenish_product(
+    State(app): State<App>,
+    request: RequestContext,
+    Path(sku): Path<Sku>,
+    Json(more): Json<Replenishment>,
+) -> Result<Json<ProductBody>, Problem> {
+    input::refuse([input::units("/quantity", more.quantity, 1), input::text("/reason", more.reason.as_deref())])?;
+    let replenished = detached(async move { replenish(&app, &context_of(&request), &sku, more).await }).await?;
+    Ok(Json(body(replenished)))
+}
+
+async fn replenish(app: &App, context: &Context, sku: &Sku, more: Replenishment) -> Result<StockedProduct, Problem> {
+    let reason = more.reason.as_deref().unwrap_or("on request");
+    let mut work = app.participant.http_outbox.begin().await?;
+    let locked = lock_product(&mut work, sku).await?;
+    let supplied = replenishment::supply(&mut work, context, &[locked], more.quantity, reason).await?;
+    work.commit().await?;
+    supplied.into_iter().next().ok_or_else(|| unknown(sku))
+}
+
+async fn lock_product(work: &mut UnitOfWork, sku: &Sku) -> Result<StockedProduct, Problem> {
+    let locked = store::lock_products(work.conn(), [sku]).await?;
+    locked.into_iter().next().ok_or_else(|| unknown(sku))
+}
+
+fn context_of(request: &RequestContext) -> Context {
+    Context::of_request(&request.correlation_id, &request.traceparent)
+}
+
+fn unknown(sku: &Sku) -> Problem {
+    Problem::not_found(format!("There is no product {sku}."))
+}
+
+/// That an event cannot be published is a defect of this program, not of the request.
+fn unpublished(error: PublishError) -> Problem {
+    Problem::internal(&error)
+}
+
+/// A SKU may contain characters that mean something in a URL.
+fn path_segment(sku: &Sku) -> String {
+    let encoded = |byte: u8| match byte {
+        b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    sku.as_str().bytes().map(encoded).collect()
+}
+
+fn body(item: StockedProduct) -> ProductBody {
+    let Product { sku, name, category, price, status, version } = item.product;
+    ProductBody {
+        sku,
+        name,
+        category,
+        price,
+        available: item.stock.available,
+        reserved: item.stock.reserved,
+        supplied: item.stock.supplied,
+        status,
+        version,
+        updated_at: item.updated_at,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_sku_makes_one_path_segment() {
+        let sku = Sku::try_from("A/B-1?%".to_owned()).expect("a SKU");
+        assert_eq!(path_segment(&sku), "A%2FB-1%3F%25");
+    }
+}

@@ -1,0 +1,76 @@
+//! The inventory service on one page: it keeps the catalogue with its stock, reserves all lines of
+//! an order or none, and gives back what a cancelled order held.
+
+#![cfg_attr(test, allow(clippy::expect_used, reason = "an expectation that fails is a test that fails"))]
+
+mod config;
+pub mod domain;
+mod http;
+mod replenishment;
+mod steps;
+mod store;
+
+use bootstrap::{Service, ServiceInfo, Startup, Task};
+use contracts::{
+    INVENTORY,
+    order_fulfillment::{RELEASE_STOCK, RESERVE_STOCK},
+};
+use faults::Faults;
+use messaging::{Subscription, subscribe};
+use participant::Participant;
+use tokio_util::sync::CancellationToken;
+use utoipa_axum::router::OpenApiRouter;
+
+pub use config::{Config, ReplenishmentArgs};
+pub use replenishment::{SupplyError, replenish_what_runs_low};
+
+pub const INFO: ServiceInfo = ServiceInfo {
+    name: "inventory",
+    title: "Inventory",
+    description: "Keeps the catalogue with its stock, and reserves all lines of an order or none.",
+    version: env!("CARGO_PKG_VERSION"),
+};
+
+/// The tables of this service's schema, `inventory`.
+pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/inventory");
+
+/// What steps and handlers work with.
+#[derive(Clone)]
+pub struct App {
+    pub participant: Participant,
+    config: Config,
+}
+
+/// Connects, and puts the service together.
+pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> {
+    let app = App::connect(&startup, config, Faults::none()).await?;
+    let subscriptions = subscriptions(&app);
+    Ok(Service::new(router(&app).merge(app.participant.admin_routes(&subscriptions)))
+        .with_tasks(app.participant.tasks(&startup, &subscriptions))
+        .with_tasks(tasks(&app, &startup.stop)))
+}
+
+impl App {
+    pub async fn connect(startup: &Startup, config: Config, faults: Faults) -> anyhow::Result<Self> {
+        let participant =
+            Participant::join(startup, INVENTORY, "inventory", &MIGRATIONS, &config.participant, faults).await?;
+        Ok(App { participant, config })
+    }
+}
+
+/// Every step this service takes, and what sets it in motion.
+pub fn subscriptions(app: &App) -> Vec<Subscription> {
+    vec![subscribe(app, &RESERVE_STOCK, steps::reserve_stock), subscribe(app, &RELEASE_STOCK, steps::release_stock)]
+}
+
+pub fn router(app: &App) -> OpenApiRouter {
+    http::routes(app.clone())
+}
+
+/// What runs in the background besides what every participant runs.
+pub fn tasks(app: &App, stop: &CancellationToken) -> Vec<Task> {
+    if !app.config.replenishment.enabled {
+        return Vec::new();
+    }
+    vec![("replenishment", Box::pin(replenishment::run(app.clone(), stop.clone())))]
+}

@@ -1,0 +1,12 @@
+//! The inventory service.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use inventory::Config;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let config = Config::parse();
+    bootstrap::run(inventory::INFO, &config.base.clone(), |startup| inventory::build(startup, config)).await
+}

@@ -1,0 +1,24 @@
+//! Every SQL statement of the inventory service. Rows are locked in the order of their keys, and a
+//! write that changes fewer rows than were decided on fails.
+
+mod products;
+mod reservations;
+
+pub(crate) use products::{
+    find_product, give_back_units, insert_product, list_products, lock_products, lock_products_below, reserve_units,
+    save_details, save_supply,
+};
+pub(crate) use reservations::{
+    ReservationRow, begin_reservations, find_reservation, insert_lines, insert_tombstones, lock_reservations,
+    refuse_reservations, release_lines, save_reservations,
+};
+
+/// Zero rows where one was expected mean that what was decided does not hold any more.
+fn all_written(written: u64, expected: usize) -> Result<(), sqlx::Error> {
+    if written == expected as u64 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
+}
+
+/// A value that the table's own constraints should have kept out.
+fn unreadable(column: &str, value: &str) -> sqlx::Error {
+    sqlx::Error::Decode(format!("{column} is {value:?}").into())
+}

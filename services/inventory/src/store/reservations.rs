@@ -1,0 +1,224 @@
+//! Reservations and what they hold.
+
+use std::collections::{HashMap, HashSet};
+
+use contracts::{Sku, order_fulfillment::StockLine};
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::{all_written, unreadable};
+use crate::domain::{Reservation, ReservationStatus};
+
+/// Begins the reservations of these orders (each with its saga), RESERVED until decided otherwise,
+/// and returns which were begun: an order that has a reservation or a tombstone is left as it is.
+pub(crate) async fn begin_reservations(
+    conn: &mut PgConnection,
+    orders: &[(Uuid, Uuid)],
+) -> Result<HashSet<Uuid>, sqlx::Error> {
+    insert_reservations(conn, orders, ReservationStatus::Reserved, Reservation::DECIDED).await
+}
+
+/// Puts a tombstone where an order has no reservation yet.
+pub(crate) async fn insert_tombstones(conn: &mut PgConnection, orders: &[(Uuid, Uuid)]) -> Result<(), sqlx::Error> {
+    insert_reservations(conn, orders, ReservationStatus::Tombstone, Reservation::UNTOLD).await?;
+    Ok(())
+}
+
+async fn insert_reservations(
+    conn: &mut PgConnection,
+    orders: &[(Uuid, Uuid)],
+    status: ReservationStatus,
+    version: i64,
+) -> Result<HashSet<Uuid>, sqlx::Error> {
+    // Sorted, so that two transactions with the same orders cannot deadlock.
+    let mut sorted = orders.to_vec();
+    sorted.sort_unstable();
+    let inserted = sqlx::query_scalar!(
+        "insert into reservation (order_id, saga_id, status, version)
+        select order_id, saga_id, $3, $4
+        from unnest($1::uuid[], $2::uuid[]) as t (order_id, saga_id)
+        on conflict do nothing
+        returning order_id",
+        &sorted.iter().map(|(order_id, _)| *order_id).collect::<Vec<_>>(),
+        &sorted.iter().map(|(_, saga_id)| *saga_id).collect::<Vec<_>>(),
+        status.as_str(),
+        version,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(inserted.into_iter().collect())
+}
+
+/// Makes reservations that were begun in this transaction REFUSED, each for its reason.
+pub(crate) async fn refuse_reservations(
+    conn: &mut PgConnection,
+    refused: &[(Uuid, String)],
+) -> Result<(), sqlx::Error> {
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let done = sqlx::query!(
+        "update reservation r
+        set status = 'REFUSED', reason = t.reason
+        from unnest($1::uuid[], $2::text[]) as t (order_id, reason)
+        where r.order_id = t.order_id and r.status = 'RESERVED'",
+        &refused.iter().map(|(order_id, _)| *order_id).collect::<Vec<_>>(),
+        &refused.iter().map(|(_, reason)| reason.clone()).collect::<Vec<_>>(),
+    )
+    .execute(conn)
+    .await?;
+    all_written(done.rows_affected(), refused.len())
+}
+
+/// Writes what the orders hold.
+pub(crate) async fn insert_lines(conn: &mut PgConnection, lines: &[(Uuid, StockLine)]) -> Result<(), sqlx::Error> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!(
+        "insert into reservation_line (order_id, sku, quantity)
+        select order_id, sku, quantity
+        from unnest($1::uuid[], $2::text[], $3::bigint[]) as t (order_id, sku, quantity)",
+        &lines.iter().map(|(order_id, _)| *order_id).collect::<Vec<_>>(),
+        &lines.iter().map(|(_, line)| line.sku.to_string()).collect::<Vec<_>>(),
+        &lines.iter().map(|(_, line)| line.quantity).collect::<Vec<_>>(),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Locks the reservations, in the order of their ids, and reads what they hold. Lines have no lock
+/// of their own: nobody changes them without their reservation's.
+pub(crate) async fn lock_reservations(
+    conn: &mut PgConnection,
+    order_ids: &[Uuid],
+) -> Result<HashMap<Uuid, Reservation>, sqlx::Error> {
+    let rows = sqlx::query!(
+        "select order_id, status, version
+        from reservation
+        where order_id = any($1)
+        order by order_id
+        for update",
+        order_ids,
+    )
+    .fetch_all(&mut *conn)
+    .await?;
+    let mut reservations = HashMap::with_capacity(rows.len());
+    for row in rows {
+        let status = ReservationStatus::parse(&row.status).ok_or_else(|| unreadable("status", &row.status))?;
+        let reservation = Reservation { order_id: row.order_id, status, version: row.version, held: Vec::new() };
+        reservations.insert(row.order_id, reservation);
+    }
+    let lines = sqlx::query!(
+        "select order_id, sku, quantity
+        from reservation_line
+        where order_id = any($1) and status = 'RESERVED'
+        order by order_id, sku",
+        order_ids,
+    )
+    .fetch_all(conn)
+    .await?;
+    for line in lines {
+        let sku = Sku::try_from(line.sku).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        if let Some(reservation) = reservations.get_mut(&line.order_id) {
+            reservation.held.push(StockLine { sku, quantity: line.quantity });
+        }
+    }
+    Ok(reservations)
+}
+
+/// Makes these lines, which their orders held until now, RELEASED.
+pub(crate) async fn release_lines(conn: &mut PgConnection, lines: &[(Uuid, StockLine)]) -> Result<(), sqlx::Error> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let done = sqlx::query!(
+        "update reservation_line l
+        set status = 'RELEASED'
+        from unnest($1::uuid[], $2::text[], $3::bigint[]) as t (order_id, sku, quantity)
+        where l.order_id = t.order_id and l.sku = t.sku and l.quantity = t.quantity and l.status = 'RESERVED'",
+        &lines.iter().map(|(order_id, _)| *order_id).collect::<Vec<_>>(),
+        &lines.iter().map(|(_, line)| line.sku.to_string()).collect::<Vec<_>>(),
+        &lines.iter().map(|(_, line)| line.quantity).collect::<Vec<_>>(),
+    )
+    .execute(conn)
+    .await?;
+    all_written(done.rows_affected(), lines.len())
+}
+
+/// Writes status and version of locked reservations.
+pub(crate) async fn save_reservations(
+    conn: &mut PgConnection,
+    reservations: impl ExactSizeIterator<Item = &Reservation>,
+) -> Result<(), sqlx::Error> {
+    let reservations: Vec<&Reservation> = reservations.collect();
+    let done = sqlx::query!(
+        "update reservation r
+        set status = t.status, version = t.version, updated_at = now()
+        from unnest($1::uuid[], $2::text[], $3::bigint[]) as t (order_id, status, version)
+        where r.order_id = t.order_id and r.version < t.version",
+        &reservations.iter().map(|r| r.order_id).collect::<Vec<_>>(),
+        &reservations.iter().map(|r| r.status.as_str().to_owned()).collect::<Vec<_>>(),
+        &reservations.iter().map(|r| r.version).collect::<Vec<_>>(),
+    )
+    .execute(conn)
+    .await?;
+    all_written(done.rows_affected(), reservations.len())
+}
+
+/// A reservation as its tables have it.
+#[derive(Debug, Clone)]
+pub(crate) struct ReservationRow {
+    pub(crate) order_id: Uuid,
+    pub(crate) saga_id: Uuid,
+    pub(crate) status: ReservationStatus,
+    pub(crate) reason: Option<String>,
+    pub(crate) created_at: OffsetDateTime,
+    pub(crate) updated_at: OffsetDateTime,
+    /// In the order of their SKUs.
+    pub(crate) lines: Vec<ReservationLineRow>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct ReservationLineRow {
+    pub(crate) sku: String,
+    pub(crate) quantity: i64,
+    pub(crate) status: String,
+}
+
+/// A reservation with its lines, read by one statement, so that the two agree.
+pub(crate) async fn find_reservation(
+    conn: &mut PgConnection,
+    order_id: Uuid,
+) -> Result<Option<ReservationRow>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"select r.order_id, r.saga_id, r.status, r.reason, r.created_at, r.updated_at,
+            l.sku as "sku?", l.quantity as "quantity?", l.status as "line_status?"
+        from reservation r
+        left join reservation_line l on l.order_id = r.order_id
+        where r.order_id = $1
+        order by l.sku"#,
+        order_id,
+    )
+    .fetch_all(conn)
+    .await?;
+    let mut found: Option<ReservationRow> = None;
+    for row in rows {
+        let status = ReservationStatus::parse(&row.status).ok_or_else(|| unreadable("status", &row.status))?;
+        let reservation = found.get_or_insert_with(|| ReservationRow {
+            order_id: row.order_id,
+            saga_id: row.saga_id,
+            status,
+            reason: row.reason,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+            lines: Vec::new(),
+        });
+        if let (Some(sku), Some(quantity), Some(status)) = (row.sku, row.quantity, row.line_status) {
+            reservation.lines.push(ReservationLineRow { sku, quantity, status });
+        }
+    }
+    Ok(found)
+}
