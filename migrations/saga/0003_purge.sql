@@ -1,5 +1,5 @@
 -- Services may not delete sagas; they may ask for old finished ones to be purged.
--- A completed saga stays as long as its order can still be cancelled by the retention's owner.
+-- Ids are UUIDv7, so old sagas are found at the beginning of the primary key.
 create function purge_terminal(retention interval, batch integer) returns bigint
     language sql security definer set search_path from current as $$
     with gone as (
@@ -7,7 +7,8 @@ create function purge_terminal(retention interval, batch integer) returns bigint
         where saga_id in (
             select saga_id
             from saga_instance
-            where status in ('COMPLETED', 'COMPENSATED')
+            where saga_id < (lpad(to_hex((extract(epoch from now() - retention) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
+                and status in ('COMPLETED', 'COMPENSATED')
                 and completed_at < now() - greatest(retention, interval '1 day')
             limit batch
         )

@@ -1,5 +1,6 @@
 //! The routes of the order service.
 
+mod explain;
 mod orders;
 mod place;
 mod products;
@@ -17,6 +18,7 @@ pub(crate) fn routes(app: App) -> OpenApiRouter {
         .routes(routes!(place::place_order, orders::list_orders))
         .routes(routes!(orders::get_order))
         .routes(routes!(orders::cancel_order))
+        .routes(routes!(explain::explain_order))
         .routes(routes!(products::list_products))
         .routes(routes!(products::get_product))
         .routes(routes!(products::rebuild_catalogue))

@@ -30,6 +30,7 @@ pub struct Settings {
 /// Where the broker is, and who asks.
 #[derive(Clone)]
 pub struct Access {
+    /// One server or several, separated by commas.
     pub url: String,
     /// `None`: the server asks for no user.
     pub user: Option<String>,
@@ -46,7 +47,7 @@ pub struct Connection {
 pub enum Error {
     #[error("NATS at {url} did not answer within {waited:?}")]
     Unreachable { url: String, waited: Duration, source: ConnectError },
-    #[error("NATS at {url} refuses the connection of {user}")]
+    #[error("cannot connect to NATS at {url} as {user}")]
     Refused { url: String, user: String, source: ConnectError },
     #[error("nats-server {version} is too old: 2.9 or newer is needed")]
     TooOld { version: String },
@@ -68,7 +69,8 @@ pub async fn connect(access: &Access, limit: Duration) -> Result<Connection, Err
     let started = Instant::now();
     let connected = Arc::new(Notify::new());
     loop {
-        let error = match options(access, Arc::clone(&connected)).connect(access.url.as_str()).await {
+        let servers: Vec<&str> = access.url.split(',').map(str::trim).collect();
+        let error = match options(access, Arc::clone(&connected)).connect(servers).await {
             Ok(client) => return Ok(Connection { client, connected }),
             Err(error) => error,
         };

@@ -1,6 +1,6 @@
 //! What can be set, by flag or by environment variable; `provision --help` is the reference.
 
-use std::{str::FromStr, time::Duration};
+use std::{io::IsTerminal, str::FromStr, time::Duration};
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -182,7 +182,7 @@ impl LogArgs {
         let lines = tracing_subscriber::fmt().with_env_filter(filter);
         match self.log_format {
             LogFormat::Json => lines.json().init(),
-            LogFormat::Text => lines.init(),
+            LogFormat::Text => lines.with_ansi(std::io::stdout().is_terminal()).init(),
         }
         Ok(())
     }

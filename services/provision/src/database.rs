@@ -84,7 +84,10 @@ async fn provision_alone(
 ) -> Result<(), Error> {
     refuse_old_server(connection).await?;
     let locked = sqlx::query("select pg_advisory_lock($1)").bind(LOCK).execute(&mut *connection).await;
-    locked.map_err(|source| Error::Busy { source })?;
+    locked.map_err(|source| match source.as_database_error().and_then(|answer| answer.code()).as_deref() {
+        Some("55P03") => Error::Busy { source },
+        _ => cannot("take the lock against another `provision`")(source),
+    })?;
 
     for (role, password) in settings.passwords.by_role() {
         let ensured = roles::ensure(connection, role, password, settings.connection_limit).await;

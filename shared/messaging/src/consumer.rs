@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::{self, consumer::PullConsumer};
 use faults::Faults;
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use saga::Service;
 use sqlx::PgPool;
 use tokio::sync::Notify;
@@ -124,7 +124,10 @@ impl Consumer {
                 },
             }
         };
-        // What is in hand is finished; what was only fetched ahead comes back by itself.
+        // What was only fetched ahead goes back at once, instead of after the broker's ack wait.
+        while let Some(Some(chunk)) = batches.next().now_or_never() {
+            batch::give_back(until_error(chunk).0.iter()).await;
+        }
         while in_hand.join_next().await.is_some() {}
         end
     }

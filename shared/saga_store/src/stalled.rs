@@ -15,7 +15,7 @@ pub async fn republish(outbox: &Outbox, patience: Duration) -> Result<u64, sqlx:
         where saga_id in (
             select saga_id
             from saga.saga_instance
-            where status in ('STARTED', 'IN_PROGRESS', 'TIMED_OUT', 'COMPENSATING')
+            where (status in ('STARTED', 'IN_PROGRESS') or status in ('TIMED_OUT', 'COMPENSATING'))
                 and last_service = $1 and not stall_nudged and last_progress_at < now() - $2::interval
             limit 500
             for update skip locked

@@ -131,6 +131,14 @@ async fn a_broker_that_is_not_there_is_waited_for_up_to_the_limit() {
 }
 
 #[tokio::test]
+async fn one_of_several_servers_suffices() {
+    let nats = Nats::start().await.unwrap();
+    let url = format!("nats://127.0.0.1:{}, {}", free_port(), nats.url());
+    let access = Access { url, user: None, password: String::new() };
+    broker::connect(&access, Duration::ZERO).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_wrong_password_is_not_tried_again() {
     let nats = guarded_nats().await;
     let wrong = Access { password: "wrong".to_owned(), ..access(&nats, "provision") };

@@ -48,6 +48,17 @@ async fn two_at_once_on_one_database_and_four_on_one_server_all_succeed() {
 }
 
 #[tokio::test]
+async fn who_owns_the_database_and_may_create_roles_need_not_be_a_superuser() {
+    let postgres = Postgres::start().await.unwrap();
+    let mut admin = connect(&postgres.server().url("postgres")).await;
+    run(&mut admin, "create role owner with login createrole".to_owned()).await.unwrap();
+    run(&mut admin, "create database suite owner owner".to_owned()).await.unwrap();
+    for _ in 0..2 {
+        prepare(postgres.server().url_for("owner", "suite")).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_service_reaches_its_own_schema_and_no_other() {
     let database = template().await;
     for (role, own) in ROLES {

@@ -197,7 +197,8 @@ async fn bury(consumer: &Consumer, message: &Message, failure: &Failure) -> Resu
     Ok(())
 }
 
-async fn give_back<'m>(messages: impl Iterator<Item = &'m Message>) {
+/// Returns messages to the broker, which delivers them again soon, to whichever replica asks.
+pub(super) async fn give_back<'m>(messages: impl Iterator<Item = &'m Message>) {
     for message in messages {
         // If this is lost the broker redelivers after its ack wait.
         let _ = message.ack_with(AckKind::Nak(Some(OUTAGE_WAIT))).await;
