@@ -44,6 +44,14 @@ pub trait Answer {
     fn settle(self) -> Result<Self::Value, String>;
 }
 
+impl Answer for () {
+    type Value = ();
+
+    fn settle(self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
 impl Answer for bool {
     type Value = ();
 

@@ -1,0 +1,321 @@
+//! Every interleaving of the two steps, two replicas of one of them, crashes, redeliveries, timeouts, cancels
+//! and requests that reach the gateway late. The decisions are the real ones, and so is the saga's state; the
+//! database, the broker and the gateway are as small as they can be and still misbehave.
+
+use std::collections::HashSet;
+
+use contracts::PAYMENT;
+use saga::{SagaState, Status as SagaStatus, Transition};
+
+use super::*;
+
+/// The gateway's ledger for the payment's one key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Fresh,
+    Charged,
+    Declined,
+    Fenced,
+    GivenBack,
+}
+
+/// How far one replica is with one delivery. A crash, or giving up on an answer, is [`Phase::Idle`] again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Phase {
+    Idle,
+    /// Has read whether the saga moves forward; by now it may not.
+    Read(bool),
+    Planned(PlanOf),
+    Sent(Ask),
+    Found(Option<Answer>),
+}
+
+type PlanOf = Option<Result<Ask, Answer>>;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct World {
+    good_card: bool,
+    /// Which `OrderCancelled`, of two, each replica of `refund_payment` works on.
+    refund_events: &'static [usize],
+    payment: Option<Payment>,
+    key: Key,
+    saga: SagaState,
+    published: [bool; 2],
+    charge_inbox: bool,
+    refund_inbox: [bool; 2],
+    processed: u8,
+    failed: u8,
+    /// What the receipts said was refunded, if any was given.
+    receipt: Option<bool>,
+    charging: Vec<Phase>,
+    refunding: Vec<Phase>,
+    /// Requests that were sent: each may reach the gateway at any later time, too.
+    late_charge: bool,
+    late_void: bool,
+}
+
+impl World {
+    fn new(good_card: bool, charging: usize, refund_events: &'static [usize]) -> Self {
+        World {
+            good_card,
+            refund_events,
+            payment: None,
+            key: Key::Fresh,
+            saga: SagaState { status: SagaStatus::InProgress, current_step: 1, receipts_due: Vec::new() },
+            published: [false; 2],
+            charge_inbox: false,
+            refund_inbox: [false; 2],
+            processed: 0,
+            failed: 0,
+            receipt: None,
+            charging: vec![Phase::Idle; charging],
+            refunding: vec![Phase::Idle; refund_events.len()],
+            late_charge: false,
+            late_void: false,
+        }
+    }
+
+    /// The gateway's word: a key has one outcome, but a void beats a charge for good.
+    fn gateway(&mut self, ask: &Ask) -> Answer {
+        let charge = Reference("ch_1".to_owned());
+        self.key = match (ask, self.key) {
+            (Ask::Charge, Key::Fresh) if self.good_card => Key::Charged,
+            (Ask::Charge, Key::Fresh) => Key::Declined,
+            (Ask::Void, Key::Fresh) => Key::Fenced,
+            (Ask::Void | Ask::Refund(_), Key::Charged) => Key::GivenBack,
+            (_, settled) => settled,
+        };
+        match (ask, self.key) {
+            (_, Key::GivenBack) => Answer::GivenBack(charge),
+            (_, Key::Charged) => Answer::Captured(charge),
+            (Ask::Charge, _) => Answer::Declined(DeclineCode("declined".to_owned())),
+            (_, _) => Answer::Fenced,
+        }
+    }
+
+    fn moves(&mut self, transition: Transition) {
+        self.saga = self.saga.apply(transition, [PAYMENT]).expect("the step makes legal transitions only");
+    }
+
+    /// All worlds that may come next.
+    fn successors(&self) -> Vec<World> {
+        let mut next = self.surroundings();
+        for replica in 0..self.charging.len() {
+            next.push(self.but(|w| w.charging[replica] = Phase::Idle));
+            next.push(self.but(|w| w.charging[replica] = w.charge_step(&self.charging[replica])));
+        }
+        for replica in 0..self.refunding.len() {
+            let event = self.refund_events[replica];
+            next.push(self.but(|w| w.refunding[replica] = Phase::Idle));
+            next.push(self.but(|w| w.refunding[replica] = w.refund_step(&self.refunding[replica], event)));
+        }
+        next
+    }
+
+    fn but(&self, change: impl FnOnce(&mut World)) -> World {
+        let mut world = self.clone();
+        change(&mut world);
+        world
+    }
+
+    /// What the others do: order, the timeout detector, the network.
+    fn surroundings(&self) -> Vec<World> {
+        let mut next = Vec::new();
+        let status = self.saga.status;
+        let cancel = |by_customer| {
+            self.but(|w| {
+                w.moves(Transition::Compensate { by_customer });
+                w.published[0] = true;
+            })
+        };
+        if status.moves_forward() {
+            next.push(self.but(|w| w.moves(Transition::TimeOut)));
+            next.push(cancel(true));
+            if self.processed > 0 {
+                next.push(self.but(|w| w.moves(Transition::Complete { step: 3 })));
+            }
+        }
+        if matches!(status, SagaStatus::TimedOut | SagaStatus::Completed) {
+            next.push(cancel(status == SagaStatus::Completed));
+        }
+        if self.published[0] && self.refund_events.contains(&1) {
+            next.push(self.but(|w| w.published[1] = true));
+        }
+        if self.late_charge {
+            next.push(self.but(|w| drop(w.gateway(&Ask::Charge))));
+        }
+        if self.late_void {
+            next.push(self.but(|w| drop(w.gateway(&Ask::Void))));
+        }
+        next
+    }
+
+    fn charge_step(&mut self, phase: &Phase) -> Phase {
+        match phase {
+            Phase::Idle if self.charge_inbox => Phase::Idle,
+            Phase::Idle => Phase::Read(self.saga.status.moves_forward()),
+            Phase::Read(moves_forward) => {
+                if *moves_forward && self.payment.is_none() {
+                    self.payment = Some(Payment { status: Status::Pending, cancelled: false });
+                }
+                Phase::Planned(plan_of(plan_charge(self.payment.as_ref(), *moves_forward, 1_999)))
+            }
+            Phase::Planned(plan) => self.send(plan),
+            Phase::Sent(ask) => Phase::Found(Some(self.gateway(ask))),
+            Phase::Found(answer) => {
+                if !self.charge_inbox {
+                    self.settle_charge(answer.as_ref());
+                }
+                Phase::Idle
+            }
+        }
+    }
+
+    fn settle_charge(&mut self, answer: Option<&Answer>) {
+        self.charge_inbox = true;
+        let (Some(answer), Some(payment)) = (answer, self.payment.as_mut()) else { return };
+        let forward = self.saga.status.moves_forward();
+        let settled = settle_charge(payment, answer, forward).expect("the gateway keeps its word");
+        payment.status = settled.status;
+        match settled.tell {
+            Tell::Processed(_) => {
+                self.processed += 1;
+                self.moves(Transition::Advance { step: 2 });
+            }
+            Tell::Failed(_) => self.failed += 1,
+            Tell::Nothing(_) => {}
+        }
+    }
+
+    fn refund_step(&mut self, phase: &Phase, event: usize) -> Phase {
+        match phase {
+            Phase::Idle if !self.published[event] || self.refund_inbox[event] => Phase::Idle,
+            Phase::Idle | Phase::Read(_) => {
+                let tombstone = Payment { status: Status::Voided { asked: false }, cancelled: true };
+                let payment = self.payment.get_or_insert(tombstone);
+                payment.cancelled = true;
+                Phase::Planned(plan_of(plan_refund(payment)))
+            }
+            Phase::Planned(plan) => self.send(plan),
+            Phase::Sent(ask) => Phase::Found(Some(self.gateway(ask))),
+            Phase::Found(answer) => {
+                if !self.refund_inbox[event] {
+                    self.settle_refund(answer.as_ref(), event);
+                }
+                Phase::Idle
+            }
+        }
+    }
+
+    fn settle_refund(&mut self, answer: Option<&Answer>, event: usize) {
+        self.refund_inbox[event] = true;
+        let payment = self.payment.as_mut().expect("the cancellation was written");
+        payment.status = settle_refund(payment, answer).expect("the gateway keeps its word");
+        let refunded = matches!(payment.status, Status::Refunded(_));
+        assert!(self.receipt.is_none_or(|before| before == refunded), "two receipts, two amounts");
+        self.receipt = Some(refunded);
+        self.moves(Transition::Receipt { from: PAYMENT });
+    }
+
+    fn send(&mut self, plan: &PlanOf) -> Phase {
+        match plan {
+            Some(Ok(ask)) => {
+                self.late_charge |= *ask == Ask::Charge;
+                self.late_void |= *ask != Ask::Charge;
+                Phase::Sent(ask.clone())
+            }
+            Some(Err(known)) => Phase::Found(Some(known.clone())),
+            None => Phase::Found(None),
+        }
+    }
+
+    /// What holds at every moment.
+    fn check(&self) {
+        assert!(self.processed + self.failed <= 1, "said twice: {self:?}");
+        let holds = match self.payment.as_ref().map(|p| &p.status) {
+            None => self.key == Key::Fresh,
+            Some(Status::Pending) => true,
+            Some(Status::Captured(_)) => matches!(self.key, Key::Charged | Key::GivenBack),
+            Some(Status::Declined(_)) => matches!(self.key, Key::Declined),
+            Some(Status::Refunded(_)) => self.key == Key::GivenBack,
+            Some(Status::Voided { asked: true }) => matches!(self.key, Key::Fenced | Key::Declined),
+            Some(Status::Voided { asked: false }) => self.key == Key::Fresh,
+        };
+        assert!(holds, "our book and the gateway's differ: {self:?}");
+        if let Some(refunded) = self.receipt {
+            assert_eq!(refunded, self.key == Key::GivenBack, "{self:?}");
+            assert_ne!(self.key, Key::Charged, "money kept after the receipt: {self:?}");
+        }
+        if self.is_quiet() {
+            self.check_end();
+        }
+    }
+
+    /// Nobody has anything left to do for what has been published.
+    fn is_quiet(&self) -> bool {
+        let idle = self.charging.iter().chain(&self.refunding).all(|phase| *phase == Phase::Idle);
+        let done = (0..2).all(|event| !self.published[event] || self.refund_inbox[event] || !self.refund_events.contains(&event));
+        idle && done && self.charge_inbox
+    }
+
+    fn check_end(&self) {
+        let paid = matches!(self.payment.as_ref().map(|p| &p.status), Some(Status::Captured(_)));
+        match self.saga.status {
+            SagaStatus::Started | SagaStatus::InProgress => {
+                assert_eq!((self.processed, self.failed), (u8::from(self.good_card), u8::from(!self.good_card)));
+                assert_eq!((paid, self.key == Key::Charged), (self.good_card, self.good_card), "{self:?}");
+            }
+            SagaStatus::Completed => assert!(paid && self.key == Key::Charged, "confirmed and not paid: {self:?}"),
+            // Its cancellation is still to come.
+            SagaStatus::TimedOut => {}
+            SagaStatus::Compensating | SagaStatus::Compensated | SagaStatus::Failed => {
+                assert!(!paid && self.key != Key::Charged && self.receipt.is_some(), "{self:?}");
+                assert_eq!(self.saga.status, SagaStatus::Compensated);
+            }
+        }
+    }
+}
+
+fn plan_of(plan: Plan) -> PlanOf {
+    match plan {
+        Plan::Ask(ask) => Some(Ok(ask)),
+        Plan::Known(answer) => Some(Err(answer)),
+        Plan::Skip(_) => None,
+    }
+}
+
+/// Walks through every world that can be reached; returns how many there are, and how many of them are quiet.
+fn explore(charging: usize, refund_events: &'static [usize]) -> (usize, usize) {
+    let mut todo = [true, false].map(|good_card| World::new(good_card, charging, refund_events)).to_vec();
+    let mut seen: HashSet<World> = todo.iter().cloned().collect();
+    let mut quiet = 0;
+    while let Some(world) = todo.pop() {
+        world.check();
+        quiet += usize::from(world.is_quiet());
+        for next in world.successors() {
+            if !seen.contains(&next) {
+                seen.insert(next.clone());
+                todo.push(next);
+            }
+        }
+    }
+    (seen.len(), quiet)
+}
+
+#[test]
+fn one_replica_of_each_step() {
+    let (worlds, quiet) = explore(1, &[0]);
+    assert!(worlds > 500 && quiet > 10, "{worlds} worlds, {quiet} of them quiet");
+}
+
+#[test]
+fn two_replicas_of_each_step() {
+    let (worlds, quiet) = explore(2, &[0, 0]);
+    assert!(worlds > 10_000 && quiet > 10, "{worlds} worlds, {quiet} of them quiet");
+}
+
+#[test]
+fn a_cancellation_that_is_said_twice() {
+    let (worlds, quiet) = explore(2, &[0, 1]);
+    assert!(worlds > 10_000 && quiet > 10, "{worlds} worlds, {quiet} of them quiet");
+}

@@ -1,0 +1,175 @@
+//! The gateway over HTTP: connections that are kept open, a time limit a call, and no more calls at a time
+//! than the gateway will bear.
+
+use std::time::Duration;
+
+use contracts::{Money, PaymentId};
+use futures_util::future::BoxFuture;
+use messaging::Context;
+use reqwest::{Client, RequestBuilder, Response, StatusCode, redirect};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tokio::sync::Semaphore;
+
+use super::{GatewayError, Intent, PaymentGateway};
+use crate::{
+    config::GatewayArgs,
+    domain::{Answer, Ask, DeclineCode, Reference},
+};
+
+/// A gateway that is there accepts a connection within this time.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A card processor that speaks the protocol of our simulator.
+#[derive(Debug)]
+pub struct HttpGateway {
+    client: Client,
+    base_url: String,
+    calls: Semaphore,
+}
+
+#[derive(Serialize)]
+struct ChargeBody<'a> {
+    amount: i64,
+    currency: &'a str,
+    token: &'a str,
+    order_id: String,
+}
+
+#[derive(Deserialize)]
+struct ChargeView {
+    charge_id: String,
+    amount: i64,
+    currency: String,
+    refunded: bool,
+}
+
+#[derive(Deserialize)]
+struct DeclineView {
+    decline_code: String,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+enum VoidView {
+    Refunded { charge_id: String },
+    Voided,
+}
+
+/// An answer that cannot be the answer to what was asked.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Absurd(&'static str);
+
+impl HttpGateway {
+    /// # Errors
+    /// When the TLS or proxy configuration of this machine is unusable.
+    pub fn new(settings: &GatewayArgs) -> Result<Self, reqwest::Error> {
+        let client = Client::builder()
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(settings.gateway_timeout)
+            .tcp_keepalive(Duration::from_secs(15))
+            .pool_max_idle_per_host(settings.gateway_concurrency)
+            .build()?;
+        let base_url = settings.gateway_url.trim_end_matches('/').to_owned();
+        Ok(HttpGateway { client, base_url, calls: Semaphore::new(settings.gateway_concurrency.max(1)) })
+    }
+
+    async fn charge(&self, intent: &Intent, context: &Context) -> Result<Answer, GatewayError> {
+        let body = ChargeBody {
+            amount: intent.amount.amount,
+            currency: intent.amount.currency.as_str(),
+            token: &intent.method,
+            order_id: intent.order_id.to_string(),
+        };
+        let response = self.send(keyed(self.post("/v1/charges", context), intent.payment_id).json(&body)).await?;
+        if response.status() == StatusCode::PAYMENT_REQUIRED {
+            let DeclineView { decline_code } = read(response).await?;
+            return Ok(Answer::Declined(DeclineCode(decline_code)));
+        }
+        read::<ChargeView>(accepted(response)?).await?.answer(intent.amount)
+    }
+
+    async fn refund(&self, intent: &Intent, charge: &Reference, context: &Context) -> Result<Answer, GatewayError> {
+        let response = self.send(self.post(&format!("/v1/charges/{}/refund", charge.0), context)).await?;
+        match read::<ChargeView>(accepted(response)?).await?.answer(intent.amount)? {
+            given_back @ Answer::GivenBack(_) => Ok(given_back),
+            _ => Err(unknown(Absurd("the refund was accepted and not made"))),
+        }
+    }
+
+    async fn void(&self, intent: &Intent, context: &Context) -> Result<Answer, GatewayError> {
+        let response = self.send(keyed(self.post("/v1/voids", context), intent.payment_id)).await?;
+        Ok(match read(accepted(response)?).await? {
+            VoidView::Refunded { charge_id } => Answer::GivenBack(Reference(charge_id)),
+            VoidView::Voided => Answer::Fenced,
+        })
+    }
+
+    fn post(&self, path: &str, context: &Context) -> RequestBuilder {
+        self.client.post(format!("{}{path}", self.base_url)).header("traceparent", context.trace.to_string())
+    }
+
+    /// The call's time limit begins when it is its turn.
+    async fn send(&self, request: RequestBuilder) -> Result<Response, GatewayError> {
+        let _turn = self.calls.acquire().await.map_err(unknown)?;
+        request.send().await.map_err(|error| match error.is_connect() {
+            true => GatewayError::Unavailable(error.into()),
+            false => unknown(error),
+        })
+    }
+}
+
+impl PaymentGateway for HttpGateway {
+    fn ask<'a>(
+        &'a self,
+        ask: &'a Ask,
+        intent: &'a Intent,
+        context: &'a Context,
+    ) -> BoxFuture<'a, Result<Answer, GatewayError>> {
+        match ask {
+            Ask::Charge => Box::pin(self.charge(intent, context)),
+            Ask::Refund(charge) => Box::pin(self.refund(intent, charge, context)),
+            Ask::Void => Box::pin(self.void(intent, context)),
+        }
+    }
+}
+
+impl ChargeView {
+    /// A stored answer may be older than the charge's refund, which it then tells, too.
+    fn answer(self, asked: Money) -> Result<Answer, GatewayError> {
+        if (self.amount, self.currency.as_str()) != (asked.amount, asked.currency.as_str()) {
+            return Err(unknown(Absurd("the answer is about another amount")));
+        }
+        let reference = Reference(self.charge_id);
+        Ok(if self.refunded { Answer::GivenBack(reference) } else { Answer::Captured(reference) })
+    }
+}
+
+fn keyed(request: RequestBuilder, payment_id: PaymentId) -> RequestBuilder {
+    request.header("Idempotency-Key", payment_id.to_string())
+}
+
+/// Lets only success through. Timeouts (408), throttling (425, 429) and the gateway's own failures leave the
+/// outcome open; any other refusal is about the request.
+fn accepted(response: Response) -> Result<Response, GatewayError> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    let about_the_request = status.is_client_error() && !matches!(status.as_u16(), 408 | 425 | 429);
+    match response.error_for_status() {
+        Err(_) if about_the_request => Err(GatewayError::Rejected { status: status.as_u16() }),
+        Err(error) => Err(unknown(error)),
+        Ok(_) => Err(unknown(Absurd("the answer is a redirection"))),
+    }
+}
+
+async fn read<T: DeserializeOwned>(response: Response) -> Result<T, GatewayError> {
+    response.json().await.map_err(unknown)
+}
+
+fn unknown(error: impl std::error::Error + Send + Sync + 'static) -> GatewayError {
+    GatewayError::Unknown(error.into())
+}

@@ -1,0 +1,85 @@
+//! The payment service on one page: it charges an order's card once, through an external gateway, and
+//! gives back what a cancelled order was charged. The interleavings of the two are told in [`domain`].
+
+#![cfg_attr(test, allow(clippy::expect_used, reason = "an expectation that fails is a test that fails"))]
+
+mod config;
+pub mod domain;
+pub mod gateway;
+mod http;
+pub mod steps;
+mod store;
+
+use std::sync::Arc;
+
+use bootstrap::{Service, ServiceInfo, Startup};
+use contracts::{
+    PAYMENT,
+    order_fulfillment::{PROCESS_PAYMENT, REFUND_PAYMENT},
+};
+use faults::Faults;
+use messaging::{Subscription, subscribe};
+use participant::Participant;
+use utoipa_axum::router::OpenApiRouter;
+
+pub use config::{Config, GatewayArgs};
+use gateway::{HttpGateway, PaymentGateway};
+
+pub const INFO: ServiceInfo = ServiceInfo {
+    name: "payment",
+    title: "Payment",
+    description: "Charges cards once, and gives back what a cancelled order was charged.",
+    version: env!("CARGO_PKG_VERSION"),
+};
+
+/// The tables of this service's schema, `payment`.
+pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/payment");
+
+/// What steps and handlers work with.
+#[derive(Clone)]
+pub struct App {
+    pub participant: Participant,
+    config: GatewayArgs,
+    gateway: Arc<dyn PaymentGateway>,
+}
+
+/// Connects, and puts the service together.
+pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> {
+    let app = App::connect(&startup, config, Faults::none()).await?;
+    let subscriptions = subscriptions(&app);
+    Ok(Service::new(router(&app).merge(app.participant.admin_routes(&subscriptions)))
+        .with_tasks(app.participant.tasks(&startup, &subscriptions)))
+}
+
+impl App {
+    pub async fn connect(startup: &Startup, config: Config, faults: Faults) -> anyhow::Result<Self> {
+        let gateway = Arc::new(HttpGateway::new(&config.gateway)?);
+        Self::connect_with(startup, config, faults, gateway).await
+    }
+
+    /// Like [`App::connect`], with another gateway.
+    pub async fn connect_with(
+        startup: &Startup,
+        config: Config,
+        faults: Faults,
+        gateway: Arc<dyn PaymentGateway>,
+    ) -> anyhow::Result<Self> {
+        let participant =
+            Participant::join(startup, PAYMENT, "payment", &MIGRATIONS, &config.participant, faults).await?;
+        Ok(App { participant, config: config.gateway, gateway })
+    }
+}
+
+/// Every step this service takes, and what sets it in motion. Both wait for the gateway, so several batches of
+/// each are worked on at once.
+pub fn subscriptions(app: &App) -> Vec<Subscription> {
+    let lanes = app.config.payment_lanes;
+    vec![
+        subscribe(app, &PROCESS_PAYMENT, steps::process_payment).lanes(lanes),
+        subscribe(app, &REFUND_PAYMENT, steps::refund_payment).lanes(lanes),
+    ]
+}
+
+pub fn router(app: &App) -> OpenApiRouter {
+    http::routes(app.clone())
+}

@@ -1,0 +1,340 @@
+//! Every SQL statement of the payment service. Statements that touch several payments lock them in the
+//! order of their order ids.
+
+use std::collections::HashMap;
+
+use contracts::{Money, OrderId, PaymentId};
+use messaging::StepError;
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::domain::{DeclineCode, Payment, Reference, Status};
+
+/// A payment that is about to be written for the first time.
+#[derive(Clone)]
+pub(crate) struct NewPayment {
+    pub(crate) order_id: OrderId,
+    pub(crate) saga_id: Uuid,
+    pub(crate) amount: Money,
+    pub(crate) method: String,
+}
+
+/// A payment as its table has it.
+pub(crate) struct PaymentRow {
+    pub(crate) payment_id: Uuid,
+    pub(crate) order_id: Uuid,
+    pub(crate) saga_id: Uuid,
+    pub(crate) amount: i64,
+    pub(crate) currency: String,
+    pub(crate) method: String,
+    pub(crate) status: String,
+    pub(crate) gateway_reference: Option<String>,
+    pub(crate) decline_code: Option<String>,
+    pub(crate) cancelled_at: Option<OffsetDateTime>,
+    pub(crate) captured_at: Option<OffsetDateTime>,
+    pub(crate) refunded_at: Option<OffsetDateTime>,
+    pub(crate) version: i64,
+    pub(crate) created_at: OffsetDateTime,
+    pub(crate) updated_at: OffsetDateTime,
+}
+
+/// A payment as the steps work with it.
+#[derive(Clone)]
+pub(crate) struct StoredPayment {
+    pub(crate) payment_id: PaymentId,
+    pub(crate) order_id: OrderId,
+    pub(crate) amount: Money,
+    pub(crate) method: String,
+    pub(crate) payment: Payment,
+    /// The number of the payment's last event.
+    pub(crate) version: i64,
+    changed: bool,
+}
+
+impl StoredPayment {
+    pub(crate) fn becomes(&mut self, status: Status) {
+        self.changed |= self.payment.status != status;
+        self.payment.status = status;
+    }
+
+    /// Counts one more event of this payment, and returns its number.
+    pub(crate) fn next_event(&mut self) -> i64 {
+        self.changed = true;
+        self.version += 1;
+        self.version
+    }
+}
+
+/// The payments of a batch, by order.
+pub(crate) type Payments = HashMap<OrderId, StoredPayment>;
+
+/// What a row says that no row of ours can say.
+#[derive(Debug, thiserror::Error)]
+#[error("payment {payment_id} is not readable: {what}")]
+pub(crate) struct UnreadablePayment {
+    payment_id: Uuid,
+    what: String,
+}
+
+impl From<UnreadablePayment> for StepError {
+    fn from(error: UnreadablePayment) -> Self {
+        StepError::failed(error)
+    }
+}
+
+impl PaymentRow {
+    pub(crate) fn money(&self) -> Result<Money, UnreadablePayment> {
+        let currency = self.currency.parse().map_err(|_| self.unreadable("its currency"))?;
+        Ok(Money::new(self.amount, currency))
+    }
+
+    fn status(&self) -> Result<Status, UnreadablePayment> {
+        let reference = || self.gateway_reference.clone().map(Reference);
+        let status = match self.status.as_str() {
+            "PENDING" => Some(Status::Pending),
+            "CAPTURED" => reference().map(Status::Captured),
+            "REFUNDED" => reference().map(Status::Refunded),
+            "DECLINED" => self.decline_code.clone().map(|code| Status::Declined(DeclineCode(code))),
+            // A tombstone was born cancelled: nobody ever asked the gateway about it.
+            "VOIDED" => Some(Status::Voided { asked: self.cancelled_at != Some(self.created_at) }),
+            _ => None,
+        };
+        status.ok_or_else(|| self.unreadable(&format!("it is {} without what belongs to it", self.status)))
+    }
+
+    fn read(self) -> Result<StoredPayment, UnreadablePayment> {
+        Ok(StoredPayment {
+            payment_id: PaymentId(self.payment_id),
+            order_id: OrderId(self.order_id),
+            amount: self.money()?,
+            payment: Payment { status: self.status()?, cancelled: self.cancelled_at.is_some() },
+            method: self.method,
+            version: self.version,
+            changed: false,
+        })
+    }
+
+    fn unreadable(&self, what: &str) -> UnreadablePayment {
+        UnreadablePayment { payment_id: self.payment_id, what: what.to_owned() }
+    }
+}
+
+fn by_order(rows: Vec<PaymentRow>) -> Result<Payments, StepError> {
+    rows.into_iter().map(|row| Ok((OrderId(row.order_id), row.read()?))).collect()
+}
+
+/// Those that differ from their rows.
+pub(crate) fn changed(payments: &Payments) -> Vec<&StoredPayment> {
+    payments.values().filter(|payment| payment.changed).collect()
+}
+
+/// The sagas' statuses, without any lock: they may have changed before one looks.
+pub(crate) async fn saga_statuses(
+    conn: &mut PgConnection,
+    saga_ids: &[Uuid],
+) -> Result<HashMap<Uuid, saga::Status>, StepError> {
+    let rows = sqlx::query!(
+        "select saga_id, status
+        from saga.saga_instance
+        where saga_id = any($1)",
+        saga_ids,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(|row| Ok((row.saga_id, row.status.parse().map_err(StepError::failed)?))).collect()
+}
+
+/// Writes the intents, PENDING, of the orders that have no payment yet.
+pub(crate) async fn insert_intents(conn: &mut PgConnection, intents: &[NewPayment]) -> Result<(), sqlx::Error> {
+    if intents.is_empty() {
+        return Ok(());
+    }
+    let new = Columns::of(intents);
+    sqlx::query!(
+        "insert into payment (payment_id, order_id, saga_id, amount, currency, method, status)
+        select payment_id, order_id, saga_id, amount, currency, method, 'PENDING'
+        from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::text[])
+            as t (payment_id, order_id, saga_id, amount, currency, method)
+        order by order_id
+        on conflict (order_id) do nothing",
+        &new.payment_ids,
+        &new.order_ids,
+        &new.saga_ids,
+        &new.amounts,
+        &new.currencies,
+        &new.methods,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Writes down that the orders are cancelled: from now on nothing may be charged for them. An order without a
+/// payment gets a tombstone.
+pub(crate) async fn cancel_payments(
+    conn: &mut PgConnection,
+    tombstones: &[NewPayment],
+) -> Result<Payments, StepError> {
+    if tombstones.is_empty() {
+        return Ok(Payments::new());
+    }
+    let new = Columns::of(tombstones);
+    let rows = sqlx::query_as!(
+        PaymentRow,
+        "insert into payment as p
+            (payment_id, order_id, saga_id, amount, currency, method, status, cancelled_at, created_at)
+        select distinct on (order_id) payment_id, order_id, saga_id, amount, currency, method, 'VOIDED', now(), now()
+        from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::text[])
+            as t (payment_id, order_id, saga_id, amount, currency, method)
+        order by order_id
+        on conflict (order_id) do update
+        set cancelled_at = coalesce(p.cancelled_at, now()),
+            updated_at = case when p.cancelled_at is null then now() else p.updated_at end
+        returning payment_id, order_id, saga_id, amount, currency, method, status, gateway_reference, decline_code,
+            cancelled_at, captured_at, refunded_at, version, created_at, updated_at",
+        &new.payment_ids,
+        &new.order_ids,
+        &new.saga_ids,
+        &new.amounts,
+        &new.currencies,
+        &new.methods,
+    )
+    .fetch_all(conn)
+    .await?;
+    by_order(rows)
+}
+
+/// The orders' payments as they are, without any lock.
+pub(crate) async fn payments_of(conn: &mut PgConnection, orders: &[OrderId]) -> Result<Payments, StepError> {
+    let rows = sqlx::query_as!(
+        PaymentRow,
+        "select payment_id, order_id, saga_id, amount, currency, method, status, gateway_reference, decline_code,
+            cancelled_at, captured_at, refunded_at, version, created_at, updated_at
+        from payment
+        where order_id = any($1)",
+        &uuids(orders),
+    )
+    .fetch_all(conn)
+    .await?;
+    by_order(rows)
+}
+
+/// Locks the orders' payments.
+pub(crate) async fn lock_payments(conn: &mut PgConnection, orders: &[OrderId]) -> Result<Payments, StepError> {
+    let rows = sqlx::query_as!(
+        PaymentRow,
+        "select payment_id, order_id, saga_id, amount, currency, method, status, gateway_reference, decline_code,
+            cancelled_at, captured_at, refunded_at, version, created_at, updated_at
+        from payment
+        where order_id = any($1)
+        order by order_id
+        for update",
+        &uuids(orders),
+    )
+    .fetch_all(conn)
+    .await?;
+    by_order(rows)
+}
+
+/// Writes back status and version of payments that are locked.
+pub(crate) async fn save_payments(conn: &mut PgConnection, changed: &[&StoredPayment]) -> Result<(), StepError> {
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let details = |p: &&StoredPayment| match &p.payment.status {
+        Status::Captured(reference) | Status::Refunded(reference) => (Some(reference.0.clone()), None),
+        Status::Declined(code) => (None, Some(code.0.clone())),
+        Status::Pending | Status::Voided { .. } => (None, None),
+    };
+    let (references, codes): (Vec<_>, Vec<_>) = changed.iter().map(details).unzip();
+    let written = sqlx::query!(
+        "update payment p
+        set status = t.status, version = t.version, updated_at = now(),
+            gateway_reference = coalesce(p.gateway_reference, t.gateway_reference),
+            decline_code = coalesce(p.decline_code, t.decline_code),
+            captured_at = case when t.status = 'CAPTURED' then coalesce(p.captured_at, now()) else p.captured_at end,
+            refunded_at = case when t.status = 'REFUNDED' then coalesce(p.refunded_at, now()) end
+        from unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::text[])
+            as t (payment_id, status, version, gateway_reference, decline_code)
+        where p.payment_id = t.payment_id",
+        &changed.iter().map(|p| p.payment_id.0).collect::<Vec<_>>(),
+        &changed.iter().map(|p| p.payment.status.as_str().to_owned()).collect::<Vec<_>>(),
+        &changed.iter().map(|p| p.version).collect::<Vec<_>>(),
+        &references as &[Option<String>],
+        &codes as &[Option<String>],
+    )
+    .execute(conn)
+    .await?;
+    if written.rows_affected() == changed.len() as u64 {
+        return Ok(());
+    }
+    Err(StepError::failed(format!("{} payments were locked and {} written", changed.len(), written.rows_affected())))
+}
+
+pub(crate) async fn get_payment(conn: &mut PgConnection, payment_id: Uuid) -> Result<Option<PaymentRow>, sqlx::Error> {
+    sqlx::query_as!(
+        PaymentRow,
+        "select payment_id, order_id, saga_id, amount, currency, method, status, gateway_reference, decline_code,
+            cancelled_at, captured_at, refunded_at, version, created_at, updated_at
+        from payment
+        where payment_id = $1",
+        payment_id,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// Newest first; `before` is the last payment of the page before.
+pub(crate) async fn list_payments(
+    conn: &mut PgConnection,
+    order_id: Option<Uuid>,
+    before: Option<Uuid>,
+    limit: i64,
+) -> Result<Vec<PaymentRow>, sqlx::Error> {
+    sqlx::query_as!(
+        PaymentRow,
+        "select payment_id, order_id, saga_id, amount, currency, method, status, gateway_reference, decline_code,
+            cancelled_at, captured_at, refunded_at, version, created_at, updated_at
+        from payment
+        where ($1::uuid is null or order_id = $1)
+            and ($2::uuid is null or payment_id < $2)
+        order by payment_id desc
+        limit $3",
+        order_id,
+        before,
+        limit,
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// New payments, column by column.
+#[derive(Default)]
+struct Columns {
+    payment_ids: Vec<Uuid>,
+    order_ids: Vec<Uuid>,
+    saga_ids: Vec<Uuid>,
+    amounts: Vec<i64>,
+    currencies: Vec<String>,
+    methods: Vec<String>,
+}
+
+impl Columns {
+    fn of(new: &[NewPayment]) -> Self {
+        let mut columns = Columns::default();
+        for payment in new {
+            columns.payment_ids.push(PaymentId::new().0);
+            columns.order_ids.push(payment.order_id.0);
+            columns.saga_ids.push(payment.saga_id);
+            columns.amounts.push(payment.amount.amount);
+            columns.currencies.push(payment.amount.currency.to_string());
+            columns.methods.push(payment.method.clone());
+        }
+        columns
+    }
+}
+
+fn uuids(orders: &[OrderId]) -> Vec<Uuid> {
+    orders.iter().map(|order| order.0).collect()
+}

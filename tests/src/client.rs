@@ -1,0 +1,75 @@
+//! REST as a test speaks it.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use reqwest::{Method, RequestBuilder};
+use serde_json::Value;
+
+/// A client of one replica, with the administrator's token.
+#[derive(Clone)]
+pub struct Client {
+    base: String,
+    http: reqwest::Client,
+}
+
+/// An answer, its body read.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: reqwest::header::HeaderMap,
+    pub body: Value,
+}
+
+impl Answer {
+    /// The body, if the status is this one.
+    pub fn expect(self, status: u16) -> anyhow::Result<Value> {
+        ensure!(self.status == status, "{} instead of {status}: {:#}", self.status, self.body);
+        Ok(self.body)
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+}
+
+impl Client {
+    pub fn new(base: &str) -> Self {
+        Client { base: base.to_owned(), http: reqwest::Client::new() }
+    }
+
+    pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
+        self.send(self.request(Method::GET, path)).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+        self.send(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// Places the order under a key, again and again, until it is accepted, whoever dies meanwhile.
+    pub async fn insist(&self, key: &str, order: &Value) -> anyhow::Result<Value> {
+        let patience = tokio::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let request = self.request(Method::POST, "/api/orders").header("idempotency-key", key).json(order);
+            let answer = self.send(request).await;
+            match answer {
+                Ok(accepted) if matches!(accepted.status, 200 | 201) => return Ok(accepted.body),
+                refused if tokio::time::Instant::now() > patience => anyhow::bail!("{key} is not accepted: {refused:?}"),
+                _ => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.base));
+        if path.starts_with("/api/admin") { request.bearer_auth("dev-admin-token") } else { request }
+    }
+
+    pub async fn send(&self, request: RequestBuilder) -> anyhow::Result<Answer> {
+        let response = request.send().await?;
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = response.bytes().await?;
+        let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
+        Ok(Answer { status, headers, body: serde_json::from_slice(&body).unwrap_or_else(|_| text()) })
+    }
+}

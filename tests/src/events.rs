@@ -1,0 +1,80 @@
+//! Events that a test forges: as the relay would publish them, whenever and however often.
+
+use async_nats::{HeaderMap, jetstream, jetstream::message::PublishMessage};
+use saga::{Event, Service};
+use uuid::Uuid;
+
+use crate::Stage;
+
+/// An event of a saga, with an id of its own.
+#[derive(Debug, Clone)]
+pub struct Forged {
+    pub event_id: Uuid,
+    subject: String,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Forged {
+    pub fn new<E: Event>(publisher: Service, saga_id: Uuid, event: &E) -> Forged {
+        let event_id = Uuid::now_v7();
+        let mut headers = HeaderMap::new();
+        headers.insert("ce-id", event_id.to_string());
+        headers.insert("ce-type", E::TYPE.wire_name());
+        headers.insert("ce-specversion", "1.0");
+        headers.insert("ce-source", format!("/services/{publisher}"));
+        headers.insert("ce-subject", event.aggregate_id());
+        headers.insert("ce-sagaid", saga_id.to_string());
+        headers.insert("ce-sagatype", "OrderFulfillment");
+        headers.insert("ce-correlationid", "test");
+        headers.insert("ce-sequence", "1");
+        let body = serde_json::to_vec(event).expect("events are JSON");
+        Forged { event_id, subject: E::TYPE.subject(publisher), headers, body }
+    }
+
+    pub fn header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
+    pub fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self
+    }
+}
+
+impl Stage {
+    pub async fn jetstream(&self) -> anyhow::Result<jetstream::Context> {
+        Ok(jetstream::new(async_nats::connect(&self.nats_url).await?))
+    }
+
+    /// Publishes the event once more; the broker's deduplication does not help.
+    pub async fn publish(&self, event: &Forged) -> anyhow::Result<()> {
+        let message = PublishMessage::build()
+            .payload(event.body.clone().into())
+            .headers(event.headers.clone())
+            .message_id(Uuid::now_v7().to_string());
+        self.jetstream().await?.send_publish(event.subject.clone(), message).await?.await?;
+        Ok(())
+    }
+
+    /// Publishes everything that a stream holds once more, as it is.
+    pub async fn publish_all_again(&self, publisher: Service) -> anyhow::Result<u64> {
+        let jetstream = self.jetstream().await?;
+        let stream = jetstream.get_stream(publisher.stream()).await?;
+        let state = &stream.cached_info().state;
+        for sequence in state.first_sequence..=state.last_sequence {
+            let stored = stream.get_raw_message(sequence).await?;
+            let mut headers = HeaderMap::new();
+            for (name, values) in stored.headers.iter().filter(|(name, _)| !name.to_string().starts_with("Nats-")) {
+                for value in values {
+                    headers.append(name.clone(), value.clone());
+                }
+            }
+            let message =
+                PublishMessage::build().payload(stored.payload).headers(headers).message_id(Uuid::now_v7().to_string());
+            jetstream.send_publish(stored.subject.to_string(), message).await?.await?;
+        }
+        Ok(state.last_sequence + 1 - state.first_sequence)
+    }
+}

@@ -1,0 +1,19 @@
+//! A stage for tests: the suite's services in this process, on a database, a broker and a gateway
+//! of their own. Nothing is shared between two tests but the database server.
+
+#![expect(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "this crate is for tests only"
+)]
+
+mod client;
+mod events;
+mod replica;
+mod stage;
+
+pub use client::{Answer, Client};
+pub use events::Forged;
+pub use replica::{Replica, Tuning};
+pub use stage::{Dancers, Stage, order_of};

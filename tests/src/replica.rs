@@ -1,0 +1,173 @@
+//! One replica of one service, in this process: its tasks, its HTTP server, its end.
+
+use std::time::Duration;
+
+use bootstrap::{
+    Metrics, Readiness, Shell, Startup,
+    http::{ServeLimits, assemble, serve},
+};
+use clap::Parser;
+use contracts::{INVENTORY, ORDER, PAYMENT};
+use faults::Faults;
+use messaging::Subscription;
+use saga::Service;
+use testkit::eventually;
+use tokio::net::TcpListener;
+use utoipa::openapi::OpenApi;
+
+use crate::{Client, Stage};
+
+/// What a test sets differently from production.
+#[derive(Debug, Clone)]
+pub struct Tuning {
+    pub saga_deadline: Duration,
+    pub compensation_deadline: Duration,
+    pub timeout_check_every: Duration,
+    pub relay_lease: Duration,
+    pub reconcile_every: Duration,
+    pub slow_answer: Duration,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Tuning {
+            saga_deadline: Duration::from_secs(60),
+            compensation_deadline: Duration::from_secs(60),
+            timeout_check_every: Duration::from_millis(100),
+            relay_lease: Duration::from_secs(2),
+            reconcile_every: Duration::from_secs(1),
+            slow_answer: Duration::from_secs(8),
+        }
+    }
+}
+
+/// A running replica; dropping it ends it as abruptly as a process can end within another.
+pub struct Replica {
+    pub service: Service,
+    pub url: String,
+    pub client: Client,
+    pub openapi: OpenApi,
+    pub startup: Startup,
+    pub app: App,
+    pub subscriptions: Vec<Subscription>,
+    pub faults: Faults,
+    _end: End,
+}
+
+/// The application of whichever service it is.
+pub enum App {
+    Order(order::App),
+    Inventory(inventory::App),
+    Payment(payment::App),
+}
+
+impl App {
+    pub fn participant(&self) -> &participant::Participant {
+        match self {
+            App::Order(app) => &app.participant,
+            App::Inventory(app) => &app.participant,
+            App::Payment(app) => &app.participant,
+        }
+    }
+}
+
+/// Cancels the replica's tasks when it goes out of scope.
+struct End(bootstrap::CancellationToken);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+impl Replica {
+    pub(crate) async fn start(
+        stage: &Stage,
+        service: Service,
+        faults: Faults,
+        inventory_url: &str,
+    ) -> anyhow::Result<Replica> {
+        let arguments = arguments(stage, service, inventory_url);
+        let (info, app, subscriptions, api, tasks, startup, http) = match service {
+            ORDER => {
+                let config = order::Config::parse_from(arguments);
+                let startup = Startup::new(order::INFO, Readiness::default(), Metrics::default());
+                let http = config.base.http.clone();
+                let app = order::App::connect(&startup, config, faults.clone()).await?;
+                let subscriptions = order::subscriptions(&app);
+                let (api, tasks) = (order::router(&app), order::tasks(&app, &startup.stop));
+                (order::INFO, App::Order(app), subscriptions, api, tasks, startup, http)
+            }
+            INVENTORY => {
+                let config = inventory::Config::parse_from(arguments);
+                let startup = Startup::new(inventory::INFO, Readiness::default(), Metrics::default());
+                let http = config.base.http.clone();
+                let app = inventory::App::connect(&startup, config, faults.clone()).await?;
+                let subscriptions = inventory::subscriptions(&app);
+                let (api, tasks) = (inventory::router(&app), inventory::tasks(&app, &startup.stop));
+                (inventory::INFO, App::Inventory(app), subscriptions, api, tasks, startup, http)
+            }
+            PAYMENT => {
+                let config = payment::Config::parse_from(arguments);
+                let startup = Startup::new(payment::INFO, Readiness::default(), Metrics::default());
+                let http = config.base.http.clone();
+                let app = payment::App::connect(&startup, config, faults.clone()).await?;
+                let subscriptions = payment::subscriptions(&app);
+                let api = payment::router(&app);
+                (payment::INFO, App::Payment(app), subscriptions, api, Vec::new(), startup, http)
+            }
+            other => anyhow::bail!("{other} is no service of the suite"),
+        };
+        let participant = app.participant();
+        let own = participant.tasks(&startup, &subscriptions);
+        for (name, task) in own.into_iter().chain(tasks) {
+            startup.tasks.spawn(name, task);
+        }
+        let shell = Shell::new(info, &http, startup.readiness.clone(), startup.metrics.clone());
+        let (router, openapi) = assemble(&shell, api.merge(participant.admin_routes(&subscriptions)));
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let serving = serve(listener, move || router.clone(), ServeLimits::from(&http), startup.stop.clone());
+        startup.tasks.spawn("http", serving);
+        let client = Client::new(&url);
+        let end = End(startup.stop.clone());
+        let replica = Replica { service, client, url, openapi, startup, app, subscriptions, faults, _end: end };
+        eventually(Duration::from_secs(20), async || replica.startup.readiness.is_ready()).await?;
+        Ok(replica)
+    }
+
+    /// Stops as a deployment does: intake first, then work in hand, then connections.
+    pub async fn stop(self) {
+        self.startup.draining.cancel();
+        self.startup.stop.cancel();
+        self.startup.finish(Duration::from_secs(10)).await;
+    }
+}
+
+fn arguments(stage: &Stage, service: Service, inventory_url: &str) -> Vec<String> {
+    let tuning = &stage.tuning;
+    let role = format!("{service}_service");
+    let mut arguments: Vec<(&str, String)> = vec![
+        ("--database-url", stage.database.url_for(&format!("{role}:{role}"))),
+        ("--nats-url", stage.nats_url.clone()),
+        ("--saga-deadline", humantime(tuning.saga_deadline)),
+        ("--compensation-deadline", humantime(tuning.compensation_deadline)),
+        ("--timeout-check-every", humantime(tuning.timeout_check_every)),
+        ("--relay-lease", humantime(tuning.relay_lease)),
+        ("--reconcile-every", humantime(tuning.reconcile_every)),
+    ];
+    match service {
+        ORDER => arguments.extend([
+            ("--inventory-url", inventory_url.to_owned()),
+            ("--compensation-check-every", humantime(tuning.timeout_check_every)),
+        ]),
+        PAYMENT => arguments.push(("--gateway-url", stage.gateway.base_url.clone())),
+        _ => {}
+    }
+    let pairs = arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+    [service.0.to_owned()].into_iter().chain(pairs).chain(["--allow-unsafe-durability".to_owned()]).collect()
+}
+
+fn humantime(time: Duration) -> String {
+    format!("{}ms", time.as_millis())
+}

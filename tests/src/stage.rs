@@ -1,0 +1,180 @@
+//! The servers that services need, and what a test does with all of them together.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, ensure};
+use console::audit::{Options, Stores, audit};
+use contracts::{INVENTORY, ORDER, PAYMENT};
+use faults::Faults;
+use provision::broker;
+use serde_json::{Value, json};
+use sqlx::{PgPool, postgres::PgPoolOptions};
+use testkit::{Database, Nats, eventually};
+use tokio::{sync::Mutex, task::JoinHandle};
+
+use crate::{Replica, Tuning, client::Client};
+
+/// A database, a broker with its keeper, and a gateway.
+pub struct Stage {
+    pub database: Database,
+    pub nats: Arc<Mutex<Nats>>,
+    pub nats_url: String,
+    pub gateway: gateway_simulator::RunningGateway,
+    /// The database as its owner sees it.
+    pub pool: PgPool,
+    pub tuning: Tuning,
+    keeper: JoinHandle<()>,
+    _journal: tempfile::TempDir,
+}
+
+impl Stage {
+    pub async fn new() -> anyhow::Result<Stage> {
+        Self::with(Tuning::default()).await
+    }
+
+    pub async fn with(tuning: Tuning) -> anyhow::Result<Stage> {
+        let prepare = async |url| Ok(provision::database::prepare(url).await?);
+        let database = Database::from_template("suite", prepare).await?;
+        Self::on(database, tuning).await
+    }
+
+    /// A stage on a database that the test has made itself.
+    pub async fn on(database: Database, tuning: Tuning) -> anyhow::Result<Stage> {
+        let nats = Nats::start().await?;
+        let nats_url = nats.url();
+        let keeper = keep_topology(&nats_url).await?;
+        let journal = tempfile::tempdir()?;
+        let config = gateway_simulator::Config::in_process(journal.path().join("gateway.journal"));
+        let gateway = gateway_simulator::start(config).await?;
+        let pool = PgPoolOptions::new().max_connections(4).connect_lazy(&database.admin_url())?;
+        let nats = Arc::new(Mutex::new(nats));
+        Ok(Stage { database, nats, nats_url, gateway, pool, tuning, keeper, _journal: journal })
+    }
+
+    /// All three services, one replica each.
+    pub async fn dancers(&self) -> anyhow::Result<Dancers> {
+        let inventory = self.start(INVENTORY).await?;
+        let order = self.start_with(ORDER, Faults::none(), &inventory.url).await?;
+        Ok(Dancers { order, inventory, payment: self.start(PAYMENT).await? })
+    }
+
+    /// One more replica of one service.
+    pub async fn start(&self, service: saga::Service) -> anyhow::Result<Replica> {
+        self.start_with(service, Faults::none(), "http://127.0.0.1:1").await
+    }
+
+    pub async fn start_with(
+        &self,
+        service: saga::Service,
+        faults: Faults,
+        inventory_url: &str,
+    ) -> anyhow::Result<Replica> {
+        Replica::start(self, service, faults, inventory_url).await.with_context(|| format!("starting {service}"))
+    }
+
+    /// Audits everything, after the suite has settled.
+    pub async fn audit(&self) -> anyhow::Result<()> {
+        self.audit_with(Options { settle: Duration::from_secs(30), allow_dead_letters: false }).await
+    }
+
+    pub async fn audit_with(&self, options: Options) -> anyhow::Result<()> {
+        let stores = Stores {
+            database_url: self.database.url_for("auditor"),
+            nats_url: self.nats_url.clone(),
+            nats_user: String::new(),
+            nats_password: String::new(),
+        };
+        let report = audit(&stores, &self.gateway.base_url, &options).await?;
+        ensure!(report.clean, "the audit found violations:\n{report}");
+        Ok(())
+    }
+
+    /// A number that the database knows.
+    pub async fn number(&self, sql: &'static str) -> anyhow::Result<i64> {
+        Ok(sqlx::query_scalar(sql).fetch_one(&self.pool).await?)
+    }
+
+    pub fn gateway_client(&self) -> Client {
+        Client::new(&self.gateway.base_url)
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+/// What `provision keep` does: the topology is put back whenever the broker has lost it.
+async fn keep_topology(url: &str) -> anyhow::Result<JoinHandle<()>> {
+    let access = broker::Access { url: url.to_owned(), user: None, password: String::new() };
+    let connection = broker::connect(&access, Duration::from_secs(10)).await?;
+    let settings = broker::Settings::default();
+    broker::provision(&connection.client, &settings).await?;
+    Ok(tokio::spawn(async move { broker::keep(&connection, &settings).await }))
+}
+
+/// The three services.
+pub struct Dancers {
+    pub order: Replica,
+    pub inventory: Replica,
+    pub payment: Replica,
+}
+
+impl Dancers {
+    /// Puts a product on sale and waits until order knows it.
+    pub async fn sell(&self, sku: &str, price: i64, quantity: i64) -> anyhow::Result<()> {
+        let product = json!({
+            "sku": sku, "name": sku.to_lowercase(), "initial_quantity": quantity,
+            "price": {"amount": price, "currency": "USD"},
+        });
+        self.inventory.client.post("/api/products", &product).await?.expect(201)?;
+        let path = format!("/api/products/{sku}");
+        eventually(Duration::from_secs(10), async || {
+            self.order.client.get(&path).await.is_ok_and(|answer| answer.status == 200)
+        })
+        .await
+        .with_context(|| format!("order does not learn of {sku}"))
+    }
+
+    /// Places an order and returns it.
+    pub async fn place(&self, lines: &[(&str, i64)], token: &str) -> anyhow::Result<Value> {
+        self.order.client.post("/api/orders", &order_of(lines, token)).await?.expect(201)
+    }
+
+    /// Waits until the order's saga has this status, and returns the saga.
+    pub async fn saga_becomes(&self, order: &Value, status: &str) -> anyhow::Result<Value> {
+        let path = format!("/api/sagas/{}", order["saga_id"].as_str().unwrap_or_default());
+        eventually(Duration::from_secs(20), async || {
+            let saga = self.order.client.get(&path).await?.expect(200)?;
+            ensure!(saga["status"] == status, "the saga is {}: {saga:#}", saga["status"]);
+            anyhow::Ok(Some(saga))
+        })
+        .await
+    }
+
+    pub async fn order(&self, order: &Value) -> anyhow::Result<Value> {
+        let path = format!("/api/orders/{}", order["order_id"].as_str().unwrap_or_default());
+        self.order.client.get(&path).await?.expect(200)
+    }
+
+    pub async fn payment_of(&self, order: &Value) -> anyhow::Result<Option<Value>> {
+        let path = format!("/api/payments?order_id={}", order["order_id"].as_str().unwrap_or_default());
+        Ok(self.payment.client.get(&path).await?.expect(200)?["items"].get(0).cloned())
+    }
+
+    pub async fn product(&self, sku: &str) -> anyhow::Result<Value> {
+        self.inventory.client.get(&format!("/api/products/{sku}")).await?.expect(200)
+    }
+
+    pub async fn cancel(&self, order: &Value) -> anyhow::Result<u16> {
+        let path = format!("/api/orders/{}/cancel", order["order_id"].as_str().unwrap_or_default());
+        Ok(self.order.client.post(&path, &json!({"reason": "changed my mind"})).await?.status)
+    }
+}
+
+/// The body of an order.
+pub fn order_of(lines: &[(&str, i64)], token: &str) -> Value {
+    let lines: Vec<_> = lines.iter().map(|(sku, quantity)| json!({"sku": sku, "quantity": quantity})).collect();
+    json!({"customer_id": "alice", "lines": lines, "payment_method": token})
+}

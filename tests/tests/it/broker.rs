@@ -1,0 +1,131 @@
+//! The broker is disposable: stopped, killed or emptied under load, it costs no order.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use suite_tests::{Dancers, Stage, order_of};
+use testkit::eventually;
+use tokio::task::JoinHandle;
+
+use crate::Test;
+
+/// Places `count` orders one after the other; each one must be accepted at once, broker or not.
+fn place_many(suite: &Dancers, count: usize) -> JoinHandle<Test> {
+    let client = suite.order.client.clone();
+    tokio::spawn(async move {
+        for _ in 0..count {
+            client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
+        }
+        Ok(())
+    })
+}
+
+async fn all_confirmed(stage: &Stage, count: i64) -> Test {
+    eventually(Duration::from_secs(60), async || {
+        let confirmed = stage.number("select count(*) from orders.customer_order where status = 'CONFIRMED'").await?;
+        ensure!(confirmed == count, "{confirmed} of {count} orders are confirmed");
+        anyhow::Ok(())
+    })
+    .await
+}
+
+async fn some_confirmed(stage: &Stage) -> Test {
+    let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
+    eventually(Duration::from_secs(20), async || stage.number(confirmed).await.is_ok_and(|n| n > 20)).await
+}
+
+async fn no_dead_letters(suite: &Dancers) -> Test {
+    for service in [&suite.order, &suite.inventory, &suite.payment] {
+        let dead = service.client.get("/api/admin/dlq/count").await?.expect(200)?;
+        ensure!(dead["count"] == 0, "an outage fills no dead letters");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn orders_are_accepted_while_the_broker_is_away_and_confirmed_when_it_is_back() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 100_000).await?;
+    stage.nats.lock().await.stop().await?;
+    place_many(&suite, 100).await??;
+    eventually(Duration::from_secs(10), async || {
+        suite.order.client.get("/health/ready").await.is_ok_and(|a| a.status == 503)
+    })
+    .await?;
+    stage.nats.lock().await.start_again().await?;
+    all_confirmed(&stage, 100).await?;
+    let counted = "select count(*) from orders.outbox_attempt";
+    ensure!(stage.number(counted).await? == 0, "an outage burns no attempts");
+    no_dead_letters(&suite).await?;
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn the_broker_killed_and_started_again_under_load_loses_no_order() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 100_000).await?;
+    let load = place_many(&suite, 300);
+    some_confirmed(&stage).await?;
+    for _ in 0..2 {
+        let mut nats = stage.nats.lock().await;
+        nats.kill();
+        nats.start_again().await?;
+    }
+    load.await??;
+    all_confirmed(&stage, 300).await?;
+    no_dead_letters(&suite).await?;
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn the_broker_emptied_under_load_loses_no_order() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 100_000).await?;
+    let load = place_many(&suite, 300);
+    some_confirmed(&stage).await?;
+    stage.nats.lock().await.wipe().await?;
+    load.await??;
+    all_confirmed(&stage, 300).await?;
+    no_dead_letters(&suite).await?;
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn the_broker_emptied_while_orders_are_on_their_way_publishes_what_they_still_need() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 100_000).await?;
+    // Nobody takes the payment step, so every order waits for an event that only the broker has.
+    suite.payment.client.post("/api/admin/consumers/process_payment/pause", &serde_json::json!({})).await?.expect(200)?;
+    place_many(&suite, 50).await??;
+    let reserved = "select count(*) from inventory.outbox_published where event_type = 'StockReserved.v1'";
+    eventually(Duration::from_secs(20), async || stage.number(reserved).await.is_ok_and(|n| n == 50)).await?;
+    stage.nats.lock().await.wipe().await?;
+    suite.payment.client.post("/api/admin/consumers/process_payment/resume", &serde_json::json!({})).await?.expect(200)?;
+    all_confirmed(&stage, 50).await?;
+    let relay = suite.inventory.client.get("/api/admin/relay").await?.expect(200)?;
+    ensure!(relay["republished"].as_i64() >= Some(50), "{relay}");
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn a_message_that_vanishes_is_published_once_more_at_half_the_deadline() -> Test {
+    let tuning = suite_tests::Tuning { saga_deadline: Duration::from_secs(6), ..Default::default() };
+    let stage = Stage::with(tuning).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 100).await?;
+    suite.payment.client.post("/api/admin/consumers/process_payment/pause", &serde_json::json!({})).await?.expect(200)?;
+    // A paused consumer first gives back what it had asked the broker for.
+    let order = suite.place(&[("A", 1)], "tok_visa").await?;
+    let reserved = "select count(*) from inventory.outbox_published where event_type = 'StockReserved.v1'";
+    eventually(Duration::from_secs(20), async || stage.number(reserved).await.is_ok_and(|n| n == 1)).await?;
+    let stream = stage.jetstream().await?.get_stream("INVENTORY").await?;
+    let last = stream.cached_info().state.last_sequence;
+    stream.delete_message(last).await?;
+    suite.payment.client.post("/api/admin/consumers/process_payment/resume", &serde_json::json!({})).await?.expect(200)?;
+    suite.saga_becomes(&order, "COMPLETED").await?;
+    Ok(())
+}

@@ -1,0 +1,189 @@
+//! The contracts: golden events, OpenAPI against the served routes.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+use contracts::{
+    Currency, INVENTORY, Money, ORDER, OrderId, PAYMENT, PaymentId, Sku,
+    catalogue::{
+        Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged, ProductStatus, StockReplenished,
+    },
+    order_fulfillment::{
+        CancelReason, OrderCancelled, OrderConfirmed, OrderCreated, OrderLine, PaymentFailed, PaymentProcessed,
+        PaymentRefunded, SagaTimedOut, Shortage, StockLine, StockReleased, StockReservationFailed, StockReserved,
+    },
+};
+use reqwest::Method;
+use saga::Event;
+use serde_json::Value;
+use suite_tests::Stage;
+use time::macros::datetime;
+use uuid::uuid;
+
+use crate::Test;
+
+const ORDER_ID: OrderId = OrderId(uuid!("019af3a0-0000-7000-8000-000000000001"));
+const PAYMENT_ID: PaymentId = PaymentId(uuid!("019af3a0-0000-7000-8000-000000000002"));
+const TOTAL: Money = Money::new(259_800, Currency::USD);
+
+/// Compares the event with its golden file: a field that changed its name or form would be silently
+/// lost on a reader of another version.
+fn golden<E: Event + PartialEq + std::fmt::Debug>(event: &E) -> Test {
+    let path = format!("{}/golden/{}.json", env!("CARGO_MANIFEST_DIR"), E::TYPE.wire_name());
+    let written = serde_json::to_string_pretty(event)? + "\n";
+    let golden = fs::read_to_string(&path).with_context(|| format!("{path} is missing; it should hold\n{written}"))?;
+    ensure!(golden == written, "{} is not what {path} says:\n{written}", E::TYPE.wire_name());
+    ensure!(&serde_json::from_str::<E>(&golden)? == event);
+    let mut newer: Value = serde_json::from_str(&golden)?;
+    newer["a_field_of_the_future"] = Value::from(1);
+    ensure!(&serde_json::from_value::<E>(newer)? == event, "a field that was added later stops an older reader");
+    Ok(())
+}
+
+#[test]
+fn every_event_looks_as_its_golden_file_says() -> Test {
+    let sku = || Sku::try_from("LAPTOP-15".to_owned()).expect("a SKU");
+    let line = || StockLine { sku: sku(), quantity: 2 };
+    let product = || Product {
+        sku: sku(),
+        name: "Laptop 15\"".to_owned(),
+        category: Some("computers".to_owned()),
+        price: Money::new(129_900, Currency::USD),
+        status: ProductStatus::Active,
+        version: 3,
+    };
+    let (customer_id, payment_method) = ("alice".to_owned(), "tok_visa".to_owned());
+    golden(&OrderCreated {
+        order_id: ORDER_ID,
+        customer_id: customer_id.clone(),
+        lines: vec![OrderLine { sku: sku(), quantity: 2, unit_price: Money::new(129_900, Currency::USD) }],
+        total: TOTAL,
+        payment_method: payment_method.clone(),
+    })?;
+    golden(&StockReserved {
+        order_id: ORDER_ID,
+        customer_id: customer_id.clone(),
+        total: TOTAL,
+        payment_method: payment_method.clone(),
+        lines: vec![line()],
+    })?;
+    golden(&StockReservationFailed {
+        order_id: ORDER_ID,
+        reason: "out of stock".to_owned(),
+        shortages: vec![Shortage { sku: sku(), requested: 2, available: 1 }],
+    })?;
+    let gateway_reference = "ch_1".to_owned();
+    golden(&PaymentProcessed { order_id: ORDER_ID, payment_id: PAYMENT_ID, amount: TOTAL, gateway_reference })?;
+    let decline_code = "card_declined".to_owned();
+    golden(&PaymentFailed { order_id: ORDER_ID, payment_id: PAYMENT_ID, amount: TOTAL, decline_code })?;
+    golden(&OrderConfirmed { order_id: ORDER_ID, customer_id: customer_id.clone(), total: TOTAL })?;
+    golden(&OrderCancelled {
+        order_id: ORDER_ID,
+        customer_id,
+        reason: CancelReason::CustomerRequest,
+        detail: "changed my mind".to_owned(),
+        total: TOTAL,
+        payment_method,
+    })?;
+    golden(&StockReleased { order_id: ORDER_ID, lines: vec![line()] })?;
+    golden(&PaymentRefunded { order_id: ORDER_ID, payment_id: PAYMENT_ID, amount: TOTAL })?;
+    golden(&SagaTimedOut {
+        saga_id: uuid!("019af3a0-0000-7000-8000-000000000003"),
+        saga_type: "OrderFulfillment".to_owned(),
+        order_id: ORDER_ID,
+        deadline: datetime!(2026-11-21 12:00:00.5 UTC),
+        current_step: 1,
+    })?;
+    golden(&ProductCreated { product: product() })?;
+    golden(&ProductPriceChanged { product: product() })?;
+    golden(&ProductDetailsChanged { product: product() })?;
+    golden(&StockReplenished { sku: sku(), quantity: 1000, available: 1050, reason: "automatic".to_owned() })
+}
+
+#[tokio::test]
+async fn every_documented_operation_is_served_and_every_error_is_a_problem() -> Test {
+    let stage = Stage::new().await?;
+    for service in [ORDER, INVENTORY, PAYMENT] {
+        let replica = stage.start(service).await?;
+        let document = serde_json::to_value(&replica.openapi)?;
+        let served = replica.client.get("/openapi.json").await?.expect(200)?;
+        ensure!(served == document, "{service} serves another document");
+        let paths = document["paths"].as_object().context("no paths")?;
+        for (path, operations) in paths {
+            for (method, operation) in operations.as_object().context("no operations")? {
+                let concrete = path.replace("{sku}", "NOPE").replace("{step}", "nope");
+                let id = ORDER_ID.to_string();
+                let concrete = ["{id}", "{event_id}", "{order_id}"].iter().fold(concrete, |p, name| p.replace(name, &id));
+                let verb = Method::from_bytes(method.to_uppercase().as_bytes())?;
+                let answer = replica.client.send(replica.client.request(verb, &concrete)).await?;
+                let declared = operation["responses"].as_object().context("no responses")?;
+                ensure!(
+                    declared.contains_key(&answer.status.to_string()),
+                    "{service} {method} {path} answers {}, which its document does not have: {}",
+                    answer.status,
+                    answer.body
+                );
+                ensure!(answer.status != 405, "{service} does not serve {method} {path}");
+                if answer.status >= 400 {
+                    let kind = answer.header("content-type").unwrap_or_default();
+                    ensure!(kind == "application/problem+json", "{service} {method} {path}: {kind}");
+                }
+                ensure!(answer.header("x-correlation-id").is_some() && answer.header("traceparent").is_some());
+            }
+        }
+        let wanted = routes_of(service.0);
+        for (method, path) in wanted {
+            ensure!(paths.contains_key(*path) && paths[*path][*method].is_object(), "{service} lacks {method} {path}");
+        }
+    }
+    Ok(())
+}
+
+const ADMINISTRATION: &[(&str, &str)] = &[
+    ("get", "/health/live"),
+    ("get", "/health/ready"),
+    ("get", "/metrics"),
+    ("get", "/api/admin/dlq"),
+    ("get", "/api/admin/dlq/count"),
+    ("get", "/api/admin/dlq/{id}"),
+    ("post", "/api/admin/dlq/{id}/replay"),
+    ("delete", "/api/admin/dlq/{id}"),
+    ("get", "/api/admin/outbox"),
+    ("get", "/api/admin/outbox/{event_id}"),
+    ("post", "/api/admin/outbox/{event_id}/requeue"),
+    ("get", "/api/admin/relay"),
+    ("post", "/api/admin/relay/pause"),
+    ("post", "/api/admin/relay/resume"),
+    ("get", "/api/admin/consumers"),
+    ("post", "/api/admin/consumers/{step}/pause"),
+    ("post", "/api/admin/consumers/{step}/resume"),
+];
+
+fn routes_of(service: &str) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
+    let own: &[(&str, &str)] = match service {
+        "order" => &[
+            ("post", "/api/orders"),
+            ("get", "/api/orders"),
+            ("get", "/api/orders/{id}"),
+            ("post", "/api/orders/{id}/cancel"),
+            ("get", "/api/orders/{id}/explain"),
+            ("post", "/api/admin/catalogue/rebuild"),
+            ("get", "/api/products"),
+            ("get", "/api/products/{sku}"),
+            ("get", "/api/sagas"),
+            ("get", "/api/sagas/summary"),
+            ("get", "/api/sagas/{id}"),
+            ("post", "/api/admin/sagas/{id}/resume"),
+        ],
+        "inventory" => &[
+            ("post", "/api/products"),
+            ("get", "/api/products"),
+            ("get", "/api/products/{sku}"),
+            ("patch", "/api/products/{sku}"),
+            ("post", "/api/products/{sku}/replenish"),
+            ("get", "/api/reservations/{order_id}"),
+        ],
+        _ => &[("get", "/api/payments"), ("get", "/api/payments/{id}")],
+    };
+    own.iter().chain(ADMINISTRATION)
+}

@@ -1,0 +1,113 @@
+//! The timeout against everything else that may end a saga, and against itself.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use contracts::{ORDER, PAYMENT, order_fulfillment::PaymentProcessed};
+use contracts::{Currency, Money, OrderId, PaymentId};
+use suite_tests::{Dancers, Forged, Stage, Tuning};
+use testkit::eventually;
+use uuid::Uuid;
+
+use crate::Test;
+
+#[tokio::test]
+async fn a_timeout_and_a_success_fired_together_200_times_end_in_one_of_the_two() -> Test {
+    // The detector never runs by itself here: the test fires it.
+    let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
+    let stage = Stage::with(tuning).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 1000).await?;
+    let Dancers { order, inventory, payment } = suite;
+    payment.stop().await;
+    let mut placed = Vec::new();
+    for _ in 0..200 {
+        let body = suite_tests::order_of(&[("A", 1)], "tok_visa");
+        placed.push(order.client.post("/api/orders", &body).await?.expect(201)?);
+    }
+    in_progress(&stage, 200).await?;
+    let forged: Vec<Forged> = placed.iter().map(paid).collect();
+    sqlx::query("update saga.saga_instance set deadline = now()").execute(&stage.pool).await?;
+    let detector = order.app.participant().timeout_detector();
+    let detect = async {
+        while detector.detect().await? > 0 {}
+        anyhow::Ok(())
+    };
+    let succeed = async {
+        for event in &forged {
+            stage.publish(event).await?;
+        }
+        Ok(())
+    };
+    tokio::try_join!(detect, succeed)?;
+    let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
+    eventually(Duration::from_secs(30), async || {
+        let open = stage.number("select count(*) from saga.saga_instance where status not in ('COMPLETED', 'COMPENSATED')").await?;
+        ensure!(open == 0, "{open} sagas have not ended");
+        anyhow::Ok(())
+    })
+    .await?;
+    let disagreeing = stage
+        .number(
+            "select count(*) from saga.saga_instance s join orders.customer_order o using (saga_id)
+            where (s.status = 'COMPLETED') <> (o.status = 'CONFIRMED')",
+        )
+        .await?;
+    ensure!(disagreeing == 0, "{disagreeing} orders and sagas disagree");
+    let held = suite.product("A").await?["reserved"].as_i64();
+    let confirmed = stage.number("select count(*) from orders.customer_order where status = 'CONFIRMED'").await?;
+    ensure!(held == Some(confirmed), "{held:?} units are held for {confirmed} orders");
+    Ok(())
+}
+
+#[tokio::test]
+async fn two_detectors_time_each_saga_out_once() -> Test {
+    let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
+    let stage = Stage::with(tuning).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 1000).await?;
+    let Dancers { order, inventory, payment } = suite;
+    payment.stop().await;
+    for _ in 0..150 {
+        order.client.post("/api/orders", &suite_tests::order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
+    }
+    in_progress(&stage, 150).await?;
+    sqlx::query("update saga.saga_instance set deadline = now()").execute(&stage.pool).await?;
+    let second = stage.start(ORDER).await?;
+    let detectors = [&order, &inventory, &second].map(|r| r.app.participant().timeout_detector());
+    let runs = detectors.iter().map(|detector| async move {
+        let mut found = 0;
+        while let Ok(n @ 1..) = detector.detect().await {
+            found += n;
+        }
+        found
+    });
+    let found: i64 = futures_util::future::join_all(runs).await.into_iter().sum();
+    ensure!(found == 150, "{found} timeouts were detected");
+    let published = "select count(*) from (select saga_id from orders.outbox_published where event_type = 'SagaTimedOut.v1'
+        union all select saga_id from inventory.outbox_published where event_type = 'SagaTimedOut.v1') t";
+    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 150)).await?;
+    let _payment = stage.start(PAYMENT).await?;
+    stage.audit().await
+}
+
+async fn in_progress(stage: &Stage, count: i64) -> Test {
+    eventually(Duration::from_secs(20), async || {
+        let reserved = stage.number("select count(*) from saga.saga_instance where status = 'IN_PROGRESS'").await?;
+        ensure!(reserved == count, "{reserved} of {count} orders are reserved");
+        anyhow::Ok(())
+    })
+    .await
+}
+
+/// The event that would confirm the order.
+fn paid(order: &serde_json::Value) -> Forged {
+    let id = |name: &str| order[name].as_str().and_then(|id| id.parse::<Uuid>().ok()).expect("an id");
+    let event = PaymentProcessed {
+        order_id: OrderId(id("order_id")),
+        payment_id: PaymentId::new(),
+        amount: Money::new(100, Currency::USD),
+        gateway_reference: "forged".to_owned(),
+    };
+    Forged::new(PAYMENT, id("saga_id"), &event)
+}

@@ -1,0 +1,82 @@
+//! One key, one order.
+
+use std::collections::BTreeSet;
+
+use anyhow::ensure;
+use futures_util::future::join_all;
+use serde_json::json;
+use suite_tests::{Answer, Stage, order_of};
+
+use crate::Test;
+
+#[tokio::test]
+async fn eight_identical_requests_at_once_a_hundred_times_place_a_hundred_orders() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 1000).await?;
+    let second = stage.start(contracts::ORDER).await?;
+    let body = order_of(&[("A", 1)], "tok_visa");
+    for round in 0..100 {
+        let key = format!("key-{round}");
+        let place = |copy: usize| {
+            let client = if copy % 2 == 0 { &suite.order.client } else { &second.client };
+            client.send(client.request(reqwest::Method::POST, "/api/orders").header("idempotency-key", &key).json(&body))
+        };
+        let answers: Vec<Answer> = join_all((0..8).map(place)).await.into_iter().collect::<Result<_, _>>()?;
+        let created = answers.iter().filter(|a| a.status == 201).count();
+        let ids: BTreeSet<_> = answers.iter().filter_map(|a| a.body["order_id"].as_str()).collect();
+        ensure!(created == 1 && ids.len() == 1, "round {round}: {created} created, {ids:?}");
+        for answer in &answers {
+            let replayed = answer.header("idempotency-replayed") == Some("true");
+            ensure!(matches!(answer.status, 201 | 409) || answer.status == 200 && replayed, "{answer:?}");
+        }
+        let again = place(0).await?;
+        ensure!(again.status == 200 && again.body["order_id"].as_str() == ids.first().copied());
+    }
+    ensure!(stage.number("select count(*) from orders.customer_order").await? == 100);
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn a_key_with_another_body_is_refused_and_another_customer_may_use_it() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 1000).await?;
+    let client = &suite.order.client;
+    let place = |body: serde_json::Value| {
+        client.send(client.request(reqwest::Method::POST, "/api/orders").header("idempotency-key", "k").json(&body))
+    };
+    let first = place(order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
+    ensure!(place(order_of(&[("A", 2)], "tok_visa")).await?.status == 422);
+    let mut another = order_of(&[("A", 1)], "tok_visa");
+    another["customer_id"] = json!("bob");
+    let bobs = place(another).await?.expect(201)?;
+    ensure!(first["order_id"] != bobs["order_id"]);
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_leaves_one_order_or_none_and_its_retry_makes_it_one() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 1000).await?;
+    let client = &suite.order.client;
+    let body = order_of(&[("A", 1)], "tok_visa");
+    let request = |key: &str| client.request(reqwest::Method::POST, "/api/orders").header("idempotency-key", key).json(&body);
+    for round in 0u64..200 {
+        let key = format!("key-{round}");
+        let patience = std::time::Duration::from_micros(round * 50);
+        let _ = tokio::time::timeout(patience, client.send(request(&key))).await;
+    }
+    for round in 0..200 {
+        let key = format!("key-{round}");
+        testkit::eventually(std::time::Duration::from_secs(5), async || {
+            let answer = client.send(request(&key)).await?;
+            ensure!(matches!(answer.status, 200 | 201), "{answer:?}");
+            anyhow::Ok(())
+        })
+        .await?;
+    }
+    ensure!(stage.number("select count(*) from orders.customer_order").await? == 200);
+    stage.audit().await
+}

@@ -1,0 +1,66 @@
+//! Bad input gets a problem with the right status and a sentence that helps, and writes nothing.
+
+use anyhow::ensure;
+use reqwest::Method;
+use serde_json::{Value, json};
+use suite_tests::{Stage, order_of};
+
+use crate::Test;
+
+#[tokio::test]
+async fn every_bad_order_is_refused_with_a_helpful_problem_and_nothing_is_written() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 9_000_000_000_000_000, 1000).await?;
+    let line = |sku: &str, quantity: Value| json!({"customer_id": "a", "payment_method": "t", "lines": [{"sku": sku, "quantity": quantity}]});
+    let many: Vec<_> = (0..101).map(|_| ("A", 1)).collect();
+    let mut unknown_field = order_of(&[("A", 1)], "tok_visa");
+    unknown_field["price"] = json!(1);
+    let cases: Vec<(&str, String, u16)> = vec![
+        ("not JSON", "{".to_owned(), 400),
+        ("no object", "[]".to_owned(), 422),
+        ("no lines", order_of(&[], "t").to_string(), 422),
+        ("too many lines", order_of(&many, "t").to_string(), 422),
+        ("unknown SKU", line("NOPE", json!(1)).to_string(), 422),
+        ("no SKU", line("", json!(1)).to_string(), 422),
+        ("quantity 0", line("A", json!(0)).to_string(), 422),
+        ("negative", line("A", json!(-1)).to_string(), 422),
+        ("too many units", line("A", json!(1_000_001)).to_string(), 422),
+        ("absurd", line("A", json!(1e300)).to_string(), 422),
+        ("a fraction", line("A", json!(1.5)).to_string(), 422),
+        ("a text", line("A", json!("1")).to_string(), 422),
+        ("overflow", line("A", json!(1_000_000)).to_string(), 422),
+        ("unknown field", unknown_field.to_string(), 422),
+        ("NUL", order_of(&[("A", 1)], "tok\u{0}").to_string(), 422),
+        ("huge", format!("{{\"customer_id\":\"{}\"}}", "x".repeat(70_000)), 413),
+    ];
+    for (name, body, status) in cases {
+        let request = suite.order.client.request(Method::POST, "/api/orders");
+        let answer = suite.order.client.send(request.header("content-type", "application/json").body(body)).await?;
+        ensure!(answer.status == status, "{name}: {} instead of {status}: {}", answer.status, answer.body);
+        ensure!(answer.header("content-type") == Some("application/problem+json"), "{name}");
+        ensure!(answer.body["detail"].as_str().is_some_and(|d| d.len() > 10), "{name}: {}", answer.body);
+        ensure!(answer.body["status"] == status && answer.body["title"].is_string() && answer.body["instance"] == "/api/orders");
+    }
+    let request = suite.order.client.request(Method::POST, "/api/orders").header("content-type", "text/plain").body("{}");
+    ensure!(suite.order.client.send(request).await?.status == 415);
+    ensure!(suite.order.client.send(suite.order.client.request(Method::PUT, "/api/orders")).await?.status == 405);
+    ensure!(suite.order.client.get("/api/orders/not-an-id").await?.status == 422);
+    ensure!(suite.order.client.get("/nowhere").await?.status == 404);
+    let written = "select (select count(*) from orders.customer_order) + (select count(*) from saga.saga_instance)
+        + (select count(*) from orders.outbox) + (select count(*) from orders.idempotency_key)";
+    ensure!(stage.number(written).await? == 0, "something was written");
+    Ok(())
+}
+
+#[tokio::test]
+async fn administration_needs_the_token() -> Test {
+    let stage = Stage::new().await?;
+    let payment = stage.start(contracts::PAYMENT).await?;
+    let bare = reqwest::Client::new();
+    let url = format!("{}/api/admin/relay", payment.url);
+    ensure!(bare.get(&url).send().await?.status() == 401);
+    ensure!(bare.get(&url).bearer_auth("wrong").send().await?.status() == 403);
+    ensure!(bare.get(&url).bearer_auth("dev-admin-token").send().await?.status() == 200);
+    Ok(())
+}

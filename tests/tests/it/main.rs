@@ -1,0 +1,20 @@
+//! The guarantees of the suite, each as a test that fails when it breaks.
+
+#![expect(clippy::expect_used, clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
+
+mod arrows;
+mod broker;
+mod contract;
+mod database;
+mod detectors;
+mod documents;
+mod idempotency;
+mod input;
+mod messages;
+mod overtaking;
+mod processes;
+mod redelivery;
+mod relay;
+mod saga_paths;
+
+type Test = anyhow::Result<()>;

@@ -1,0 +1,111 @@
+//! Events that cannot be applied: the lane goes on, and nothing is lost.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use contracts::{
+    INVENTORY, ORDER, OrderId, Sku,
+    catalogue::{Product, ProductCreated, ProductStatus},
+    order_fulfillment::{StockReservationFailed},
+};
+use suite_tests::{Forged, Stage};
+use testkit::eventually;
+use uuid::Uuid;
+
+use crate::Test;
+
+fn product(sku: &str) -> ProductCreated {
+    ProductCreated {
+        product: Product {
+            sku: Sku::try_from(sku.to_owned()).unwrap(),
+            name: sku.to_owned(),
+            category: None,
+            price: contracts::Money::new(1, contracts::Currency::USD),
+            status: ProductStatus::Active,
+            version: 1,
+        },
+    }
+}
+
+#[tokio::test]
+async fn one_poison_in_a_batch_of_fifty_is_one_dead_letter_and_forty_nine_effects() -> Test {
+    let stage = Stage::new().await?;
+    let order = stage.start(ORDER).await?;
+    let hold = order.client.post("/api/admin/consumers/project_product_created/pause", &serde_json::json!({})).await?;
+    ensure!(hold.status == 200);
+    for n in 0..50 {
+        let event = product(&format!("P-{n}"));
+        let mut forged = Forged::new(INVENTORY, Uuid::now_v7(), &event);
+        if n == 20 {
+            // Readable, but no database will take it: the view's check constraint refuses the text.
+            let mut poison = product("POISON");
+            poison.product.name = "nul \u{0} in a text".to_owned();
+            forged = forged.body(serde_json::to_vec(&poison)?);
+        }
+        if n == 30 {
+            forged = forged.body("not JSON at all");
+        }
+        if n == 40 {
+            forged = forged.header("ce-type", "ProductCreated.v9");
+        }
+        stage.publish(&forged).await?;
+    }
+    order.client.post("/api/admin/consumers/project_product_created/resume", &serde_json::json!({})).await?.expect(200)?;
+    let applied = "select count(*) from orders.product_view";
+    eventually(Duration::from_secs(20), async || stage.number(applied).await.is_ok_and(|n| n == 47)).await?;
+    let dead = eventually(Duration::from_secs(20), async || {
+        let dead = order.client.get("/api/admin/dlq?step=project_product_created").await?.expect(200)?;
+        ensure!(dead["items"].as_array().is_some_and(|items| items.len() == 3), "{dead:#}");
+        anyhow::Ok(Some(dead))
+    })
+    .await?;
+    let mut reasons: Vec<_> = dead["items"].as_array().unwrap().iter().map(|d| d["reason"].as_str().unwrap()).collect();
+    reasons.sort_unstable();
+    ensure!(reasons == ["attempts exhausted", "undecodable", "unknown version"], "{reasons:?}");
+    let raw = dead["items"].as_array().unwrap().iter().find(|d| d["reason"] == "undecodable").unwrap();
+    ensure!(raw["payload"] == "not JSON at all", "the raw bytes are kept");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_replayed_to_its_step_or_discarded_and_each_action_is_kept() -> Test {
+    let stage = Stage::new().await?;
+    let order = stage.start(ORDER).await?;
+    sqlx::query("alter table orders.product_view add constraint forbidden check (sku not like 'X%')")
+        .execute(&stage.pool)
+        .await?;
+    let forged = Forged::new(INVENTORY, Uuid::now_v7(), &product("X-1"));
+    stage.publish(&forged).await?;
+    let letter = eventually(Duration::from_secs(20), async || {
+        let dead = order.client.get("/api/admin/dlq?status=PENDING").await?.expect(200)?;
+        anyhow::Ok(dead["items"].get(0).cloned())
+    })
+    .await?;
+    ensure!(letter["attempts"] == 3 && letter["error_chain"].as_str().unwrap().contains("forbidden"), "{letter:#}");
+    let path = format!("/api/admin/dlq/{}", letter["id"].as_str().unwrap());
+    let replay = format!("{path}/replay");
+    let again = order.client.post(&replay, &serde_json::json!({"reason": "hoping"})).await?.expect(200)?;
+    ensure!(again["status"] == "PENDING" && again["replay_count"] == 1, "{again:#}");
+    sqlx::query("alter table orders.product_view drop constraint forbidden").execute(&stage.pool).await?;
+    let resolved = order.client.post(&replay, &serde_json::json!({"reason": "mended"})).await?.expect(200)?;
+    ensure!(resolved["status"] == "RESOLVED" && resolved["actions"].as_array().unwrap().len() == 2, "{resolved:#}");
+    ensure!(order.client.get("/api/products/X-1").await?.status == 200);
+    ensure!(order.client.post(&replay, &serde_json::json!({})).await?.status == 409);
+    let discard = order.client.send(order.client.request(reqwest::Method::DELETE, &path)).await?;
+    ensure!(discard.status == 409, "only a pending one can be discarded");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_event_of_an_order_that_nobody_knows_changes_nothing() -> Test {
+    let stage = Stage::new().await?;
+    let order = stage.start(ORDER).await?;
+    let event = StockReservationFailed { order_id: OrderId::new(), reason: "none".to_owned(), shortages: Vec::new() };
+    let forged = Forged::new(INVENTORY, Uuid::now_v7(), &event);
+    stage.publish(&forged).await?;
+    let had = "select count(*) from orders.inbox";
+    eventually(Duration::from_secs(10), async || stage.number(had).await.is_ok_and(|n| n == 1)).await?;
+    ensure!(order.client.get("/api/admin/dlq/count").await?.body["count"] == 0);
+    ensure!(stage.number("select count(*) from orders.outbox_published").await? == 0);
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! The real binaries, killed and frozen as a machine would do it.
+
+use std::{process::Command, time::Duration};
+
+use anyhow::{Context, ensure};
+use contracts::{INVENTORY, ORDER, PAYMENT};
+use saga::Service;
+use suite_tests::{Client, Stage, order_of};
+use testkit::{Process, Signal, bin, eventually, free_port};
+
+use crate::Test;
+
+/// One replica as a process of its own.
+struct Running {
+    process: Process,
+    client: Client,
+}
+
+async fn start(stage: &Stage, service: Service, inventory: Option<&str>) -> anyhow::Result<Running> {
+    let address = format!("127.0.0.1:{}", free_port());
+    let role = format!("{service}_service");
+    let mut command = Command::new(bin(service.0)?);
+    command
+        .env("LISTEN", &address)
+        .env("DATABASE_URL", stage.database.url_for(&format!("{role}:{role}")))
+        .env("NATS_URL", &stage.nats_url)
+        .env("GATEWAY_URL", &stage.gateway.base_url)
+        .env("INVENTORY_URL", inventory.unwrap_or("http://127.0.0.1:1"))
+        .env("ALLOW_UNSAFE_DURABILITY", "true")
+        .env("RELAY_LEASE", "1s")
+        .env("RUST_LOG", "warn");
+    let process = Process::start(&mut command)?;
+    let client = Client::new(&format!("http://{address}"));
+    let running = Running { process, client };
+    running.ready().await.with_context(|| running.process.log())?;
+    Ok(running)
+}
+
+impl Running {
+    async fn ready(&self) -> Test {
+        eventually(Duration::from_secs(30), async || {
+            self.client.get("/health/ready").await.is_ok_and(|answer| answer.status == 200)
+        })
+        .await
+    }
+}
+
+async fn sell(stage: &Stage, inventory: &Running, order: &Running) -> Test {
+    let product = serde_json::json!({"sku": "A", "name": "a", "initial_quantity": 100_000, "price": {"amount": 100, "currency": "USD"}});
+    inventory.client.post("/api/products", &product).await?.expect(201)?;
+    ensure!(stage.number("select count(*) from inventory.product").await? == 1);
+    eventually(Duration::from_secs(20), async || {
+        order.client.get("/api/products/A").await.is_ok_and(|answer| answer.status == 200)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn each_service_killed_under_load_and_started_again_loses_no_order() -> Test {
+    let stage = Stage::new().await?;
+    let mut running = Vec::new();
+    for service in [ORDER, INVENTORY, PAYMENT] {
+        running.push(start(&stage, service, None).await?);
+    }
+    sell(&stage, &running[1], &running[0]).await?;
+    let mut placed = 0;
+    for (place, service) in [ORDER, INVENTORY, PAYMENT].into_iter().enumerate() {
+        for n in 0..60 {
+            running[0].client.insist(&format!("{service}-{n}"), &order_of(&[("A", 1)], "tok_visa")).await?;
+            placed += 1;
+            if n == 20 {
+                running[place].process.kill();
+                if service == ORDER {
+                    running[place] = start(&stage, service, None).await?;
+                }
+            }
+        }
+        if service != ORDER {
+            running[place] = start(&stage, service, None).await?;
+        }
+    }
+    let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
+    eventually(Duration::from_secs(60), async || stage.number(confirmed).await.is_ok_and(|n| n == placed)).await?;
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn a_relay_frozen_past_its_lease_and_woken_as_a_zombie_breaks_no_order() -> Test {
+    let stage = Stage::new().await?;
+    let mut first = start(&stage, ORDER, None).await?;
+    let inventory = start(&stage, INVENTORY, None).await?;
+    let _payment = start(&stage, PAYMENT, None).await?;
+    sell(&stage, &inventory, &first).await?;
+    let second = start(&stage, ORDER, None).await?;
+    let epoch = async || Ok::<_, anyhow::Error>(second.client.get("/api/admin/relay").await?.expect(200)?["epoch"].as_i64());
+    let before = epoch().await?;
+    let client = second.client.clone();
+    let load = tokio::spawn(async move {
+        for n in 0..300 {
+            client.insist(&format!("zombie-{n}"), &order_of(&[("A", 1)], "tok_visa")).await?;
+        }
+        anyhow::Ok(())
+    });
+    eventually(Duration::from_secs(20), async || {
+        stage.number("select count(*) from orders.outbox_published").await.is_ok_and(|n| n > 30)
+    })
+    .await?;
+    first.process.pause()?;
+    eventually(Duration::from_secs(20), async || epoch().await.is_ok_and(|now| now > before)).await?;
+    let published = stage.number("select count(*) from orders.outbox_published").await?;
+    eventually(Duration::from_secs(20), async || {
+        stage.number("select count(*) from orders.outbox_published").await.is_ok_and(|n| n > published + 30)
+    })
+    .await?;
+    first.process.resume()?;
+    load.await??;
+    let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
+    eventually(Duration::from_secs(60), async || stage.number(confirmed).await.is_ok_and(|n| n == 300)).await?;
+    first.ready().await?;
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn a_service_asked_to_stop_finishes_what_it_has_and_exits_with_success() -> Test {
+    let stage = Stage::new().await?;
+    for service in [ORDER, INVENTORY, PAYMENT] {
+        let mut running = start(&stage, service, None).await?;
+        let status = running.process.stop(Signal::Term, Duration::from_secs(15)).await?;
+        ensure!(status.success(), "{service}: {status}\n{}", running.process.log());
+    }
+    ensure!(stage.number("select count(*) from orders.relay_lease where expires_at < now()").await? == 1);
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! The relay: one at a time, in order, and never past a row.
+
+use std::{collections::HashSet, time::Duration};
+
+use anyhow::ensure;
+use contracts::{INVENTORY, ORDER};
+use faults::{Fault, FaultKind, FaultPoint, Faults};
+use serde_json::json;
+use sqlx::Connection;
+use suite_tests::{Stage, Tuning, order_of};
+use testkit::eventually;
+
+use crate::Test;
+
+fn short_lease() -> Tuning {
+    Tuning { relay_lease: Duration::from_millis(600), ..Tuning::default() }
+}
+
+#[tokio::test]
+async fn a_relay_stopped_between_publish_and_move_publishes_nothing_that_has_an_effect_twice() -> Test {
+    let stage = Stage::new().await?;
+    let faults = Faults::armable();
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 1000).await?;
+    let suite_tests::Dancers { order, inventory, payment } = suite;
+    order.stop().await;
+    let order = stage.start_with(ORDER, faults.clone(), "http://127.0.0.1:1").await?;
+    for skip in 0..20 {
+        faults.arm(Fault { point: FaultPoint::AfterPublishBeforeMark, kind: FaultKind::Error, skip: skip % 3, times: 1 });
+    }
+    for _ in 0..60 {
+        order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
+    }
+    let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
+    eventually(Duration::from_secs(30), async || stage.number(confirmed).await.is_ok_and(|n| n == 60)).await?;
+    drop((inventory, payment));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_relay_that_wakes_up_after_its_lease_expired_writes_nothing() -> Test {
+    let stage = Stage::with(short_lease()).await?;
+    let faults = Faults::armable();
+    let first = stage.start_with(INVENTORY, faults.clone(), "").await?;
+    let sleep = FaultKind::Latency(Duration::from_millis(2_500));
+    faults.arm(Fault { point: FaultPoint::AfterPublishBeforeMark, kind: sleep, skip: 0, times: 1 });
+    let second = stage.start(INVENTORY).await?;
+    create_products(&first, 0..10).await?;
+    let epoch = |relay: serde_json::Value| relay["epoch"].as_i64();
+    let before = epoch(second.client.get("/api/admin/relay").await?.expect(200)?);
+    eventually(Duration::from_secs(10), async || {
+        let relay = second.client.get("/api/admin/relay").await?.expect(200)?;
+        ensure!(epoch(relay.clone()) > before && relay["pending"] == 0, "{relay}");
+        anyhow::Ok(())
+    })
+    .await?;
+    create_products(&second, 10..20).await?;
+    let published = "select count(*) from inventory.outbox_published";
+    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 20)).await?;
+    // The first one is awake again by the time its sleep is over; its late move must not have counted.
+    ensure!(stage.number("select count(distinct relay) from inventory.outbox_published").await? == 1);
+    in_order_without_gaps(&stage, "INVENTORY", 20).await
+}
+
+#[tokio::test]
+async fn an_aggregates_thousand_events_keep_their_order_through_a_takeover() -> Test {
+    let stage = Stage::with(short_lease()).await?;
+    let first = stage.start(INVENTORY).await?;
+    let second = stage.start(INVENTORY).await?;
+    create_products(&first, 0..1).await?;
+    let change = |n: i64, client: suite_tests::Client| async move {
+        let body = json!({"price": {"amount": n, "currency": "USD"}});
+        client.send(client.request(reqwest::Method::PATCH, "/api/products/P-0").json(&body)).await?.expect(200)
+    };
+    let client = second.client.clone();
+    let mut first = Some(first);
+    for n in 1..1000 {
+        change(n, client.clone()).await?;
+        if n == 500 {
+            // Dropped, not stopped: its lease is not given back but has to expire.
+            drop(first.take());
+        }
+    }
+    in_order_without_gaps(&stage, "INVENTORY", 1000).await
+}
+
+#[tokio::test]
+async fn a_row_that_commits_after_a_later_one_is_published_all_the_same() -> Test {
+    let stage = Stage::new().await?;
+    let inventory = stage.start(INVENTORY).await?;
+    let mut late = sqlx::PgConnection::connect(&stage.database.admin_url()).await?;
+    let mut transaction = late.begin().await?;
+    sqlx::query(
+        "insert into inventory.outbox (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload)
+        values ('019af3a0-0000-7000-8000-00000000000f', 'product', 'LATE', 1, 'StockReplenished.v1',
+            'events.inventory.StockReplenished', '{}', '{}')",
+    )
+    .execute(&mut *transaction)
+    .await?;
+    create_products(&inventory, 0..5).await?;
+    let published = "select count(*) from inventory.outbox_published";
+    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 5)).await?;
+    transaction.commit().await?;
+    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 6)).await
+}
+
+#[tokio::test]
+async fn an_event_the_broker_refuses_is_parked_with_its_followers_and_the_others_go_on() -> Test {
+    let stage = Stage::new().await?;
+    let inventory = stage.start(INVENTORY).await?;
+    create_products(&inventory, 0..2).await?;
+    message_size(&stage, 1_200).await?;
+    let patch = async |sku: &str, name: String| {
+        let request = inventory.client.request(reqwest::Method::PATCH, &format!("/api/products/{sku}"));
+        inventory.client.send(request.json(&json!({"name": name}))).await?.expect(200)
+    };
+    patch("P-0", "é".repeat(200)).await?;
+    patch("P-0", "a follower".to_owned()).await?;
+    patch("P-1", "another aggregate".to_owned()).await?;
+    let parked = eventually(Duration::from_secs(20), async || {
+        let parked = inventory.client.get("/api/admin/outbox?state=PARKED").await?.expect(200)?;
+        anyhow::Ok(parked["items"].get(0).cloned())
+    })
+    .await?;
+    ensure!(parked["aggregate_id"] == "P-0" && parked["attempts"] == 5, "{parked:#}");
+    let published = "select count(*) from inventory.outbox_published";
+    ensure!(stage.number(published).await? == 3, "the other aggregate's event was held up, or the follower overtook");
+    message_size(&stage, -1).await?;
+    let path = format!("/api/admin/outbox/{}", parked["event_id"].as_str().unwrap());
+    let history = inventory.client.get(&path).await?.expect(200)?;
+    ensure!(history["history"].as_array().is_some_and(|h| h.len() == 5), "{history:#}");
+    inventory.client.post(&format!("{path}/requeue"), &json!({})).await?.expect(200)?;
+    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 5)).await?;
+    in_order_without_gaps(&stage, "INVENTORY", 5).await
+}
+
+async fn message_size(stage: &Stage, bytes: i32) -> Test {
+    let jetstream = stage.jetstream().await?;
+    let mut config = jetstream.get_stream("INVENTORY").await?.cached_info().config.clone();
+    config.max_message_size = bytes;
+    jetstream.update_stream(config).await?;
+    Ok(())
+}
+
+async fn create_products(inventory: &suite_tests::Replica, numbers: std::ops::Range<i64>) -> Test {
+    for n in numbers {
+        let product = json!({"sku": format!("P-{n}"), "name": "p", "initial_quantity": 1, "price": {"amount": 1, "currency": "USD"}});
+        inventory.client.post("/api/products", &product).await?.expect(201)?;
+    }
+    Ok(())
+}
+
+/// Each aggregate's events are in the stream in the order of their sequence, none missing; repeats count once.
+async fn in_order_without_gaps(stage: &Stage, stream: &str, distinct: usize) -> Test {
+    let jetstream = stage.jetstream().await?;
+    eventually(Duration::from_secs(20), async || {
+        let stream = jetstream.get_stream(stream).await?;
+        let state = &stream.cached_info().state;
+        let mut seen = HashSet::new();
+        let mut last = std::collections::HashMap::<String, i64>::new();
+        for sequence in state.first_sequence..=state.last_sequence {
+            let message = stream.get_raw_message(sequence).await?;
+            let header = |name: &str| message.headers.get(name).map(|v| v.as_str().to_owned()).unwrap_or_default();
+            if seen.insert(header("ce-id")) {
+                let (aggregate, number) = (header("ce-subject"), header("ce-sequence").parse::<i64>()?);
+                let before = last.insert(aggregate.clone(), number).unwrap_or(0);
+                ensure!(number == before + 1, "{aggregate}: {number} after {before}");
+            }
+        }
+        ensure!(seen.len() == distinct, "{} events are in the stream", seen.len());
+        anyhow::Ok(())
+    })
+    .await
+}

@@ -1,0 +1,142 @@
+//! Every way through the saga ends where it should, with everything kept or everything undone.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use serde_json::json;
+use suite_tests::{Stage, Tuning};
+use testkit::eventually;
+
+use crate::Test;
+
+#[tokio::test]
+async fn a_paid_order_is_confirmed() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 1_250, 10).await?;
+    suite.sell("B", 300, 10).await?;
+    let order = suite.place(&[("A", 2), ("B", 1)], "tok_visa").await?;
+    ensure!(order["status"] == "PENDING" && order["total"]["amount"] == 2_800);
+    let saga = suite.saga_becomes(&order, "COMPLETED").await?;
+    let names: Vec<_> = saga["steps"].as_array().unwrap().iter().map(|s| s["step"].as_str().unwrap()).collect();
+    ensure!(names == ["create_order", "reserve_stock", "process_payment", "confirm_order"], "{names:?}");
+    ensure!(suite.order(&order).await?["status"] == "CONFIRMED");
+    let payment = suite.payment_of(&order).await?.unwrap();
+    ensure!(payment["status"] == "CAPTURED" && payment["amount"]["amount"] == 2_800, "{payment}");
+    ensure!(suite.product("A").await?["reserved"] == 2);
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn an_order_that_cannot_be_filled_reserves_nothing_and_is_cancelled() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    suite.sell("RARE", 100, 1).await?;
+    let order = suite.place(&[("A", 2), ("RARE", 2)], "tok_visa").await?;
+    let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
+    ensure!(saga["failed_at_step"] == "cancel_unfillable_order" && saga["receipts_due"] == json!([]));
+    ensure!(suite.order(&order).await?["status"] == "CANCELLED");
+    ensure!(suite.product("A").await?["reserved"] == 0, "all lines or none");
+    ensure!(suite.payment_of(&order).await?.is_none_or(|p| p["status"] == "VOIDED"));
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn a_declined_card_cancels_the_order_and_gives_the_stock_back() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    let order = suite.place(&[("A", 3)], "tok_declined").await?;
+    let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
+    ensure!(saga["failed_at_step"] == "cancel_unpaid_order");
+    ensure!(suite.product("A").await?["available"] == 10);
+    let payment = suite.payment_of(&order).await?.unwrap();
+    ensure!(payment["status"] == "DECLINED" && payment["decline_code"] == "card_declined", "{payment}");
+    let dead = suite.payment.client.get("/api/admin/dlq/count").await?.expect(200)?;
+    ensure!(dead["count"] == 0, "a refusal is an event, never an error");
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn a_saga_without_payment_times_out_and_a_late_payment_service_charges_nothing() -> Test {
+    let stage = Stage::with(Tuning { saga_deadline: Duration::from_secs(1), ..Tuning::default() }).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    let suite_tests::Dancers { order, inventory, payment } = suite;
+    payment.stop().await;
+    let stopped = order.client.post("/api/orders", &suite_tests::order_of(&[("A", 3)], "tok_visa")).await?.expect(201)?;
+    let path = format!("/api/orders/{}", stopped["order_id"].as_str().unwrap());
+    eventually(Duration::from_secs(10), async || {
+        order.client.get(&path).await.is_ok_and(|a| a.body["status"] == "CANCELLED")
+    })
+    .await?;
+    let suite = suite_tests::Dancers { order, inventory, payment: stage.start(contracts::PAYMENT).await? };
+    suite.saga_becomes(&stopped, "COMPENSATED").await?;
+    ensure!(suite.product("A").await?["available"] == 10);
+    let totals = stage.gateway_client().get("/v1/totals").await?.expect(200)?;
+    ensure!(totals["totals"].as_array().is_some_and(Vec::is_empty), "somebody was charged: {totals}");
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn a_customer_may_cancel_before_and_after_the_confirmation() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 700, 10).await?;
+    let confirmed = suite.place(&[("A", 1)], "tok_visa").await?;
+    suite.saga_becomes(&confirmed, "COMPLETED").await?;
+    ensure!(suite.cancel(&confirmed).await? == 202);
+    suite.saga_becomes(&confirmed, "COMPENSATED").await?;
+    ensure!(suite.cancel(&confirmed).await? == 200, "cancelling again changes nothing");
+    ensure!(suite.payment_of(&confirmed).await?.unwrap()["status"] == "REFUNDED");
+    let pending = suite.place(&[("A", 1)], "tok_visa").await?;
+    ensure!(suite.cancel(&pending).await? == 202);
+    suite.saga_becomes(&pending, "COMPENSATED").await?;
+    ensure!(suite.product("A").await?["available"] == 10);
+    let totals = stage.gateway_client().get("/v1/totals").await?.expect(200)?;
+    ensure!(totals["totals"][0]["charged"] == totals["totals"][0]["refunded"], "{totals}");
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn a_compensation_without_receipts_is_driven_again_then_fails_until_it_is_resumed() -> Test {
+    let tuning = Tuning { compensation_deadline: Duration::from_millis(50), ..Tuning::default() };
+    let stage = Stage::with(tuning).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 700, 10).await?;
+    let order = suite.place(&[("A", 1)], "tok_visa").await?;
+    suite.saga_becomes(&order, "COMPLETED").await?;
+    let suite_tests::Dancers { order: orders, inventory, payment } = suite;
+    payment.stop().await;
+    let cancel = format!("/api/orders/{}/cancel", order["order_id"].as_str().unwrap());
+    ensure!(orders.client.post(&cancel, &json!({"reason": "too late"})).await?.status == 202);
+    let path = format!("/api/sagas/{}", order["saga_id"].as_str().unwrap());
+    let stuck = eventually(Duration::from_secs(20), async || {
+        let saga = orders.client.get(&path).await?.expect(200)?;
+        ensure!(saga["status"] == "FAILED", "{saga:#}");
+        anyhow::Ok(Some(saga))
+    })
+    .await?;
+    ensure!(stuck["receipts_due"] == json!(["payment"]) && stuck["compensation_attempts"] == 5, "{stuck:#}");
+    let suite = suite_tests::Dancers { order: orders, inventory, payment: stage.start(contracts::PAYMENT).await? };
+    let resume = format!("/api/admin/sagas/{}/resume", order["saga_id"].as_str().unwrap());
+    suite.order.client.post(&resume, &json!({})).await?.expect(200)?;
+    suite.saga_becomes(&order, "COMPENSATED").await?;
+    ensure!(suite.order.client.post(&resume, &json!({})).await?.status == 409);
+    ensure!(suite.payment_of(&order).await?.unwrap()["status"] == "REFUNDED");
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn prefer_wait_answers_with_the_end_of_the_saga() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 700, 10).await?;
+    let request = suite.order.client.request(reqwest::Method::POST, "/api/orders").header("prefer", "wait=10");
+    let body = suite_tests::order_of(&[("A", 1)], "tok_visa");
+    let answer = suite.order.client.send(request.json(&body)).await?;
+    ensure!(answer.header("preference-applied") == Some("wait=10"));
+    ensure!(answer.expect(201)?["status"] == "CONFIRMED");
+    stage.audit().await
+}
