@@ -40,6 +40,9 @@ impl Stage {
 
     /// A stage on a database that the test has made itself.
     pub async fn on(database: Database, tuning: Tuning) -> anyhow::Result<Stage> {
+        // Shown with the output of a test that fails; RUST_LOG says how much.
+        let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
+        let _ = log.with_test_writer().try_init();
         let nats = Nats::start().await?;
         let nats_url = nats.url();
         let keeper = keep_topology(&nats_url).await?;

@@ -41,7 +41,9 @@ pub enum Status {
     Declined(DeclineCode),
     Refunded(Reference),
     /// Cancelled before anything was captured. Never `asked`: the tombstone of a cancellation that came first.
-    Voided { asked: bool },
+    Voided {
+        asked: bool,
+    },
 }
 
 impl Status {
@@ -132,7 +134,9 @@ const AT_ITS_END: &str = "there is nothing to give back";
 pub fn plan_charge(payment: Option<&Payment>, moves_forward: bool, amount: i64) -> Plan {
     let Some(Payment { status, cancelled }) = payment else { return Plan::Skip(TOO_LATE) };
     match status {
-        Status::Declined(_) | Status::Refunded(_) | Status::Voided { asked: false } if *cancelled => Plan::Skip(CANCELLED),
+        Status::Declined(_) | Status::Refunded(_) | Status::Voided { asked: false } if *cancelled => {
+            Plan::Skip(CANCELLED)
+        }
         // An earlier delivery of this event may have charged. Its refund is on its way, but to make sure is cheap.
         _ if *cancelled => Plan::Ask(Ask::Void),
         Status::Pending if !moves_forward => Plan::Skip(TOO_LATE),

@@ -172,10 +172,7 @@ pub(crate) async fn insert_intents(conn: &mut PgConnection, intents: &[NewPaymen
 
 /// Writes down that the orders are cancelled: from now on nothing may be charged for them. An order without a
 /// payment gets a tombstone.
-pub(crate) async fn cancel_payments(
-    conn: &mut PgConnection,
-    tombstones: &[NewPayment],
-) -> Result<Payments, StepError> {
+pub(crate) async fn cancel_payments(conn: &mut PgConnection, tombstones: &[NewPayment]) -> Result<Payments, StepError> {
     if tombstones.is_empty() {
         return Ok(Payments::new());
     }

@@ -98,7 +98,7 @@ pub struct BrokerArgs {
     #[arg(long, env = "STREAM_DUPLICATE_WINDOW", value_parser = humantime::parse_duration, default_value = "2m")]
     pub stream_duplicate_window: Duration,
     /// How long a delivery may stay unanswered before it is repeated.
-    #[arg(long, env = "CONSUMER_ACK_WAIT", value_parser = humantime::parse_duration, default_value = "30s")]
+    #[arg(long, env = "CONSUMER_ACK_WAIT", value_parser = humantime::parse_duration, default_value = "2500ms")]
     pub consumer_ack_wait: Duration,
     /// Unanswered deliveries of one step, over all replicas of its service.
     #[arg(long, env = "CONSUMER_MAX_ACK_PENDING", default_value_t = 4096)]

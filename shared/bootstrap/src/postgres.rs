@@ -20,7 +20,7 @@ pub use schema::{check_durability, expect_migrations};
 /// How long one attempt to connect may take.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(2);
 /// Consumers and the relay wait longer than an HTTP client would: they have nobody to answer.
-const BACKGROUND_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+const BACKGROUND_ACQUIRE_TIMEOUT: Duration = Duration::from_millis(2_500);
 /// A connection that idled longer is tested before use, because its server may be gone.
 const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
 

@@ -84,8 +84,8 @@ impl Consumer {
     }
 
     async fn pull(self: &Arc<Self>, stop: &CancellationToken) -> PullEnd {
-        let messages = match self.open().await {
-            Ok(messages) => messages,
+        let (messages, progress) = match self.open().await {
+            Ok(opened) => opened,
             Err(error) => return PullEnd::Broken(error),
         };
         (self.report)(Ok(()));
@@ -112,7 +112,7 @@ impl Consumer {
                         if !messages.is_empty() {
                             let (this, halt) = (Arc::clone(self), Arc::clone(&halt));
                             in_hand.spawn(async move {
-                                if batch::process(&this, messages).await.is_err() {
+                                if batch::process(&this, messages, progress).await.is_err() {
                                     halt.notify_one();
                                 }
                             });
@@ -132,18 +132,21 @@ impl Consumer {
         end
     }
 
-    async fn open(&self) -> Result<jetstream::consumer::pull::Stream, String> {
+    /// The pull, and how often the broker wants to hear that work goes on: a third of its ack wait.
+    async fn open(&self) -> Result<(jetstream::consumer::pull::Stream, Duration), String> {
         let stream = self.publisher.stream();
         let consumer: PullConsumer =
             self.bus.jetstream.get_consumer_from_stream(self.name(), stream).await.map_err(|e| chain(&e))?;
-        consumer
+        let progress = (consumer.cached_info().config.ack_wait / 3).max(Duration::from_millis(100));
+        let messages = consumer
             .stream()
             .max_messages_per_batch(self.settings.consumer_batch * 2)
             .expires(PULL_EXPIRES)
             .heartbeat(HEARTBEAT)
             .messages()
             .await
-            .map_err(|e| chain(&e))
+            .map_err(|e| chain(&e))?;
+        Ok((messages, progress))
     }
 }
 

@@ -24,7 +24,7 @@ pub struct MessagingArgs {
     /// How many events a consumer takes into one transaction at most.
     #[arg(long, env = "CONSUMER_BATCH", default_value_t = 200)]
     pub consumer_batch: usize,
-    /// How long a handler may work on one batch; must be shorter than the broker's ack wait times three.
+    /// How long a handler may work on one batch. The broker is told meanwhile that work goes on.
     #[arg(long, env = "HANDLER_LIMIT", default_value = "60s", value_parser = humantime::parse_duration)]
     pub handler_limit: Duration,
     /// How often old partitions are dropped and new ones created ahead.

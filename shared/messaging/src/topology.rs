@@ -47,7 +47,7 @@ pub struct ConsumerSettings {
 
 impl Default for ConsumerSettings {
     fn default() -> Self {
-        ConsumerSettings { ack_wait: Duration::from_secs(30), max_ack_pending: 4096 }
+        ConsumerSettings { ack_wait: Duration::from_millis(2_500), max_ack_pending: 4096 }
     }
 }
 

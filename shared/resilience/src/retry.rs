@@ -61,12 +61,8 @@ mod tests {
 
     use super::*;
 
-    const FIVE: Retry = Retry {
-        attempts: 5,
-        initial: Duration::from_millis(100),
-        multiplier: 2.0,
-        max: Duration::from_millis(300),
-    };
+    const FIVE: Retry =
+        Retry { attempts: 5, initial: Duration::from_millis(100), multiplier: 2.0, max: Duration::from_millis(300) };
     const AMPLE: Duration = Duration::from_secs(60);
 
     #[derive(Debug, PartialEq, Eq)]

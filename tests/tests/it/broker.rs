@@ -42,6 +42,17 @@ async fn no_dead_letters(suite: &Dancers) -> Test {
     Ok(())
 }
 
+/// Pauses the payment step, and waits until its consumer asks the broker for nothing any more.
+async fn pause_payments(stage: &Stage, suite: &Dancers) -> Test {
+    let pause = "/api/admin/consumers/process_payment/pause";
+    suite.payment.client.post(pause, &serde_json::json!({})).await?.expect(200)?;
+    let stream = stage.jetstream().await?.get_stream("INVENTORY").await?;
+    eventually(Duration::from_secs(20), async || {
+        stream.consumer_info("payment-process_payment").await.is_ok_and(|info| info.num_waiting == 0)
+    })
+    .await
+}
+
 #[tokio::test]
 async fn orders_are_accepted_while_the_broker_is_away_and_confirmed_when_it_is_back() -> Test {
     let stage = Stage::new().await?;
@@ -99,7 +110,7 @@ async fn the_broker_emptied_while_orders_are_on_their_way_publishes_what_they_st
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100_000).await?;
     // Nobody takes the payment step, so every order waits for an event that only the broker has.
-    suite.payment.client.post("/api/admin/consumers/process_payment/pause", &serde_json::json!({})).await?.expect(200)?;
+    pause_payments(&stage, &suite).await?;
     place_many(&suite, 50).await??;
     let reserved = "select count(*) from inventory.outbox_published where event_type = 'StockReserved.v1'";
     eventually(Duration::from_secs(20), async || stage.number(reserved).await.is_ok_and(|n| n == 50)).await?;
@@ -117,8 +128,7 @@ async fn a_message_that_vanishes_is_published_once_more_at_half_the_deadline() -
     let stage = Stage::with(tuning).await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100).await?;
-    suite.payment.client.post("/api/admin/consumers/process_payment/pause", &serde_json::json!({})).await?.expect(200)?;
-    // A paused consumer first gives back what it had asked the broker for.
+    pause_payments(&stage, &suite).await?;
     let order = suite.place(&[("A", 1)], "tok_visa").await?;
     let reserved = "select count(*) from inventory.outbox_published where event_type = 'StockReserved.v1'";
     eventually(Duration::from_secs(20), async || stage.number(reserved).await.is_ok_and(|n| n == 1)).await?;

@@ -72,8 +72,8 @@ async fn two_detectors_time_each_saga_out_once() -> Test {
         order.client.post("/api/orders", &suite_tests::order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
     }
     in_progress(&stage, 150).await?;
-    sqlx::query("update saga.saga_instance set deadline = now()").execute(&stage.pool).await?;
     let second = stage.start(ORDER).await?;
+    sqlx::query("update saga.saga_instance set deadline = now()").execute(&stage.pool).await?;
     let detectors = [&order, &inventory, &second].map(|r| r.app.participant().timeout_detector());
     let runs = detectors.iter().map(|detector| async move {
         let mut found = 0;

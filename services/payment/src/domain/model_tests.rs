@@ -254,7 +254,8 @@ impl World {
     /// Nobody has anything left to do for what has been published.
     fn is_quiet(&self) -> bool {
         let idle = self.charging.iter().chain(&self.refunding).all(|phase| *phase == Phase::Idle);
-        let done = (0..2).all(|event| !self.published[event] || self.refund_inbox[event] || !self.refund_events.contains(&event));
+        let done = (0..2)
+            .all(|event| !self.published[event] || self.refund_inbox[event] || !self.refund_events.contains(&event));
         idle && done && self.charge_inbox
     }
 

@@ -16,8 +16,6 @@ use crate::{
     subscription::{Ran, RawEvent},
 };
 
-/// How often the broker is told that a batch is still being worked on; its ack wait is 30 s.
-const PROGRESS_EVERY: Duration = Duration::from_secs(10);
 /// After how long a message comes back that could not be looked at for lack of a database.
 const OUTAGE_WAIT: Duration = Duration::from_millis(500);
 /// How often a lost race for locks is run again before the batch goes back to the broker.
@@ -26,11 +24,12 @@ const CONTENDED_ATTEMPTS: u32 = 5;
 /// The database is away: stop pulling.
 pub(super) struct Outage;
 
-/// Works on the messages until each is acknowledged, returned or a dead letter.
-pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>) -> Result<(), Outage> {
+/// Works on the messages until each is acknowledged, returned or a dead letter. Tells the broker every
+/// `progress` that work goes on.
+pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progress: Duration) -> Result<(), Outage> {
     let mut todo = vec![messages];
     while let Some(mut batch) = todo.pop() {
-        let ran = match run(consumer, &batch).await {
+        let ran = match run(consumer, &batch, progress).await {
             Ok(ran) => ran,
             Err(error) => Ran { unreadable: Vec::new(), read: Vec::new(), result: Err(error) },
         };
@@ -60,13 +59,13 @@ enum Settled {
 
 /// Runs the step in a task of its own, which neither a panic nor a lost `select!` can harm, and
 /// tells the broker meanwhile that work goes on.
-async fn run(consumer: &Consumer, batch: &[Message]) -> Result<Ran, StepError> {
+async fn run(consumer: &Consumer, batch: &[Message], progress: Duration) -> Result<Ran, StepError> {
     consumer.faults.pass(FaultPoint::BeforeInboxClaim).await.map_err(StepError::unavailable)?;
     for attempt in 1.. {
         let mut handler = tokio::spawn(consumer.subscription.run(batch.iter().map(raw).collect()));
         let deadline = tokio::time::sleep(consumer.settings.handler_limit);
         tokio::pin!(deadline);
-        let mut progress = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS_EVERY, PROGRESS_EVERY);
+        let mut progress = tokio::time::interval_at(tokio::time::Instant::now() + progress, progress);
         let ran = loop {
             tokio::select! {
                 joined = &mut handler => break joined.map_err(StepError::failed)?,

@@ -1,0 +1,103 @@
+//! The audit: every invariant of the suite, checked on one snapshot of the database and compared
+//! with the outside world (the gateway's books, the broker's streams). It writes nothing.
+
+mod broker;
+mod gateway;
+mod invariant;
+mod ledger;
+mod report;
+mod settle;
+mod snapshot;
+mod streams;
+
+use std::time::{Duration, Instant};
+
+pub use invariant::{Invariant, Violations, invariants};
+pub use report::{Report, Verdict};
+pub use snapshot::check;
+
+use crate::suite::SuiteError;
+
+/// The stores that the audit reads, with the rights of the auditor.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Stores {
+    /// The suite's database, as the read-only role `auditor`
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: String,
+    /// The suite's broker
+    #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222")]
+    pub nats_url: String,
+    /// The broker's read-only user; empty for a broker without users
+    #[arg(long, env = "NATS_USER", default_value = "auditor")]
+    pub nats_user: String,
+    #[arg(long, env = "NATS_PASSWORD", default_value = "", hide_env_values = true)]
+    pub nats_password: String,
+}
+
+/// `console audit`.
+#[derive(Debug, clap::Args)]
+pub struct AuditArgs {
+    #[command(flatten)]
+    stores: Stores,
+    /// The payment gateway, whose books are compared with ours
+    #[arg(long, env = "GATEWAY_URL", default_value = "http://127.0.0.1:8084")]
+    gateway_url: String,
+    #[command(flatten)]
+    options: Options,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How strict and how patient an audit is.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Options {
+    /// First wait until nothing is in flight any more, this long at most; what still is then is a violation
+    #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
+    pub settle: Duration,
+    /// List dead letters, but do not count them as violations
+    #[arg(long)]
+    pub allow_dead_letters: bool,
+}
+
+/// Why there is no verdict.
+#[derive(Debug, thiserror::Error)]
+pub enum AuditError {
+    #[error("the database cannot be read")]
+    Database(#[from] sqlx::Error),
+    #[error("the broker cannot be read: {asked}")]
+    Broker { asked: String, source: async_nats::Error },
+    #[error("the gateway's books cannot be read")]
+    Gateway(#[from] SuiteError),
+}
+
+/// Audits and prints the report; `Ok(false)` when there are violations.
+pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
+    let report = audit(&args.stores, &args.gateway_url, &args.options).await?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{report}");
+    }
+    Ok(report.clean)
+}
+
+/// Waits for the suite to settle if asked to, takes the snapshot, then reads the gateway and the streams.
+/// In this order everything that the snapshot holds must be in the streams, too.
+pub async fn audit(stores: &Stores, gateway_url: &str, options: &Options) -> Result<Report, AuditError> {
+    let began = Instant::now();
+    let broker = broker::connect(stores).await?;
+    let mut connection = snapshot::connect(&stores.database_url).await?;
+    let mut verdicts = Vec::new();
+    if !options.settle.is_zero() {
+        verdicts.push(settle::settle(&mut connection, &broker, options.settle).await?);
+    }
+    let snapshot = snapshot::take(&mut connection, options.settle).await?;
+    verdicts.extend(snapshot.verdicts);
+    verdicts.extend(gateway::check(gateway_url, &snapshot.ledger).await?);
+    verdicts.extend(streams::check(&broker, &snapshot.published).await?);
+    if options.allow_dead_letters {
+        verdicts.iter_mut().filter(|v| v.name == "dead_letters").for_each(|v| v.tolerated = true);
+    }
+    Ok(Report::new(verdicts, began.elapsed()))
+}

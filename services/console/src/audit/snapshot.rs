@@ -1,0 +1,60 @@
+//! One read-only snapshot of the database: all SQL invariants see the same moment, and so do the
+//! ledger and the receipts that are compared with the outside world.
+
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
+
+use super::{
+    AuditError, Verdict,
+    invariant::{Invariant, Violations, invariants},
+    ledger::{self, Ledger},
+    streams::{self, Published},
+};
+
+/// All that is known of the snapshot's moment.
+pub(super) struct Snapshot {
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) ledger: Ledger,
+    pub(super) published: Vec<Published>,
+}
+
+/// A connection that neither writes nor waits for ever.
+pub(super) async fn connect(database_url: &str) -> Result<PgConnection, AuditError> {
+    let options: PgConnectOptions = database_url.parse()?;
+    let limits = [("statement_timeout", "120000"), ("lock_timeout", "10000"), ("default_transaction_read_only", "on")];
+    Ok(PgConnection::connect_with(&options.application_name("auditor").options(limits)).await?)
+}
+
+/// Checks all SQL invariants and reads what the other checks need, at one moment. Events younger
+/// than `settle` may still wait in an outbox.
+pub(super) async fn take(connection: &mut PgConnection, settle: Duration) -> Result<Snapshot, AuditError> {
+    let mut snapshot = connection.begin_with("begin isolation level repeatable read read only").await?;
+    sqlx::query("select set_config('audit.settle', $1, true)")
+        .bind(format!("{} ms", settle.as_millis()))
+        .execute(&mut *snapshot)
+        .await?;
+    let mut verdicts = Vec::new();
+    for invariant in invariants() {
+        let found = check(&mut snapshot, invariant).await?;
+        verdicts.push(Verdict::new(invariant.name, invariant.sentence(), found));
+    }
+    let ledger = ledger::read(&mut snapshot).await?;
+    let published = streams::published(&mut snapshot).await?;
+    snapshot.commit().await?;
+    Ok(Snapshot { verdicts, ledger, published })
+}
+
+/// The violations of one invariant, as the connection's transaction sees the database.
+///
+/// # Errors
+/// The database's, also when the invariant's SQL does not fit the schema.
+pub async fn check(connection: &mut PgConnection, invariant: &Invariant) -> Result<Violations, sqlx::Error> {
+    let mut rows = sqlx::query_scalar::<_, String>(invariant.sql).fetch(connection);
+    let mut found = Violations::default();
+    while let Some(violation) = rows.try_next().await? {
+        found.add(violation);
+    }
+    Ok(found)
+}

@@ -1,0 +1,45 @@
+//! 3: order throws its view of the catalogue away and builds it anew from inventory's.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::stage::Stage;
+use crate::suite::{NewOrder, ProductView, SuiteError, until};
+
+pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
+    stage.step("A new product reaches order's view by an event");
+    let sku = stage.product(10, 4_200).await?;
+    let view = by_sku(stage.suite.product_views().await?);
+    stage.note(&format!("order knows {} products", view.len()));
+    stage.claim("the new one is among them", view.contains_key(&sku));
+
+    stage.step("The view is rebuilt from a snapshot of inventory's catalogue and the events since");
+    stage.suite.rebuild_catalogue().await?;
+    let expected = catalogue(stage).await?;
+    let rebuilt = until(Duration::from_secs(20), async || {
+        Ok(Some(by_sku(stage.suite.product_views().await?)).filter(|view| *view == expected))
+    })
+    .await?;
+    let claim =
+        format!("the view is inventory's catalogue: {} products, same names, prices and states", expected.len());
+    stage.claim(&claim, rebuilt.is_some());
+    let rebuilt = by_sku(stage.suite.product_views().await?);
+    let lost: Vec<&String> = view.keys().filter(|sku| !rebuilt.contains_key(*sku)).collect();
+    stage.claim_is("nothing that was known is lost", lost, Vec::<&String>::new());
+
+    stage.step("An order is priced from the rebuilt view");
+    let placed = stage.place(&NewOrder::of("carol", &sku, 1, "tok_visa")).await?;
+    let ended = stage.ended(placed.order_id).await?;
+    stage.claim_is("it costs what inventory says", ended.order.total.amount, 4_200);
+    stage.claim_is("the order is CONFIRMED", ended.order.status.as_str(), "CONFIRMED");
+    Ok(())
+}
+
+/// Inventory's catalogue as order should see it.
+async fn catalogue(stage: &Stage) -> Result<BTreeMap<String, ProductView>, SuiteError> {
+    let products = stage.suite.products().await?.into_iter();
+    Ok(by_sku(products.map(|p| ProductView { sku: p.sku, name: p.name, price: p.price, status: p.status })))
+}
+
+fn by_sku(products: impl IntoIterator<Item = ProductView>) -> BTreeMap<String, ProductView> {
+    products.into_iter().map(|product| (product.sku.clone(), product)).collect()
+}

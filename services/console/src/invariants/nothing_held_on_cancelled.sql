@@ -1,0 +1,11 @@
+-- nothing_held_on_cancelled
+-- A CANCELLED order holds no stock and no money.
+select format('order %s is CANCELLED, but holds %s x %s', order_id, l.quantity, l.sku) as violation
+from orders.customer_order o
+join inventory.reservation_line l using (order_id)
+where o.status = 'CANCELLED' and l.status = 'RESERVED'
+union all
+select format('order %s is CANCELLED, but %s %s are captured', order_id, p.amount, p.currency)
+from orders.customer_order o
+join payment.payment p using (order_id)
+where o.status = 'CANCELLED' and p.status = 'CAPTURED'

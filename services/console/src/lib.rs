@@ -1,0 +1,40 @@
+//! The operator's desk. It knows the suite only from outside: REST, a read-only database role and a
+//! read-only NATS user. Every command answers whether all is well.
+
+pub mod audit;
+pub mod demo;
+pub mod health;
+pub mod load;
+pub mod suite;
+
+use clap::{Parser, Subcommand};
+
+/// Audits, demonstrates and loads a running suite.
+#[derive(Debug, Parser)]
+#[command(name = "console", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Checks every invariant on one snapshot of the suite (exit code 0 clean, 1 violations, 2 could not audit)
+    Audit(audit::AuditArgs),
+    /// Exits with 0 when the URL answers 200; for the health checks of containers
+    Health(health::HealthArgs),
+    /// Plays scenarios against the running suite: `list`, `all` or a number
+    Demo(demo::DemoArgs),
+    /// Places orders at a rate and checks that each one comes to its end
+    Load(load::LoadArgs),
+}
+
+/// Runs one command. `Ok(false)` means that it did its work and found something wrong.
+pub async fn run(cli: Cli) -> anyhow::Result<bool> {
+    match cli.command {
+        Command::Audit(args) => audit::command(&args).await,
+        Command::Health(args) => health::command(&args).await,
+        Command::Demo(args) => demo::command(&args).await,
+        Command::Load(args) => load::command(&args).await,
+    }
+}

@@ -1,0 +1,130 @@
+//! Which orders a load consists of: all decided beforehand from one seed, so that a run can be repeated.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use rand::{Rng, SeedableRng, rngs::StdRng, seq::index};
+use uuid::Uuid;
+
+use super::LoadArgs;
+use crate::suite::{NewOrder, OrderLine};
+
+/// Products of which there is always enough.
+pub(super) const PLENTY: usize = 20;
+/// Products of which there is too little.
+pub(super) const SCARCE: usize = 5;
+
+/// One order of the load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Planned {
+    /// The idempotency key; not from the seed, since every run places new orders.
+    pub(super) key: Uuid,
+    pub(super) order: NewOrder,
+    /// When its customer cancels it, counted from the answer to its placement.
+    pub(super) cancel_after: Option<Duration>,
+}
+
+/// The SKU of a product of which there is enough.
+pub(super) fn plenty_sku(n: usize) -> String {
+    format!("LOAD-{:02}", n + 1)
+}
+
+/// The SKU of a product of which there is too little.
+pub(super) fn scarce_sku(n: usize) -> String {
+    format!("LOAD-SCARCE-{:02}", n + 1)
+}
+
+pub(super) fn plan(args: &LoadArgs, seed: u64) -> Vec<Planned> {
+    let mut rng = StdRng::seed_from_u64(seed);
+    (0..args.orders).map(|n| planned(args, n, &mut rng)).collect()
+}
+
+fn planned(args: &LoadArgs, n: u32, rng: &mut StdRng) -> Planned {
+    let count = rng.random_range(args.lines.clone());
+    let mut lines: Vec<OrderLine> = index::sample(rng, PLENTY, count)
+        .into_iter()
+        .map(|product| OrderLine { sku: plenty_sku(product), quantity: rng.random_range(1..=3) })
+        .collect();
+    if rng.random_bool(args.scarce / 100.0)
+        && let Some(line) = lines.first_mut()
+    {
+        *line = OrderLine { sku: scarce_sku(rng.random_range(0..SCARCE)), quantity: 1 };
+    }
+    let card = if rng.random_bool(args.declines / 100.0) { "tok_declined" } else { "tok_visa" };
+    // Around the time that a saga takes, so that cancellations meet it at every step and after its end.
+    let cancel_after = rng.random_bool(args.cancels / 100.0).then(|| Duration::from_millis(rng.random_range(0..=150)));
+    let order = NewOrder { customer_id: format!("customer-{}", n % 97), lines, payment_method: card.to_owned() };
+    Planned { key: Uuid::now_v7(), order, cancel_after }
+}
+
+/// `3` or `1-5`.
+pub(super) fn parse_lines(text: &str) -> Result<RangeInclusive<usize>, String> {
+    let (least, most) = text.split_once('-').unwrap_or((text, text));
+    match (least.parse(), most.parse()) {
+        (Ok(least), Ok(most)) if 1 <= least && least <= most && most <= PLENTY => Ok(least..=most),
+        _ => Err(format!("a number from 1 to {PLENTY}, or two of them such as 1-5")),
+    }
+}
+
+pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("a number from 0 to 100".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: LoadArgs,
+    }
+
+    fn orders(arguments: &[&str], seed: u64) -> Vec<Planned> {
+        let line = Line::parse_from(["load", "--orders", "2000"].iter().chain(arguments));
+        plan(&line.args, seed)
+    }
+
+    fn share(orders: &[Planned], of: impl Fn(&Planned) -> bool) -> f64 {
+        orders.iter().filter(|planned| of(planned)).count() as f64 / orders.len() as f64
+    }
+
+    #[test]
+    fn a_seed_repeats_the_orders_under_new_keys() {
+        let [one, two] = [orders(&[], 7), orders(&[], 7)];
+        assert!(one.iter().zip(&two).all(|(a, b)| a.order == b.order && a.cancel_after == b.cancel_after));
+        assert!(one.iter().zip(&two).all(|(a, b)| a.key != b.key));
+        assert!(orders(&[], 8).iter().zip(&two).any(|(a, b)| a.order != b.order));
+    }
+
+    #[test]
+    fn the_mix_is_as_asked_for() {
+        let orders = orders(&["--declines", "5", "--cancels", "3", "--scarce", "10", "--lines", "2-4"], 1);
+        let scarce = |p: &Planned| p.order.lines.iter().any(|l| l.sku.starts_with("LOAD-SCARCE"));
+        assert!((0.07..0.13).contains(&share(&orders, scarce)));
+        assert!((0.03..0.07).contains(&share(&orders, |p| p.order.payment_method == "tok_declined")));
+        assert!((0.01..0.05).contains(&share(&orders, |p| p.cancel_after.is_some())));
+        assert!(orders.iter().all(|p| (2..=4).contains(&p.order.lines.len())));
+    }
+
+    #[test]
+    fn an_order_names_each_product_once() {
+        for planned in orders(&["--scarce", "50"], 3) {
+            let mut skus: Vec<&String> = planned.order.lines.iter().map(|l| &l.sku).collect();
+            skus.sort();
+            skus.dedup();
+            assert_eq!(skus.len(), planned.order.lines.len());
+        }
+    }
+
+    #[test]
+    fn lines_are_a_number_or_a_range() {
+        assert_eq!(parse_lines("3"), Ok(3..=3));
+        assert_eq!(parse_lines("1-5"), Ok(1..=5));
+        assert!(["0", "5-1", "1-21", "x", "", "1-"].iter().all(|text| parse_lines(text).is_err()));
+    }
+}

@@ -1,0 +1,144 @@
+//! What came of a load: how many orders ended how, and how long they took.
+
+use std::{collections::BTreeMap, fmt, time::Duration};
+
+use serde::Serialize;
+
+use super::{
+    latency::Latency,
+    life::{End, Life},
+};
+
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// Every order was accepted and came to its end.
+    pub(super) passed: bool,
+    seed: u64,
+    orders: usize,
+    seconds: f64,
+    /// Requests beyond the first that placements needed.
+    repeated_requests: u32,
+    outcomes: BTreeMap<String, usize>,
+    /// Orders of which each is a defect: id and what is wrong.
+    defects: Vec<String>,
+    /// From the moment an order was due to the answer to its placement.
+    answer: Latency,
+    /// From the start of the saga to its end, by the suite's clock; without customers' cancellations.
+    saga: Latency,
+    /// The part of them that was confirmed.
+    saga_confirmed: Latency,
+    /// From the moment an order was due until its client saw the end of its saga; the same orders as `saga`.
+    seen_by_client: Latency,
+}
+
+impl Report {
+    pub(super) fn new(seed: u64, took: Duration, lives: &[Life]) -> Self {
+        let mut outcomes = BTreeMap::new();
+        for life in lives {
+            *outcomes.entry(outcome(&life.end)).or_default() += 1;
+        }
+        let undisturbed = || lives.iter().filter(|life| !life.cancelled_by_customer);
+        let confirmed = || undisturbed().filter(|life| life.end == End::Confirmed);
+        let defects: Vec<String> = lives.iter().filter(|life| !life.end.is_good()).map(defect).collect();
+        Report {
+            passed: defects.is_empty(),
+            seed,
+            orders: lives.len(),
+            seconds: took.as_secs_f64(),
+            repeated_requests: lives.iter().map(|life| life.requests.saturating_sub(1)).sum(),
+            outcomes,
+            defects,
+            answer: Latency::of(lives.iter().filter(|l| l.order_id.is_some()).map(|l| l.answered_after)),
+            saga: Latency::of(undisturbed().filter_map(|life| life.saga_took)),
+            saga_confirmed: Latency::of(confirmed().filter_map(|life| life.saga_took)),
+            seen_by_client: Latency::of(undisturbed().filter_map(|life| life.seen_ended_after)),
+        }
+    }
+}
+
+fn outcome(end: &End) -> String {
+    match end {
+        End::Confirmed => "confirmed".to_owned(),
+        End::Cancelled(step) => format!("cancelled ({step})"),
+        End::Refused(_) => "REFUSED".to_owned(),
+        End::Unanswered(_) => "UNANSWERED".to_owned(),
+        End::Lost => "LOST".to_owned(),
+        End::Unfinished(_) => "UNFINISHED".to_owned(),
+    }
+}
+
+fn defect(life: &Life) -> String {
+    let order = life.order_id.map_or_else(|| "an order".to_owned(), |id| format!("order {id}"));
+    match &life.end {
+        End::Refused(why) => format!("{order} was refused: {why}"),
+        End::Unanswered(why) => format!("{order} was never answered: {why}"),
+        End::Unfinished(state) => format!("{order} has not ended: {state}"),
+        _ => format!("{order} was acknowledged and is lost"),
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 10;
+        for (outcome, count) in &self.outcomes {
+            writeln!(f, "{count:>8}  {outcome}")?;
+        }
+        writeln!(f, "{:>8}  requests were repeated", self.repeated_requests)?;
+        for defect in self.defects.iter().take(SHOWN) {
+            writeln!(f, "          - {defect}")?;
+        }
+        let more = self.defects.len().saturating_sub(SHOWN);
+        if more > 0 {
+            writeln!(f, "          - and {more} more")?;
+        }
+        writeln!(f, "\n{:28}{:>8}{:>10}{:>10}{:>10}{:>10}", "milliseconds", "orders", "p50", "p95", "p99", "max")?;
+        for (name, latency) in [
+            ("due to answered", &self.answer),
+            ("saga, start to end", &self.saga),
+            ("  the confirmed ones", &self.saga_confirmed),
+            ("due to end seen by client", &self.seen_by_client),
+        ] {
+            let Latency { count, p50_ms, p95_ms, p99_ms, max_ms } = latency;
+            writeln!(f, "{name:28}{count:>8}{p50_ms:>10.1}{p95_ms:>10.1}{p99_ms:>10.1}{max_ms:>10.1}")?;
+        }
+        let verdict = if self.passed { "every order came to its end" } else { "NOT every order came to its end" };
+        writeln!(f, "\n{} orders in {:.1} s, seed {}: {verdict}", self.orders, self.seconds, self.seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(end: End) -> Life {
+        Life {
+            end,
+            order_id: Some(uuid::Uuid::nil()),
+            requests: 2,
+            answered_after: Duration::from_millis(4),
+            seen_ended_after: Some(Duration::from_millis(60)),
+            saga_took: Some(Duration::from_millis(40)),
+            cancelled_by_customer: false,
+        }
+    }
+
+    #[test]
+    fn a_cancelled_order_has_ended_and_a_lost_one_has_not() {
+        let good = [life(End::Confirmed), life(End::Cancelled("reserve_stock".to_owned()))];
+        let report = Report::new(1, Duration::from_secs(1), &good);
+        assert!(report.passed && report.repeated_requests == 2 && report.saga_confirmed.count == 1);
+        for end in [End::Lost, End::Unfinished("PENDING".to_owned()), End::Refused("422".to_owned())] {
+            let report = Report::new(1, Duration::from_secs(1), &[life(End::Confirmed), life(end)]);
+            assert!(!report.passed && report.defects.len() == 1);
+        }
+    }
+
+    #[test]
+    fn a_customer_s_cancellation_does_not_count_as_slowness() {
+        let mut cancelled = life(End::Cancelled("cancel_order_on_request".to_owned()));
+        cancelled.cancelled_by_customer = true;
+        cancelled.saga_took = Some(Duration::from_secs(60));
+        let report = Report::new(1, Duration::from_secs(1), &[life(End::Confirmed), cancelled]);
+        assert_eq!((report.saga.count, report.saga.max_ms), (1, 40.0));
+    }
+}

@@ -1,0 +1,67 @@
+//! Asking again until the answer is the one that is waited for.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{NewOrder, Order, Saga, Suite, SuiteError};
+
+/// Asks until there is something, or until the time is over: then `None`. The pauses grow from 50 to
+/// 500 ms, so that many who wait do not become a load. A service that is away for the moment is asked
+/// again, too.
+///
+/// # Errors
+/// An answer that will not change.
+pub async fn until<T, Asked>(limit: Duration, mut ask: impl FnMut() -> Asked) -> Result<Option<T>, SuiteError>
+where
+    Asked: Future<Output = Result<Option<T>, SuiteError>>,
+{
+    let end = Instant::now() + limit;
+    let mut pause = Duration::from_millis(50);
+    loop {
+        match ask().await {
+            Ok(Some(answer)) => return Ok(Some(answer)),
+            Err(error) if !error.is_temporary() || Instant::now() >= end => return Err(error),
+            Ok(None) if Instant::now() >= end => return Ok(None),
+            Ok(None) | Err(_) => tokio::time::sleep(pause).await,
+        }
+        pause = (pause * 3 / 2).min(Duration::from_millis(500));
+    }
+}
+
+impl Suite {
+    /// Places an order and, as a careful client does, repeats the request under the same key until
+    /// it is answered. Tells how many requests it took.
+    ///
+    /// # Errors
+    /// A refusal, or that there was no answer within the limit.
+    pub async fn place_surely(&self, order: &NewOrder, key: &str, limit: Duration) -> Result<(Order, u32), SuiteError> {
+        let mut requests = 0;
+        let end = Instant::now() + limit;
+        let mut pause = Duration::from_millis(50);
+        loop {
+            requests += 1;
+            match self.place(order, key, None).await {
+                Ok(order) => return Ok((order, requests)),
+                Err(error) if !error.is_temporary() || Instant::now() + pause >= end => return Err(error),
+                Err(_) => tokio::time::sleep(pause).await,
+            }
+            pause = (pause * 2).min(Duration::from_secs(1));
+        }
+    }
+
+    /// The order as soon as it is CONFIRMED or CANCELLED.
+    pub async fn ended_order(&self, order_id: Uuid, limit: Duration) -> Result<Option<Order>, SuiteError> {
+        until(limit, async || Ok(self.order(order_id).await?.filter(Order::is_terminal))).await
+    }
+
+    /// The order's saga, with its journal, as soon as it has ended.
+    pub async fn ended_saga(&self, order_id: Uuid, limit: Duration) -> Result<Option<Saga>, SuiteError> {
+        let ended = until(limit, async || Ok(self.saga_of(order_id).await?.filter(Saga::is_terminal))).await?;
+        match ended {
+            Some(saga) => until(limit, async || self.saga(saga.saga_id).await).await,
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What the answers of a real HTTP server, and their absence, are taken for.
+
+use std::{net::SocketAddr, time::Duration};
+
+use axum::{
+    Router,
+    http::{HeaderMap, StatusCode, Uri},
+    response::IntoResponse,
+};
+use clap::Parser;
+use contracts::{Currency, Money, OrderId, PaymentId};
+use messaging::Context;
+use payment::{
+    Config,
+    domain::{Answer, Ask, DeclineCode, Reference},
+    gateway::{GatewayError, HttpGateway, Intent, PaymentGateway},
+};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+/// Answers every request with the same, after it has seen that it is well-formed.
+async fn gateway(status: u16, body: Value) -> HttpGateway {
+    let answer = move |uri: Uri, headers: HeaderMap, sent: String| async move {
+        assert!(headers.contains_key("traceparent"));
+        match uri.path() {
+            "/v1/charges" => {
+                let sent: Value = serde_json::from_str(&sent).unwrap();
+                assert_eq!(
+                    (&sent["amount"], &sent["currency"], &sent["token"]),
+                    (&json!(1999), &json!("USD"), &json!("tok_visa"))
+                );
+                assert!(headers.contains_key("idempotency-key"));
+            }
+            "/v1/voids" => assert!(headers.contains_key("idempotency-key")),
+            path => assert_eq!(path, "/v1/charges/ch_1/refund"),
+        }
+        (StatusCode::from_u16(status).unwrap(), axum::Json(body)).into_response()
+    };
+    at(serve(Router::new().fallback(answer)).await)
+}
+
+async fn serve(router: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    address
+}
+
+fn at(address: SocketAddr) -> HttpGateway {
+    let url = format!("http://{address}/");
+    let arguments = ["payment", "--database-url", "postgres://", "--gateway-url", &url, "--gateway-timeout", "300ms"];
+    HttpGateway::new(&Config::parse_from(arguments).gateway).unwrap()
+}
+
+async fn asked(gateway: &HttpGateway, ask: Ask) -> Result<Answer, GatewayError> {
+    let intent = Intent {
+        payment_id: PaymentId::new(),
+        order_id: OrderId::new(),
+        amount: Money::new(1_999, Currency::USD),
+        method: "tok_visa".to_owned(),
+    };
+    gateway.ask(&ask, &intent, &Context::background("test")).await
+}
+
+fn charge(refunded: bool) -> Value {
+    json!({"charge_id": "ch_1", "status": "captured", "amount": 1999, "currency": "USD", "refunded": refunded})
+}
+
+fn ch_1() -> Reference {
+    Reference("ch_1".to_owned())
+}
+
+#[tokio::test]
+async fn a_capture_is_a_capture_fresh_or_repeated() {
+    for status in [201, 200] {
+        let answer = asked(&gateway(status, charge(false)).await, Ask::Charge).await.unwrap();
+        assert_eq!(answer, Answer::Captured(ch_1()));
+    }
+}
+
+#[tokio::test]
+async fn a_stored_capture_that_was_refunded_since_is_no_capture() {
+    let answer = asked(&gateway(200, charge(true)).await, Ask::Charge).await.unwrap();
+    assert_eq!(answer, Answer::GivenBack(ch_1()));
+}
+
+#[tokio::test]
+async fn a_decline_is_an_answer() {
+    let gateway = gateway(402, json!({"status": "declined", "decline_code": "expired_card"})).await;
+    let answer = asked(&gateway, Ask::Charge).await.unwrap();
+    assert_eq!(answer, Answer::Declined(DeclineCode("expired_card".to_owned())));
+}
+
+#[tokio::test]
+async fn refunds_and_voids_say_what_became_of_the_money() {
+    let refunded = asked(&gateway(200, charge(true)).await, Ask::Refund(ch_1())).await.unwrap();
+    assert_eq!(refunded, Answer::GivenBack(ch_1()));
+    let body = json!({"outcome": "refunded", "charge_id": "ch_1", "amount": 1999, "currency": "USD"});
+    assert_eq!(asked(&gateway(200, body).await, Ask::Void).await.unwrap(), Answer::GivenBack(ch_1()));
+    let body = json!({"outcome": "voided"});
+    assert_eq!(asked(&gateway(200, body).await, Ask::Void).await.unwrap(), Answer::Fenced);
+}
+
+#[tokio::test]
+async fn whatever_leaves_the_outcome_open_is_unknown() {
+    for status in [408, 425, 429, 500, 502, 503, 504, 302] {
+        let error = asked(&gateway(status, json!({})).await, Ask::Charge).await.unwrap_err();
+        assert!(error.is_unknown(), "{status}: {error:?}");
+    }
+    for nonsense in
+        [json!({}), json!("captured"), json!({"charge_id": "ch_1", "amount": 1, "currency": "USD", "refunded": false})]
+    {
+        let error = asked(&gateway(201, nonsense).await, Ask::Charge).await.unwrap_err();
+        assert!(error.is_unknown(), "{error:?}");
+    }
+    let not_refunded = asked(&gateway(200, charge(false)).await, Ask::Refund(ch_1())).await.unwrap_err();
+    assert!(not_refunded.is_unknown());
+}
+
+#[tokio::test]
+async fn a_request_that_is_not_accepted_is_rejected() {
+    for status in [400, 401, 404, 409, 422] {
+        let error = asked(&gateway(status, json!({})).await, Ask::Void).await.unwrap_err();
+        assert!(matches!(error, GatewayError::Rejected { status: told } if told == status), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn no_answer_in_time_is_unknown() {
+    let silent = Router::new().fallback(async || tokio::time::sleep(Duration::from_secs(60)).await);
+    let error = asked(&at(serve(silent).await), Ask::Charge).await.unwrap_err();
+    assert!(error.is_unknown(), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_off_is_unknown() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gateway = at(listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            connection.readable().await.unwrap();
+        }
+    });
+    let error = asked(&gateway, Ask::Charge).await.unwrap_err();
+    assert!(error.is_unknown(), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_gateway_that_cannot_be_reached_is_unavailable() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let gateway = at(listener.local_addr().unwrap());
+    drop(listener);
+    let error = asked(&gateway, Ask::Charge).await.unwrap_err();
+    assert!(matches!(error, GatewayError::Unavailable(_)), "{error:?}");
+}

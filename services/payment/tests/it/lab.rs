@@ -1,0 +1,208 @@
+//! A database and a broker of a test's own, the service's app on them, and sagas to work on.
+
+use std::{str::FromStr, sync::Arc};
+
+use bootstrap::{Metrics, Readiness, Startup};
+use clap::Parser;
+use contracts::{
+    Currency, Money, ORDER, OrderId,
+    order_fulfillment::{
+        CANCEL_ORDER_ON_REQUEST, CREATE_ORDER, CancelReason, DETECT_TIMEOUT, OrderCancelled, PROCESS_PAYMENT,
+        REFUND_PAYMENT, RESERVE_STOCK, SAGA, StockReserved,
+    },
+};
+use faults::Faults;
+use messaging::{Batch, Committed, Context, Delivery, Metadata, StepError};
+use payment::{App, Config, steps};
+use saga::{Step, StepStatus, Transition};
+use saga_store::{NewSaga, Recorded};
+use sqlx::{
+    Connection, PgConnection, PgPool,
+    migrate::Migrator,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use testkit::{Database, Nats};
+use uuid::Uuid;
+
+use crate::scripted_gateway::ScriptedGateway;
+
+pub(crate) const PRICE: i64 = 1_999;
+
+pub(crate) struct Lab {
+    pub(crate) app: App,
+    pub(crate) gateway: Arc<ScriptedGateway>,
+    pub(crate) pool: PgPool,
+    _startup: Startup,
+    _database: Database,
+    _nats: Nats,
+}
+
+/// An order whose stock is reserved, or whose saga is about to be.
+#[derive(Debug, Clone)]
+pub(crate) struct Order {
+    pub(crate) order_id: OrderId,
+    pub(crate) saga_id: Uuid,
+    pub(crate) method: &'static str,
+}
+
+impl Lab {
+    pub(crate) async fn start() -> Self {
+        let database = Database::from_template("payment", make_tables).await.unwrap();
+        let nats = Nats::start().await.unwrap();
+        let (url, nats_url) = (database.admin_url(), nats.url());
+        let arguments = ["payment", "--database-url", &url, "--nats-url", &nats_url, "--gateway-patience", "2s"];
+        let config = Config::parse_from(arguments.into_iter().chain(["--allow-unsafe-durability"]));
+        let startup = Startup::new(payment::INFO, Readiness::default(), Metrics::default());
+        let gateway = Arc::new(ScriptedGateway::default());
+        let app = App::connect_with(&startup, config, Faults::none(), gateway.clone()).await.unwrap();
+        let options = PgConnectOptions::from_str(&url).unwrap().options([("search_path", "payment, saga")]);
+        let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
+        Lab { app, gateway, pool, _startup: startup, _database: database, _nats: nats }
+    }
+
+    /// An order whose saga has come to `process_payment`.
+    pub(crate) async fn order(&self, method: &'static str) -> Order {
+        let order = Order { order_id: OrderId::new(), saga_id: Uuid::now_v7(), method };
+        let mut transaction = self.pool.begin().await.unwrap();
+        let new = NewSaga {
+            saga_id: order.saga_id,
+            definition: &SAGA,
+            business_key: order.order_id.0,
+            first_step: &CREATE_ORDER,
+            first_event_type: "OrderCreated.v1".to_owned(),
+            first_event_id: Uuid::now_v7(),
+            service: ORDER,
+            deadline: SAGA.deadline,
+        };
+        saga_store::start(&mut transaction, &order.context(), &new).await.unwrap();
+        transaction.commit().await.unwrap();
+        self.moves(&order, &RESERVE_STOCK, Transition::Advance { step: 1 }).await;
+        order
+    }
+
+    /// The customer cancels: the saga compensates.
+    pub(crate) async fn cancel(&self, order: &Order) -> Delivery<OrderCancelled> {
+        self.moves(order, &CANCEL_ORDER_ON_REQUEST, Transition::Compensate { by_customer: true }).await;
+        order.cancelled()
+    }
+
+    pub(crate) async fn time_out(&self, order: &Order) {
+        self.moves(order, &DETECT_TIMEOUT, Transition::TimeOut).await;
+    }
+
+    async fn moves(&self, order: &Order, step: &Step, transition: Transition) {
+        let mut transaction = self.pool.begin().await.unwrap();
+        let mut sagas = saga_store::lock(&mut transaction, &SAGA, ORDER, [order.saga_id]).await.unwrap();
+        let (status, event_type) = (StepStatus::Completed, "Test.v1".to_owned());
+        let recorded = Recorded { step, status, transition, event_type, event_id: None, reason: None };
+        sagas.record(&order.context(), recorded).unwrap();
+        sagas.save(&mut transaction).await.unwrap();
+        transaction.commit().await.unwrap();
+    }
+
+    pub(crate) async fn charge(&self, deliveries: &[&Delivery<StockReserved>]) -> Result<Committed, StepError> {
+        let batch = Batch::new(&PROCESS_PAYMENT.step, deliveries.iter().map(|d| (*d).clone()).collect());
+        steps::process_payment(self.app.clone(), batch).await
+    }
+
+    pub(crate) async fn refund(&self, deliveries: &[&Delivery<OrderCancelled>]) -> Result<Committed, StepError> {
+        let batch = Batch::new(&REFUND_PAYMENT.step, deliveries.iter().map(|d| (*d).clone()).collect());
+        steps::refund_payment(self.app.clone(), batch).await
+    }
+
+    /// The order's payment; empty when it has none.
+    pub(crate) async fn payment(&self, order: &Order) -> String {
+        let query = sqlx::query_scalar("select status from payment where order_id = $1").bind(order.order_id.0);
+        query.fetch_optional(&self.pool).await.unwrap().unwrap_or_default()
+    }
+
+    pub(crate) async fn saga(&self, order: &Order) -> String {
+        let query = sqlx::query_scalar("select status from saga_instance where saga_id = $1").bind(order.saga_id);
+        query.fetch_one(&self.pool).await.unwrap()
+    }
+
+    /// What was published of the order, in order: types without version, with the payment's sequence.
+    pub(crate) async fn published(&self, order: &Order) -> Vec<String> {
+        let query = sqlx::query_scalar(
+            "select split_part(event_type, '.', 1) || ' ' || aggregate_sequence
+            from outbox where aggregate_id = $1 order by position",
+        );
+        query.bind(order.order_id.to_string()).fetch_all(&self.pool).await.unwrap()
+    }
+
+    /// What payment's steps wrote into the saga's journal.
+    pub(crate) async fn journal(&self, order: &Order) -> Vec<String> {
+        let query = sqlx::query_scalar(
+            "select step || ' ' || status from saga_step
+            where saga_id = $1 and service = 'payment' order by position",
+        );
+        query.bind(order.saga_id).fetch_all(&self.pool).await.unwrap()
+    }
+
+    /// Whether the event has had its effect.
+    pub(crate) async fn had(&self, event_id: Uuid) -> bool {
+        let query = sqlx::query_scalar("select exists (select from inbox where event_id = $1)").bind(event_id);
+        query.fetch_one(&self.pool).await.unwrap()
+    }
+
+    /// The amount in the last receipt.
+    pub(crate) async fn refunded(&self, order: &Order) -> Option<i64> {
+        let query = sqlx::query_scalar(
+            "select (payload->'amount'->>'amount')::bigint from outbox
+            where aggregate_id = $1 and event_type = 'PaymentRefunded.v1' order by position desc limit 1",
+        );
+        query.bind(order.order_id.to_string()).fetch_optional(&self.pool).await.unwrap()
+    }
+}
+
+impl Order {
+    fn context(&self) -> Context {
+        Context::background("test").in_saga(self.saga_id, SAGA.saga_type)
+    }
+
+    pub(crate) fn reserved(&self) -> Delivery<StockReserved> {
+        let event = StockReserved {
+            order_id: self.order_id,
+            customer_id: "alice".to_owned(),
+            total: price(),
+            payment_method: self.method.to_owned(),
+            lines: Vec::new(),
+        };
+        self.delivery(event)
+    }
+
+    pub(crate) fn cancelled(&self) -> Delivery<OrderCancelled> {
+        let event = OrderCancelled {
+            order_id: self.order_id,
+            customer_id: "alice".to_owned(),
+            reason: CancelReason::CustomerRequest,
+            detail: "changed my mind".to_owned(),
+            total: price(),
+            payment_method: self.method.to_owned(),
+        };
+        self.delivery(event)
+    }
+
+    fn delivery<E>(&self, event: E) -> Delivery<E> {
+        Delivery { event, meta: Metadata { event_id: Uuid::now_v7(), sequence: 1, published_in: self.context() } }
+    }
+}
+
+fn price() -> Money {
+    Money::new(PRICE, Currency::USD)
+}
+
+async fn make_tables(url: String) -> anyhow::Result<()> {
+    make_schema(&url, "saga", "_migration", sqlx::migrate!("../../migrations/saga")).await?;
+    make_schema(&url, "payment", "_messaging_migration", sqlx::migrate!("../../migrations/messaging")).await?;
+    make_schema(&url, "payment", "_migration", sqlx::migrate!("../../migrations/payment")).await
+}
+
+async fn make_schema(url: &str, schema: &'static str, ledger: &str, mut tables: Migrator) -> anyhow::Result<()> {
+    let options = PgConnectOptions::from_str(url)?.options([("search_path", schema)]);
+    let mut connection = PgConnection::connect_with(&options).await?;
+    tables.dangerous_set_table_name(format!("{schema}.{ledger}"));
+    tables.create_schema(schema);
+    tables.run_direct(None, &mut connection, false).await?;
+    Ok(connection.close().await?)
+}

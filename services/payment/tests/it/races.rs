@@ -1,0 +1,166 @@
+//! `process_payment` and `refund_payment` at the same time, and crashes between their phases.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::{
+    lab::{Lab, Order, PRICE},
+    scripted_gateway::Twist,
+};
+
+/// Nothing is kept, the books agree, and the receipt was given.
+async fn assert_undone(lab: &Lab, order: &Order, status: &str, refunded: i64) {
+    assert_eq!((lab.payment(order).await.as_str(), lab.refunded(order).await), (status, Some(refunded)));
+    assert_eq!(lab.gateway.taken_and_kept(), (refunded, 0));
+    assert!(!lab.published(order).await.iter().any(|event| event.starts_with("PaymentProcessed")));
+    assert_eq!(lab.saga(order).await, "COMPENSATING", "inventory's receipt is still due");
+}
+
+#[tokio::test]
+async fn a_void_that_overtakes_the_charge_fences_it() {
+    let lab = Lab::start().await;
+    let order = lab.order("tok_held").await;
+    let event = order.reserved();
+    let batch = [&event];
+    let cancel = async {
+        lab.gateway.called(1).await;
+        lab.refund(&[&lab.cancel(&order).await]).await.unwrap();
+        lab.gateway.release();
+    };
+    let (charged, ()) = tokio::join!(lab.charge(&batch), cancel);
+    charged.unwrap();
+    assert_undone(&lab, &order, "VOIDED", 0).await;
+    assert_eq!(lab.journal(&order).await, ["refund_payment COMPENSATED", "process_payment SKIPPED"]);
+}
+
+#[tokio::test]
+async fn a_charge_recorded_after_the_cancellation_is_not_told_and_given_back() {
+    let lab = Lab::start().await;
+    let order = lab.order("tok_held").await;
+    let event = order.reserved();
+    let batch = [&event];
+    let cancel = async {
+        lab.gateway.called(1).await;
+        let cancelled = lab.cancel(&order).await;
+        lab.gateway.release();
+        cancelled
+    };
+    let (charged, cancelled) = tokio::join!(lab.charge(&batch), cancel);
+    charged.unwrap();
+    assert_eq!(lab.payment(&order).await, "CAPTURED");
+    assert_eq!(lab.journal(&order).await, ["process_payment SKIPPED"]);
+    lab.refund(&[&cancelled]).await.unwrap();
+    assert_undone(&lab, &order, "REFUNDED", PRICE).await;
+}
+
+#[tokio::test]
+async fn a_charge_of_a_saga_that_times_out_meanwhile_is_recorded_for_its_refund() {
+    let lab = Lab::start().await;
+    let order = lab.order("tok_held").await;
+    let event = order.reserved();
+    let batch = [&event];
+    let time_out = async {
+        lab.gateway.called(1).await;
+        lab.time_out(&order).await;
+        lab.gateway.release();
+    };
+    let (charged, ()) = tokio::join!(lab.charge(&batch), time_out);
+    charged.unwrap();
+    assert_eq!((lab.payment(&order).await.as_str(), lab.published(&order).await.len()), ("CAPTURED", 0));
+    lab.refund(&[&lab.cancel(&order).await]).await.unwrap();
+    assert_undone(&lab, &order, "REFUNDED", PRICE).await;
+}
+
+#[tokio::test]
+async fn a_crash_after_the_charge_and_then_a_cancellation_keep_nothing() {
+    for crash_first in [true, false] {
+        let lab = Lab::start().await;
+        let order = lab.order("tok_visa").await;
+        let event = order.reserved();
+        // Giving up on an answer leaves the same behind as a crash between charge and record.
+        lab.gateway.next(&[Twist::AnswerLost; 5]);
+        lab.charge(&[&event]).await.unwrap();
+        assert_eq!((lab.payment(&order).await.as_str(), lab.gateway.taken_and_kept().1), ("PENDING", PRICE));
+        let cancelled = lab.cancel(&order).await;
+        if crash_first {
+            lab.refund(&[&cancelled]).await.unwrap();
+            lab.charge(&[&event]).await.unwrap();
+        } else {
+            lab.charge(&[&event]).await.unwrap();
+            lab.refund(&[&cancelled]).await.unwrap();
+        }
+        assert_undone(&lab, &order, "REFUNDED", PRICE).await;
+        assert!(lab.had(event.meta.event_id).await);
+    }
+}
+
+#[tokio::test]
+async fn a_crash_between_the_cancellation_and_its_void_is_made_good_by_whoever_comes_next() {
+    let lab = Lab::start().await;
+    let order = lab.order("tok_visa").await;
+    let event = order.reserved();
+    lab.gateway.next(&[Twist::AnswerLost; 5]);
+    lab.charge(&[&event]).await.unwrap();
+    let cancelled = lab.cancel(&order).await;
+    lab.gateway.next(&[Twist::Away]);
+    lab.refund(&[&cancelled]).await.unwrap();
+    assert!(!lab.had(cancelled.meta.event_id).await);
+    // The redelivered charge sees the cancellation, and voids instead.
+    lab.charge(&[&event]).await.unwrap();
+    assert_eq!((lab.payment(&order).await.as_str(), lab.gateway.taken_and_kept()), ("REFUNDED", (PRICE, 0)));
+    lab.refund(&[&cancelled]).await.unwrap();
+    assert_undone(&lab, &order, "REFUNDED", PRICE).await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_charges_a_void_key_is_found_out_and_the_charge_given_back() {
+    let lab = Lab::start().await;
+    let order = lab.order("tok_held").await;
+    let event = order.reserved();
+    let batch = [&event];
+    let cancel = async {
+        lab.gateway.called(1).await;
+        lab.refund(&[&lab.cancel(&order).await]).await.unwrap();
+        lab.gateway.next(&[Twist::Forgetful]);
+        lab.gateway.release();
+    };
+    let (charged, ()) = tokio::join!(lab.charge(&batch), cancel);
+    assert!(charged.is_err());
+    assert_eq!((lab.payment(&order).await.as_str(), lab.gateway.taken_and_kept().1), ("VOIDED", PRICE));
+    lab.charge(&[&event]).await.unwrap();
+    assert_eq!((lab.payment(&order).await.as_str(), lab.gateway.taken_and_kept()), ("REFUNDED", (PRICE, 0)));
+}
+
+/// Many orders, charged and cancelled at once in overlapping batches by two replicas of each step.
+#[tokio::test]
+async fn overlapping_batches_neither_deadlock_nor_keep_money() {
+    let lab = Lab::start().await;
+    let mut orders = Vec::new();
+    for _ in 0..30 {
+        orders.push(lab.order("tok_visa").await);
+    }
+    let reserved: Vec<_> = orders.iter().map(Order::reserved).collect();
+    let (there, back): (Vec<_>, Vec<_>) = (reserved.iter().collect(), reserved.iter().rev().collect());
+    let undo = async {
+        let mut cancelled = Vec::new();
+        for order in &orders {
+            cancelled.push(lab.cancel(order).await);
+        }
+        let (there, back): (Vec<_>, Vec<_>) = (cancelled.iter().collect(), cancelled.iter().rev().collect());
+        let (a, b) = tokio::join!(lab.refund(&there), lab.refund(&back));
+        a.and(b).unwrap();
+    };
+    let all = async {
+        let (a, b, ()) = tokio::join!(lab.charge(&there), lab.charge(&back), undo);
+        a.and(b).unwrap();
+    };
+    timeout(Duration::from_secs(20), all).await.unwrap();
+    assert_eq!(lab.gateway.taken_and_kept().1, 0);
+    for order in &orders {
+        assert!(["VOIDED", "REFUNDED"].contains(&lab.payment(order).await.as_str()));
+        let published = lab.published(order).await;
+        assert_eq!(published.iter().filter(|event| event.starts_with("PaymentRefunded")).count(), 1, "{published:?}");
+        assert_eq!(lab.journal(order).await.len(), 2);
+    }
+}

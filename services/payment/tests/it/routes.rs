@@ -1,0 +1,60 @@
+//! The REST API: what became of an order's payment.
+
+use axum::{
+    Router,
+    body::{Body, to_bytes},
+    http::Request,
+};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::lab::{Lab, PRICE};
+
+async fn get(router: &Router, path: &str) -> (u16, Value) {
+    let response = router.clone().oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (status, serde_json::from_slice(&body).unwrap())
+}
+
+#[tokio::test]
+async fn a_payment_is_found_by_its_id_and_by_its_order() {
+    let lab = Lab::start().await;
+    let (router, _) = payment::router(&lab.app).split_for_parts();
+    let (paid, declined) = (lab.order("tok_visa").await, lab.order("tok_declined").await);
+    lab.charge(&[&paid.reserved()]).await.unwrap();
+    lab.charge(&[&declined.reserved()]).await.unwrap();
+
+    let (status, page) = get(&router, &format!("/api/payments?order_id={}", paid.order_id)).await;
+    assert_eq!((status, page["items"].as_array().unwrap().len(), &page["next_cursor"]), (200, 1, &Value::Null));
+    let body = &page["items"][0];
+    assert_eq!(body["amount"], json!({"amount": PRICE, "currency": "USD"}));
+    assert_eq!((&body["status"], &body["method"]), (&json!("CAPTURED"), &json!("tok_visa")));
+    assert_eq!(body["saga_id"], json!(paid.saga_id));
+    assert!(body["gateway_reference"].is_string() && body["captured_at"].is_string());
+    assert!(body["decline_code"].is_null() && body["refunded_at"].is_null() && body["cancelled_at"].is_null());
+    let (status, same) = get(&router, &format!("/api/payments/{}", body["payment_id"].as_str().unwrap())).await;
+    assert_eq!((status, &same), (200, body));
+
+    let (_, first) = get(&router, "/api/payments?limit=1").await;
+    assert_eq!(first["items"][0]["decline_code"], json!("card_declined"));
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let (_, second) = get(&router, &format!("/api/payments?limit=1&cursor={cursor}")).await;
+    assert_eq!((&second["items"][0], &second["next_cursor"]), (body, &Value::Null));
+}
+
+#[tokio::test]
+async fn what_is_not_there_or_not_asked_well_is_a_problem() {
+    let lab = Lab::start().await;
+    let (router, _) = payment::router(&lab.app).split_for_parts();
+    for (path, expected) in [
+        ("/api/payments/0199a3c0-0000-7000-8000-000000000000", 404),
+        ("/api/payments/1", 422),
+        ("/api/payments?order_id=1", 422),
+        ("/api/payments?limit=0", 422),
+        ("/api/payments?status=CAPTURED", 422),
+    ] {
+        let (status, problem) = get(&router, path).await;
+        assert_eq!((status, &problem["status"]), (expected, &json!(expected)), "{path}");
+    }
+}
