@@ -55,7 +55,9 @@ impl Client {
             let answer = self.send(request).await;
             match answer {
                 Ok(accepted) if matches!(accepted.status, 200 | 201) => return Ok(accepted.body),
-                refused if tokio::time::Instant::now() > patience => anyhow::bail!("{key} is not accepted: {refused:?}"),
+                refused if tokio::time::Instant::now() > patience => {
+                    anyhow::bail!("{key} is not accepted: {refused:?}")
+                }
                 _ => tokio::time::sleep(Duration::from_millis(20)).await,
             }
         }

@@ -18,11 +18,12 @@
 //! | two replicas in R, or a repeated `OrderCancelled` | void and refund are idempotent; a row at its end is left as it is, and the receipt is given again |
 //! | crash after P1 or P2, no cancellation | the redelivery finds PENDING and asks again under the same key |
 //! | crash after P1 or P2, then R | R2 voids, whatever became of the charge; the redelivery of P voids again instead of charging |
-//! | crash after R1 or R2 | the redelivery sees PENDING or CAPTURED and asks again |
+//! | crash after R1 or R2 | the redelivery asks again, unless P has ended the payment meanwhile |
 //! | a charge that reaches the gateway after everybody gave up on it | the key is fenced, or its charge is recorded and refunded as above |
 //! | a charge of a VOIDED payment goes through (the gateway broke its word) | [`Contradiction`]: the event fails, its redelivery voids, the row becomes REFUNDED |
 //!
-//! `domain/model_tests.rs` walks through all of these interleavings, with this very code.
+//! `domain/model_tests.rs` walks through every interleaving of the two with a gateway that keeps its word, and runs this
+//! very code; the last row is tested on its own.
 
 /// The gateway's name for a charge.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -1,15 +1,18 @@
 //! Every SQL statement of the payment service. Statements that touch several payments lock them in the
 //! order of their order ids.
 
+mod row;
+
 use std::collections::HashMap;
 
 use contracts::{Money, OrderId, PaymentId};
 use messaging::StepError;
 use sqlx::PgConnection;
-use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::domain::{DeclineCode, Payment, Reference, Status};
+pub(crate) use row::{PaymentRow, Payments, StoredPayment, changed};
+
+use crate::domain::Status;
 
 /// A payment that is about to be written for the first time.
 #[derive(Clone)]
@@ -20,113 +23,8 @@ pub(crate) struct NewPayment {
     pub(crate) method: String,
 }
 
-/// A payment as its table has it.
-pub(crate) struct PaymentRow {
-    pub(crate) payment_id: Uuid,
-    pub(crate) order_id: Uuid,
-    pub(crate) saga_id: Uuid,
-    pub(crate) amount: i64,
-    pub(crate) currency: String,
-    pub(crate) method: String,
-    pub(crate) status: String,
-    pub(crate) gateway_reference: Option<String>,
-    pub(crate) decline_code: Option<String>,
-    pub(crate) cancelled_at: Option<OffsetDateTime>,
-    pub(crate) captured_at: Option<OffsetDateTime>,
-    pub(crate) refunded_at: Option<OffsetDateTime>,
-    pub(crate) version: i64,
-    pub(crate) created_at: OffsetDateTime,
-    pub(crate) updated_at: OffsetDateTime,
-}
-
-/// A payment as the steps work with it.
-#[derive(Clone)]
-pub(crate) struct StoredPayment {
-    pub(crate) payment_id: PaymentId,
-    pub(crate) order_id: OrderId,
-    pub(crate) amount: Money,
-    pub(crate) method: String,
-    pub(crate) payment: Payment,
-    /// The number of the payment's last event.
-    pub(crate) version: i64,
-    changed: bool,
-}
-
-impl StoredPayment {
-    pub(crate) fn becomes(&mut self, status: Status) {
-        self.changed |= self.payment.status != status;
-        self.payment.status = status;
-    }
-
-    /// Counts one more event of this payment, and returns its number.
-    pub(crate) fn next_event(&mut self) -> i64 {
-        self.changed = true;
-        self.version += 1;
-        self.version
-    }
-}
-
-/// The payments of a batch, by order.
-pub(crate) type Payments = HashMap<OrderId, StoredPayment>;
-
-/// What a row says that no row of ours can say.
-#[derive(Debug, thiserror::Error)]
-#[error("payment {payment_id} is not readable: {what}")]
-pub(crate) struct UnreadablePayment {
-    payment_id: Uuid,
-    what: String,
-}
-
-impl From<UnreadablePayment> for StepError {
-    fn from(error: UnreadablePayment) -> Self {
-        StepError::failed(error)
-    }
-}
-
-impl PaymentRow {
-    pub(crate) fn money(&self) -> Result<Money, UnreadablePayment> {
-        let currency = self.currency.parse().map_err(|_| self.unreadable("its currency"))?;
-        Ok(Money::new(self.amount, currency))
-    }
-
-    fn status(&self) -> Result<Status, UnreadablePayment> {
-        let reference = || self.gateway_reference.clone().map(Reference);
-        let status = match self.status.as_str() {
-            "PENDING" => Some(Status::Pending),
-            "CAPTURED" => reference().map(Status::Captured),
-            "REFUNDED" => reference().map(Status::Refunded),
-            "DECLINED" => self.decline_code.clone().map(|code| Status::Declined(DeclineCode(code))),
-            // A tombstone was born cancelled: nobody ever asked the gateway about it.
-            "VOIDED" => Some(Status::Voided { asked: self.cancelled_at != Some(self.created_at) }),
-            _ => None,
-        };
-        status.ok_or_else(|| self.unreadable(&format!("it is {} without what belongs to it", self.status)))
-    }
-
-    fn read(self) -> Result<StoredPayment, UnreadablePayment> {
-        Ok(StoredPayment {
-            payment_id: PaymentId(self.payment_id),
-            order_id: OrderId(self.order_id),
-            amount: self.money()?,
-            payment: Payment { status: self.status()?, cancelled: self.cancelled_at.is_some() },
-            method: self.method,
-            version: self.version,
-            changed: false,
-        })
-    }
-
-    fn unreadable(&self, what: &str) -> UnreadablePayment {
-        UnreadablePayment { payment_id: self.payment_id, what: what.to_owned() }
-    }
-}
-
 fn by_order(rows: Vec<PaymentRow>) -> Result<Payments, StepError> {
     rows.into_iter().map(|row| Ok((OrderId(row.order_id), row.read()?))).collect()
-}
-
-/// Those that differ from their rows.
-pub(crate) fn changed(payments: &Payments) -> Vec<&StoredPayment> {
-    payments.values().filter(|payment| payment.changed).collect()
 }
 
 /// The sagas' statuses, without any lock: they may have changed before one looks.

@@ -23,11 +23,9 @@ pub async fn connect(args: &NatsArgs, service: &str) -> Result<Client, StartErro
     let server = without_credentials(&args.nats_url);
     let limit = args.nats_startup_limit;
     let servers: Vec<&str> = args.nats_url.split(',').map(str::trim).collect();
-    every_second(limit, &format!("NATS at {server}"), async || {
-        options(args, service).connect(servers.as_slice()).await
-    })
-    .await
-    .map_err(|source| StartError::NatsUnreachable { server, limit, source })
+    every_second(limit, &format!("NATS at {server}"), async || options(args, service).connect(servers.as_slice()).await)
+        .await
+        .map_err(|source| StartError::NatsUnreachable { server, limit, source })
 }
 
 fn options(args: &NatsArgs, service: &str) -> ConnectOptions {

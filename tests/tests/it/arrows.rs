@@ -22,10 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("participant", &["bootstrap", "contracts", "faults", "messaging", "saga", "saga_store"]),
     ("order", &["bootstrap", "contracts", "faults", "messaging", "participant", "saga", "saga_store"]),
     ("inventory", &["bootstrap", "contracts", "faults", "messaging", "participant", "saga", "saga_store"]),
-    (
-        "payment",
-        &["bootstrap", "contracts", "faults", "messaging", "participant", "resilience", "saga", "saga_store"],
-    ),
+    ("payment", &["bootstrap", "contracts", "faults", "messaging", "participant", "resilience", "saga", "saga_store"]),
     ("gateway_simulator", &["bootstrap"]),
     ("provision", &["contracts", "messaging", "saga"]),
     ("console", &["contracts", "saga"]),

@@ -115,7 +115,12 @@ async fn the_broker_emptied_while_orders_are_on_their_way_publishes_what_they_st
     let reserved = "select count(*) from inventory.outbox_published where event_type = 'StockReserved.v1'";
     eventually(Duration::from_secs(20), async || stage.number(reserved).await.is_ok_and(|n| n == 50)).await?;
     stage.nats.lock().await.wipe().await?;
-    suite.payment.client.post("/api/admin/consumers/process_payment/resume", &serde_json::json!({})).await?.expect(200)?;
+    suite
+        .payment
+        .client
+        .post("/api/admin/consumers/process_payment/resume", &serde_json::json!({}))
+        .await?
+        .expect(200)?;
     all_confirmed(&stage, 50).await?;
     let relay = suite.inventory.client.get("/api/admin/relay").await?.expect(200)?;
     ensure!(relay["republished"].as_i64() >= Some(50), "{relay}");
@@ -135,7 +140,12 @@ async fn a_message_that_vanishes_is_published_once_more_at_half_the_deadline() -
     let stream = stage.jetstream().await?.get_stream("INVENTORY").await?;
     let last = stream.cached_info().state.last_sequence;
     stream.delete_message(last).await?;
-    suite.payment.client.post("/api/admin/consumers/process_payment/resume", &serde_json::json!({})).await?.expect(200)?;
+    suite
+        .payment
+        .client
+        .post("/api/admin/consumers/process_payment/resume", &serde_json::json!({}))
+        .await?
+        .expect(200)?;
     suite.saga_becomes(&order, "COMPLETED").await?;
     Ok(())
 }

@@ -5,9 +5,7 @@ use std::fs;
 use anyhow::{Context, ensure};
 use contracts::{
     Currency, INVENTORY, Money, ORDER, OrderId, PAYMENT, PaymentId, Sku,
-    catalogue::{
-        Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged, ProductStatus, StockReplenished,
-    },
+    catalogue::{Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged, ProductStatus, StockReplenished},
     order_fulfillment::{
         CancelReason, OrderCancelled, OrderConfirmed, OrderCreated, OrderLine, PaymentFailed, PaymentProcessed,
         PaymentRefunded, SagaTimedOut, Shortage, StockLine, StockReleased, StockReservationFailed, StockReserved,
@@ -113,7 +111,8 @@ async fn every_documented_operation_is_served_and_every_error_is_a_problem() -> 
             for (method, operation) in operations.as_object().context("no operations")? {
                 let concrete = path.replace("{sku}", "NOPE").replace("{step}", "nope");
                 let id = ORDER_ID.to_string();
-                let concrete = ["{id}", "{event_id}", "{order_id}"].iter().fold(concrete, |p, name| p.replace(name, &id));
+                let concrete =
+                    ["{id}", "{event_id}", "{order_id}"].iter().fold(concrete, |p, name| p.replace(name, &id));
                 let verb = Method::from_bytes(method.to_uppercase().as_bytes())?;
                 let answer = replica.client.send(replica.client.request(verb, &concrete)).await?;
                 let declared = operation["responses"].as_object().context("no responses")?;

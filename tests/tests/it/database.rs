@@ -47,7 +47,13 @@ async fn a_role_that_reads_a_foreign_schema_is_refused() -> Test {
         for table in foreign {
             refused(&mut conn, format!("select * from {table}")).await?;
         }
-        for ddl in ["create table t ()", "drop table saga.saga_step", "delete from saga.saga_instance", "truncate saga.saga_step", "update saga.saga_step set step = ''"] {
+        for ddl in [
+            "create table t ()",
+            "drop table saga.saga_step",
+            "delete from saga.saga_instance",
+            "truncate saga.saga_step",
+            "update saga.saga_step set step = ''",
+        ] {
             refused(&mut conn, ddl.to_owned()).await?;
         }
     }
@@ -81,7 +87,8 @@ async fn postgres_stopped_at_once_and_started_again_under_load_loses_no_order() 
         accepted
     });
     for placed in [30, 80] {
-        let enough = async || stage.number("select count(*) from orders.customer_order").await.is_ok_and(|n| n >= placed);
+        let enough =
+            async || stage.number("select count(*) from orders.customer_order").await.is_ok_and(|n| n >= placed);
         eventually(Duration::from_secs(20), enough).await?;
         server.stop_immediate().await?;
         let refused = suite.order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?;
@@ -121,7 +128,14 @@ async fn provisioning_again_is_harmless() -> Test {
     let order = suite.place(&[("A", 1)], "tok_visa").await?;
     provision::database::prepare(stage.database.admin_url()).await?;
     suite.saga_becomes(&order, "COMPLETED").await?;
-    let again = suite.inventory.client.post("/api/products", &json!({"sku": "A", "name": "a", "initial_quantity": 1, "price": {"amount": 1, "currency": "USD"}})).await?;
+    let again = suite
+        .inventory
+        .client
+        .post(
+            "/api/products",
+            &json!({"sku": "A", "name": "a", "initial_quantity": 1, "price": {"amount": 1, "currency": "USD"}}),
+        )
+        .await?;
     ensure!(again.status == 409);
     let _second = stage.start(ORDER).await?;
     stage.audit().await

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use contracts::{ORDER, PAYMENT, order_fulfillment::PaymentProcessed};
 use contracts::{Currency, Money, OrderId, PaymentId};
+use contracts::{ORDER, PAYMENT, order_fulfillment::PaymentProcessed};
 use suite_tests::{Dancers, Forged, Stage, Tuning};
 use testkit::eventually;
 use uuid::Uuid;
@@ -42,7 +42,9 @@ async fn a_timeout_and_a_success_fired_together_200_times_end_in_one_of_the_two(
     tokio::try_join!(detect, succeed)?;
     let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
     eventually(Duration::from_secs(30), async || {
-        let open = stage.number("select count(*) from saga.saga_instance where status not in ('COMPLETED', 'COMPENSATED')").await?;
+        let open = stage
+            .number("select count(*) from saga.saga_instance where status not in ('COMPLETED', 'COMPENSATED')")
+            .await?;
         ensure!(open == 0, "{open} sagas have not ended");
         anyhow::Ok(())
     })
@@ -84,7 +86,8 @@ async fn two_detectors_time_each_saga_out_once() -> Test {
     });
     let found: i64 = futures_util::future::join_all(runs).await.into_iter().sum();
     ensure!(found == 150, "{found} timeouts were detected");
-    let published = "select count(*) from (select saga_id from orders.outbox_published where event_type = 'SagaTimedOut.v1'
+    let published =
+        "select count(*) from (select saga_id from orders.outbox_published where event_type = 'SagaTimedOut.v1'
         union all select saga_id from inventory.outbox_published where event_type = 'SagaTimedOut.v1') t";
     eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 150)).await?;
     let _payment = stage.start(PAYMENT).await?;

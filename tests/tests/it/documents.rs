@@ -37,7 +37,10 @@ fn the_readme_shows_only_scripts_that_exist() -> Test {
 #[test]
 fn the_broker_permissions_are_those_of_the_saga() -> Test {
     let written = fs::read_to_string(format!("{ROOT}/docker/nats.conf"))?;
-    ensure!(written == provision::nats_conf::render(), "docker/nats.conf is out of date: `provision nats-conf` prints it");
+    ensure!(
+        written == provision::nats_conf::render(),
+        "docker/nats.conf is out of date: `provision nats-conf` prints it"
+    );
     Ok(())
 }
 
@@ -47,7 +50,10 @@ fn every_file_named_in_the_architecture_exists() -> Test {
     for word in text.split('`') {
         let is_path = word.contains('/') && !word.contains(char::is_whitespace);
         if is_path && [".rs", ".sql", ".md", ".toml", ".conf"].iter().any(|ending| word.ends_with(ending)) {
-            ensure!(fs::metadata(format!("{ROOT}/{word}")).is_ok(), "ARCHITECTURE.md names {word}, which does not exist");
+            ensure!(
+                fs::metadata(format!("{ROOT}/{word}")).is_ok(),
+                "ARCHITECTURE.md names {word}, which does not exist"
+            );
         }
     }
     Ok(())

@@ -20,7 +20,8 @@ async fn eight_identical_requests_at_once_a_hundred_times_place_a_hundred_orders
         let key = format!("key-{round}");
         let place = |copy: usize| {
             let client = if copy % 2 == 0 { &suite.order.client } else { &second.client };
-            client.send(client.request(reqwest::Method::POST, "/api/orders").header("idempotency-key", &key).json(&body))
+            client
+                .send(client.request(reqwest::Method::POST, "/api/orders").header("idempotency-key", &key).json(&body))
         };
         let answers: Vec<Answer> = join_all((0..8).map(place)).await.into_iter().collect::<Result<_, _>>()?;
         let created = answers.iter().filter(|a| a.status == 201).count();
@@ -62,7 +63,8 @@ async fn a_client_that_hangs_up_leaves_one_order_or_none_and_its_retry_makes_it_
     suite.sell("A", 100, 1000).await?;
     let client = &suite.order.client;
     let body = order_of(&[("A", 1)], "tok_visa");
-    let request = |key: &str| client.request(reqwest::Method::POST, "/api/orders").header("idempotency-key", key).json(&body);
+    let request =
+        |key: &str| client.request(reqwest::Method::POST, "/api/orders").header("idempotency-key", key).json(&body);
     for round in 0u64..200 {
         let key = format!("key-{round}");
         let patience = std::time::Duration::from_micros(round * 50);

@@ -40,9 +40,14 @@ async fn every_bad_order_is_refused_with_a_helpful_problem_and_nothing_is_writte
         ensure!(answer.status == status, "{name}: {} instead of {status}: {}", answer.status, answer.body);
         ensure!(answer.header("content-type") == Some("application/problem+json"), "{name}");
         ensure!(answer.body["detail"].as_str().is_some_and(|d| d.len() > 10), "{name}: {}", answer.body);
-        ensure!(answer.body["status"] == status && answer.body["title"].is_string() && answer.body["instance"] == "/api/orders");
+        ensure!(
+            answer.body["status"] == status
+                && answer.body["title"].is_string()
+                && answer.body["instance"] == "/api/orders"
+        );
     }
-    let request = suite.order.client.request(Method::POST, "/api/orders").header("content-type", "text/plain").body("{}");
+    let request =
+        suite.order.client.request(Method::POST, "/api/orders").header("content-type", "text/plain").body("{}");
     ensure!(suite.order.client.send(request).await?.status == 415);
     ensure!(suite.order.client.send(suite.order.client.request(Method::PUT, "/api/orders")).await?.status == 405);
     ensure!(suite.order.client.get("/api/orders/not-an-id").await?.status == 422);

@@ -6,7 +6,7 @@ use anyhow::ensure;
 use contracts::{
     INVENTORY, ORDER, OrderId, Sku,
     catalogue::{Product, ProductCreated, ProductStatus},
-    order_fulfillment::{StockReservationFailed},
+    order_fulfillment::StockReservationFailed,
 };
 use suite_tests::{Forged, Stage};
 use testkit::eventually;
@@ -50,7 +50,11 @@ async fn one_poison_in_a_batch_of_fifty_is_one_dead_letter_and_forty_nine_effect
         }
         stage.publish(&forged).await?;
     }
-    order.client.post("/api/admin/consumers/project_product_created/resume", &serde_json::json!({})).await?.expect(200)?;
+    order
+        .client
+        .post("/api/admin/consumers/project_product_created/resume", &serde_json::json!({}))
+        .await?
+        .expect(200)?;
     let applied = "select count(*) from orders.product_view";
     eventually(Duration::from_secs(20), async || stage.number(applied).await.is_ok_and(|n| n == 47)).await?;
     let dead = eventually(Duration::from_secs(20), async || {

@@ -218,7 +218,9 @@ async fn receipts(stage: &Stage, table: &'static str, order_id: OrderId) -> anyh
         "inventory.outbox_published" => {
             "select count(*) from inventory.outbox_published where event_type = 'StockReleased.v1' and payload->>'order_id' = $1"
         }
-        _ => "select count(*) from payment.outbox_published where event_type = 'PaymentRefunded.v1' and payload->>'order_id' = $1",
+        _ => {
+            "select count(*) from payment.outbox_published where event_type = 'PaymentRefunded.v1' and payload->>'order_id' = $1"
+        }
     };
     eventually(Duration::from_secs(10), async || {
         let count: i64 = sqlx::query_scalar(sql).bind(order_id.to_string()).fetch_one(&stage.pool).await?;

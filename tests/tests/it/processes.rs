@@ -92,7 +92,8 @@ async fn a_relay_frozen_past_its_lease_and_woken_as_a_zombie_breaks_no_order() -
     let _payment = start(&stage, PAYMENT, None).await?;
     sell(&stage, &inventory, &first).await?;
     let second = start(&stage, ORDER, None).await?;
-    let epoch = async || Ok::<_, anyhow::Error>(second.client.get("/api/admin/relay").await?.expect(200)?["epoch"].as_i64());
+    let epoch =
+        async || Ok::<_, anyhow::Error>(second.client.get("/api/admin/relay").await?.expect(200)?["epoch"].as_i64());
     let before = epoch().await?;
     let client = second.client.clone();
     let load = tokio::spawn(async move {

@@ -26,7 +26,12 @@ async fn a_relay_stopped_between_publish_and_move_publishes_nothing_that_has_an_
     order.stop().await;
     let order = stage.start_with(ORDER, faults.clone(), "http://127.0.0.1:1").await?;
     for skip in 0..20 {
-        faults.arm(Fault { point: FaultPoint::AfterPublishBeforeMark, kind: FaultKind::Error, skip: skip % 3, times: 1 });
+        faults.arm(Fault {
+            point: FaultPoint::AfterPublishBeforeMark,
+            kind: FaultKind::Error,
+            skip: skip % 3,
+            times: 1,
+        });
     }
     for _ in 0..60 {
         order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;

@@ -65,7 +65,8 @@ async fn a_saga_without_payment_times_out_and_a_late_payment_service_charges_not
     suite.sell("A", 100, 10).await?;
     let suite_tests::Dancers { order, inventory, payment } = suite;
     payment.stop().await;
-    let stopped = order.client.post("/api/orders", &suite_tests::order_of(&[("A", 3)], "tok_visa")).await?.expect(201)?;
+    let stopped =
+        order.client.post("/api/orders", &suite_tests::order_of(&[("A", 3)], "tok_visa")).await?.expect(201)?;
     let path = format!("/api/orders/{}", stopped["order_id"].as_str().unwrap());
     eventually(Duration::from_secs(10), async || {
         order.client.get(&path).await.is_ok_and(|a| a.body["status"] == "CANCELLED")

@@ -105,9 +105,14 @@ fn summary(order: &OrderRow, saga: &SagaView) -> String {
         "IN_PROGRESS" => format!("The order has done step {} of {}.", saga.current_step, SAGA.total_steps() - 1),
         "COMPLETED" => "The order is confirmed: stock is reserved, the card is charged.".to_owned(),
         "TIMED_OUT" => "The order took too long and is about to be cancelled.".to_owned(),
-        "COMPENSATING" => format!("The order is cancelled ({cancelled}); {} must confirm that all is undone.", saga.receipts_due.join(" and ")),
+        "COMPENSATING" => format!(
+            "The order is cancelled ({cancelled}); {} must confirm that all is undone.",
+            saga.receipts_due.join(" and ")
+        ),
         "COMPENSATED" => format!("The order is cancelled ({cancelled}), and everything is undone."),
-        _ => format!("The order is cancelled ({cancelled}), but its compensation is stuck: an operator has to resume it."),
+        _ => format!(
+            "The order is cancelled ({cancelled}), but its compensation is stuck: an operator has to resume it."
+        ),
     }
 }
 
