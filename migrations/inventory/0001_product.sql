@@ -13,7 +13,7 @@ create table product (
     version    bigint      not null default 1,
     updated_at timestamptz not null default now(),
     constraint product_pk primary key (sku),
-    constraint product_price check (price >= 0),
+    constraint product_price check (price > 0),
     constraint product_available check (available >= 0),
     constraint product_reserved check (reserved >= 0),
     constraint product_conserved check (available + reserved = supplied),

@@ -5,8 +5,7 @@
 use contracts::{
     ORDER,
     order_fulfillment::{
-        CANCEL_ORDER_ON_REQUEST, CANCEL_UNFILLABLE_ORDER, CANCEL_UNPAID_ORDER, CancelReason, DRIVE_COMPENSATION,
-        OrderCancelled,
+        CANCEL_ORDER_ON_REQUEST, CancelReason, DRIVE_COMPENSATION, OrderCancelled, PROCESS_PAYMENT, RESERVE_STOCK,
     },
 };
 use messaging::{StepError, UnitOfWork, housekeeping::every, retry_contended};
@@ -111,8 +110,8 @@ async fn drive(
 /// Why the order was cancelled in the first place: the step at which the saga turned says it.
 fn reason_of(saga: &Overdue) -> CancelReason {
     match saga.failed_at_step.as_deref() {
-        Some(step) if step == CANCEL_UNFILLABLE_ORDER.name => CancelReason::OutOfStock,
-        Some(step) if step == CANCEL_UNPAID_ORDER.name => CancelReason::PaymentRefused,
+        Some(step) if step == RESERVE_STOCK.name => CancelReason::OutOfStock,
+        Some(step) if step == PROCESS_PAYMENT.name => CancelReason::PaymentRefused,
         Some(step) if step == CANCEL_ORDER_ON_REQUEST.name => CancelReason::CustomerRequest,
         _ => CancelReason::TimedOut,
     }

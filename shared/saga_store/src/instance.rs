@@ -175,7 +175,8 @@ impl Sagas {
         row.version += 1;
         let change = row.changed.get_or_insert_default();
         change.last_event = recorded.event_id.or(change.last_event);
-        if matches!(recorded.transition, Transition::Compensate { .. } | Transition::TimeOut | Transition::GiveUp) {
+        // Where the saga turned back: a refusal, a timeout, or else the cancellation itself.
+        if recorded.status == StepStatus::Failed || matches!(recorded.transition, Transition::Compensate { .. }) {
             let reason = recorded.reason.clone().unwrap_or_default();
             change.failure.get_or_insert((reason, static_name(self.definition, recorded.step)));
         }

@@ -35,7 +35,7 @@ async fn an_order_that_cannot_be_filled_reserves_nothing_and_is_cancelled() -> T
     suite.sell("RARE", 100, 1).await?;
     let order = suite.place(&[("A", 2), ("RARE", 2)], "tok_visa").await?;
     let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
-    ensure!(saga["failed_at_step"] == "cancel_unfillable_order" && saga["receipts_due"] == json!([]));
+    ensure!(saga["failed_at_step"] == "reserve_stock" && saga["receipts_due"] == json!([]));
     ensure!(suite.order(&order).await?["status"] == "CANCELLED");
     ensure!(suite.product("A").await?["reserved"] == 0, "all lines or none");
     ensure!(suite.payment_of(&order).await?.is_none_or(|p| p["status"] == "VOIDED"));
@@ -49,7 +49,7 @@ async fn a_declined_card_cancels_the_order_and_gives_the_stock_back() -> Test {
     suite.sell("A", 100, 10).await?;
     let order = suite.place(&[("A", 3)], "tok_declined").await?;
     let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
-    ensure!(saga["failed_at_step"] == "cancel_unpaid_order");
+    ensure!(saga["failed_at_step"] == "process_payment");
     ensure!(suite.product("A").await?["available"] == 10);
     let payment = suite.payment_of(&order).await?.unwrap();
     ensure!(payment["status"] == "DECLINED" && payment["decline_code"] == "card_declined", "{payment}");

@@ -143,7 +143,7 @@ fn choose(which: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
 /// Plays one scenario and audits the suite. Whatever happens, stopped services run again at the end.
 async fn play(scenario: &'static Scenario, suite: &Suite, args: &DemoArgs) -> anyhow::Result<Verdict> {
     println!("=== {} {}: {}", scenario.number, scenario.name, scenario.about);
-    let not_ready = suite.not_ready().await;
+    let not_ready = suite.still_not_ready().await;
     if !not_ready.is_empty() {
         bail!("the suite is not ready (./scripts/up starts it):\n  {}", not_ready.join("\n  "));
     }

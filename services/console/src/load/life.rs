@@ -97,8 +97,10 @@ impl Course {
     async fn watch(self, suite: &Suite, order_id: Uuid, due: Instant, life: &mut Life) {
         let customer = life.cancelled_by_customer;
         // Often enough to see the end soon, seldom enough not to be the load: the suite's own clock is the exact one.
-        let mut pause = Duration::from_millis(25);
+        let mut pause = Duration::from_millis(100);
         life.end = loop {
+            sleep(pause).await;
+            pause = (pause * 3 / 2).min(Duration::from_millis(500));
             let (end, saga) = match look(suite, order_id, customer).await {
                 Ok(seen) => seen,
                 Err(error) => (End::Unfinished(error.to_string()), None),
@@ -112,8 +114,6 @@ impl Course {
             if due.elapsed() >= self.settle {
                 break end;
             }
-            sleep(pause).await;
-            pause = (pause * 3 / 2).min(Duration::from_millis(500));
         };
     }
 }

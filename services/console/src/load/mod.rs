@@ -58,7 +58,7 @@ pub struct LoadArgs {
 /// got lost or did not end.
 pub async fn command(args: &LoadArgs) -> anyhow::Result<bool> {
     let suite = Arc::new(Suite::new(args.addresses.clone()).context("no HTTP client")?);
-    let not_ready = suite.not_ready().await;
+    let not_ready = suite.still_not_ready().await;
     if !not_ready.is_empty() {
         bail!("the suite is not ready (./scripts/up starts it):\n  {}", not_ready.join("\n  "));
     }

@@ -97,8 +97,21 @@ impl Suite {
         Ok(Suite { http: client()?, addresses })
     }
 
-    /// Why each server that is not ready is not.
-    pub async fn not_ready(&self) -> Vec<String> {
+    /// Waits a while until all servers are ready; then, why each one that is not is not. They need some
+    /// seconds after a start, or after a server that they depend on was away.
+    pub async fn still_not_ready(&self) -> Vec<String> {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let end = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let reasons = self.not_ready().await;
+            if reasons.is_empty() || tokio::time::Instant::now() >= end {
+                return reasons;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    async fn not_ready(&self) -> Vec<String> {
         let Addresses { order_url, inventory_url, payment_url, gateway_url, .. } = &self.addresses;
         let mut reasons = Vec::new();
         for (name, url) in
