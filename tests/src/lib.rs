@@ -1,12 +1,7 @@
 //! A stage for tests: the suite's services in this process, on a database, a broker and a gateway
 //! of their own. Nothing is shared between two tests but the database server.
 
-#![expect(
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "this crate is for tests only"
-)]
+#![expect(clippy::expect_used, clippy::disallowed_methods, reason = "this crate is for tests only")]
 
 mod client;
 mod events;

@@ -19,7 +19,7 @@ async fn eight_identical_requests_at_once_a_hundred_times_place_a_hundred_orders
     for round in 0..100 {
         let key = format!("key-{round}");
         let place = |copy: usize| {
-            let client = if copy % 2 == 0 { &suite.order.client } else { &second.client };
+            let client = if copy.is_multiple_of(2) { &suite.order.client } else { &second.client };
             client
                 .send(client.request(reqwest::Method::POST, "/api/orders").header("idempotency-key", &key).json(&body))
         };

@@ -23,7 +23,9 @@ pub(super) fn text(pointer: &str, text: Option<&str>) -> Option<FieldError> {
 }
 
 pub(super) fn price(price: Option<Money>) -> Option<FieldError> {
-    fault(price?.amount >= 1, "/price/amount", || "must be at least 1: nothing can be charged for a product that costs nothing".to_owned())
+    fault(price?.amount >= 1, "/price/amount", || {
+        "must be at least 1: nothing can be charged for a product that costs nothing".to_owned()
+    })
 }
 
 /// A number of units, `least` to [`MAX_SUPPLY`].

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::problem;
 use crate::{
     App,
-    domain::CancelRequest,
+    domain::{CancelRequest, Priced, PricedLine},
     steps,
     store::{self, OrderLineRow, OrderRow},
 };
@@ -43,7 +43,7 @@ impl OrderStatusBody {
 /// An order.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct OrderBody {
-    order_id: Uuid,
+    pub(super) order_id: Uuid,
     customer_id: String,
     #[schema(value_type = OrderStatusBody)]
     status: String,
@@ -169,6 +169,19 @@ pub(super) async fn read(app: &App, order_id: Uuid) -> Result<OrderBody, Problem
     let mut conn = app.participant.pools.http.acquire().await?;
     let row = store::get_order(&mut conn, order_id).await?.ok_or_else(|| unknown(order_id))?;
     let lines = store::lines_of(&mut conn, &[order_id]).await?;
+    body(row, lines.iter())
+}
+
+/// The order as it was accepted just now, without another look at the database.
+pub(super) fn accepted(row: OrderRow, priced: &Priced) -> Result<OrderBody, Problem> {
+    let line = |l: &PricedLine| OrderLineRow {
+        order_id: row.order_id,
+        sku: l.sku.to_string(),
+        name: l.name.clone(),
+        quantity: l.quantity,
+        unit_price: l.unit_price.amount,
+    };
+    let lines: Vec<_> = priced.lines.iter().map(line).collect();
     body(row, lines.iter())
 }
 

@@ -58,7 +58,7 @@ struct PlaceOrderLine {
 
 /// What became of the request.
 enum Placed {
-    New(Uuid),
+    New(Box<OrderBody>),
     /// The key stands for this order already.
     Replayed(Uuid),
 }
@@ -100,21 +100,26 @@ pub(super) async fn place_order(
     let shared = app.clone();
     let write = async move { place(&shared, &context, &wanted, key.as_deref()).await.map_err(Problem::from) };
     let placed = detached(write).await?;
-    let (status, order_id) = match placed {
-        Placed::New(order_id) => (StatusCode::CREATED, order_id),
-        Placed::Replayed(order_id) => (StatusCode::OK, order_id),
-    };
     let mut answer = HeaderMap::new();
-    if let Some(patience) = patience {
-        wait::until_ended(&app, order_id, patience).await?;
-        answer.insert(wait::PREFERENCE_APPLIED.clone(), patience.applied());
-    }
+    let (status, order_id) = match &placed {
+        Placed::New(order) => (StatusCode::CREATED, order.order_id),
+        Placed::Replayed(order_id) => (StatusCode::OK, *order_id),
+    };
     if status == StatusCode::CREATED {
         answer.insert(LOCATION, location(order_id)?);
     } else {
         answer.insert(IDEMPOTENCY_REPLAYED.clone(), HeaderValue::from_static("true"));
     }
-    Ok((status, answer, Json(orders::read(&app, order_id).await?)))
+    if let Some(patience) = patience {
+        wait::until_ended(&app, order_id, patience).await?;
+        answer.insert(wait::PREFERENCE_APPLIED.clone(), patience.applied());
+    }
+    let order = match placed {
+        // Accepted just now: its answer needs no connection that another order could have.
+        Placed::New(order) if patience.is_none() => *order,
+        Placed::New(_) | Placed::Replayed(_) => orders::read(&app, order_id).await?,
+    };
+    Ok((status, answer, Json(order)))
 }
 
 impl PlaceOrder {
@@ -186,12 +191,13 @@ async fn create_order(
         shipping_address: address.as_ref(),
         priced: &priced,
     };
-    store::insert_order(work.conn(), &order).await?;
+    let row = store::insert_order(work.conn(), &order).await?;
     if let Some(key) = key {
         store::insert_key(work.conn(), key, order_id.0).await?;
     }
     work.commit().await?;
-    Ok(Placed::New(order_id.0))
+    let body = orders::accepted(row, &priced).map_err(StepError::failed)?;
+    Ok(Placed::New(Box::new(body)))
 }
 
 /// The order that the key stands for already, if any; holds the key for this transaction.

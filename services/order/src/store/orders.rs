@@ -18,21 +18,23 @@ pub(crate) struct AcceptedOrder<'a> {
     pub(crate) priced: &'a Priced,
 }
 
-pub(crate) async fn insert_order(conn: &mut PgConnection, order: &AcceptedOrder<'_>) -> Result<(), sqlx::Error> {
+/// Writes the order with its lines, and returns it as it is now.
+pub(crate) async fn insert_order(conn: &mut PgConnection, order: &AcceptedOrder<'_>) -> Result<OrderRow, sqlx::Error> {
     let lines = &order.priced.lines;
     let numbers: Vec<i16> = (1..).take(lines.len()).collect();
-    sqlx::query!(
-        "with accepted as (
-            insert into customer_order
-                (order_id, customer_id, total_amount, currency, payment_method, shipping_address, saga_id)
-            values ($1, $2, $3, $4, $5, $6, $7)
-            returning order_id
+    sqlx::query_as!(
+        OrderRow,
+        "with lines as (
+            insert into order_line (order_id, line, sku, name, quantity, unit_price)
+            select $1, line, sku, name, quantity, unit_price
+            from unnest($8::smallint[], $9::text[], $10::text[], $11::bigint[], $12::bigint[])
+                as t (line, sku, name, quantity, unit_price)
         )
-        insert into order_line (order_id, line, sku, name, quantity, unit_price)
-        select accepted.order_id, t.line, t.sku, t.name, t.quantity, t.unit_price
-        from accepted
-        cross join unnest($8::smallint[], $9::text[], $10::text[], $11::bigint[], $12::bigint[])
-            as t (line, sku, name, quantity, unit_price)",
+        insert into customer_order
+            (order_id, customer_id, total_amount, currency, payment_method, shipping_address, saga_id)
+        values ($1, $2, $3, $4, $5, $6, $7)
+        returning order_id, customer_id, status, total_amount, currency, payment_method, shipping_address, saga_id,
+            cancel_reason, version, created_at, updated_at",
         order.order_id,
         order.customer_id,
         order.priced.total.amount,
@@ -46,9 +48,8 @@ pub(crate) async fn insert_order(conn: &mut PgConnection, order: &AcceptedOrder<
         &lines.iter().map(|l| l.quantity).collect::<Vec<_>>(),
         &lines.iter().map(|l| l.unit_price.amount).collect::<Vec<_>>(),
     )
-    .execute(conn)
-    .await?;
-    Ok(())
+    .fetch_one(conn)
+    .await
 }
 
 /// An order as its table has it.
