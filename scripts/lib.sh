@@ -54,8 +54,8 @@ remember_port() { # NAME DEFAULT: the wished port, or a free one that looks like
             remember "$name" "$port"
             return
         fi
-        # The others were told the old port when they started.
-        if something_runs; then die "port $port is taken by another program: stop that, or the suite (./scripts/down)"; fi
+        # Those that run were told the earlier choice when they started.
+        if grep -qs "^$name=" "$run/env" && something_runs; then die "port $port is taken by another program: stop that, or the suite (./scripts/down)"; fi
     done
     die "found no free port; set $name to one"
 }
@@ -155,7 +155,7 @@ apt() { # ARGUMENT...: apt-get as root
         command -v sudo >/dev/null || return 1
         sudo=(sudo)
     fi
-    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y "$@" </dev/null >&2
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y "$@" </dev/null >/dev/null
 }
 
 apt_lists() { # once per run: a fresh machine has none
@@ -241,12 +241,14 @@ unpack_nats() { # not installed, because Debian's package would start a broker f
 
 # --- PostgreSQL ----------------------------------------------------------------------------------------------------
 
-# PostgreSQL refuses to run as root, so then it runs as `postgres` or, where there is no such user, as `nobody`.
-as_server_user=()
-if ((EUID == 0)); then
-    server_user=$(id -un postgres 2>/dev/null || echo nobody)
+# PostgreSQL refuses to run as root, so then it runs as `postgres` or, where there is no such user, as `nobody`; once there
+# is data, as the user whose it is.
+choose_server_user() { # sets server_user and as_server_user
+    as_server_user=()
+    if ((EUID != 0)); then return; fi
+    server_user=$(stat -c %U "${POSTGRES_DATA-}" 2>/dev/null || id -un postgres 2>/dev/null || echo nobody)
     as_server_user=(setpriv --reuid="$(id -u "$server_user")" --regid="$(id -g "$server_user")" --clear-groups env -C / HOME=/tmp)
-fi
+}
 
 make_data_folder() { # remembers POSTGRES_DATA: an empty folder that the server's user owns and reaches
     local folder=$run/postgres
@@ -283,6 +285,7 @@ make_cluster() { # in POSTGRES_DATA; its superuser is `postgres`, with POSTGRES_
 
 start_postgres() { # OPTION...: makes the cluster when there is none; returns when it accepts connections
     need_postgres
+    choose_server_user
     mkdir -p "$run/log"
     remember_default POSTGRES_PASSWORD "$(make_password)"
     remember_port POSTGRES_PORT 55432

@@ -15,12 +15,19 @@ create table outbox_published (
     published_at       timestamptz not null default clock_timestamp(),
     stream             text        not null,
     stream_sequence    bigint      not null,
-    -- The stream's time of creation, in nanoseconds: a re-created stream is another epoch.
+    -- The stream's time of creation, in nanoseconds: a re-created stream is another epoch. 0: the stream
+    -- came back in an older state, without this event, and nobody needs it again.
     stream_epoch       bigint      not null,
     relay              text        not null,
     republication      integer     not null default 0,
     constraint outbox_published_pk primary key (event_id)
 ) partition by range (event_id);
+
+-- Events of no saga are few; the reconciler looks for lost ones among them.
+create index outbox_published_of_no_saga on outbox_published (event_id) where saga_id is null;
+
+-- Tiny, since sequences grow as rows do; for what a stream that came back older has lost.
+create index outbox_published_sequence on outbox_published using brin (stream_sequence) with (pages_per_range = 32);
 
 create table outbox_published_default partition of outbox_published default;
 

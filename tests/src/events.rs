@@ -10,6 +10,7 @@ use crate::Stage;
 #[derive(Debug, Clone)]
 pub struct Forged {
     pub event_id: Uuid,
+    pub saga_id: Uuid,
     subject: String,
     headers: HeaderMap,
     body: Vec<u8>,
@@ -29,7 +30,7 @@ impl Forged {
         headers.insert("ce-correlationid", "test");
         headers.insert("ce-sequence", "1");
         let body = serde_json::to_vec(event).expect("events are JSON");
-        Forged { event_id, subject: E::TYPE.subject(publisher), headers, body }
+        Forged { event_id, saga_id, subject: E::TYPE.subject(publisher), headers, body }
     }
 
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
@@ -50,11 +51,16 @@ impl Stage {
 
     /// Publishes the event once more; the broker's deduplication does not help.
     pub async fn publish(&self, event: &Forged) -> anyhow::Result<()> {
+        self.publish_to(&self.jetstream().await?, event).await
+    }
+
+    /// The same over a connection that is there already.
+    pub async fn publish_to(&self, jetstream: &jetstream::Context, event: &Forged) -> anyhow::Result<()> {
         let message = PublishMessage::build()
             .payload(event.body.clone().into())
             .headers(event.headers.clone())
             .message_id(Uuid::now_v7().to_string());
-        self.jetstream().await?.send_publish(event.subject.clone(), message).await?.await?;
+        jetstream.send_publish(event.subject.clone(), message).await?.await?;
         Ok(())
     }
 

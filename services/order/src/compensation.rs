@@ -1,9 +1,9 @@
-//! The second deadline: a compensation whose receipts are overdue is driven again, and given up
-//! after the last attempt, until an operator resumes it. The participants answer again without
+//! The second deadline: a timed-out order that nobody cancelled is cancelled here; a compensation whose
+//! receipts are overdue is driven again, and given up after the last attempt, until an operator resumes it. The participants answer again without
 //! acting twice.
 
 use contracts::{
-    ORDER,
+    ORDER, OrderId,
     order_fulfillment::{
         CANCEL_ORDER_ON_REQUEST, CancelReason, DRIVE_COMPENSATION, OrderCancelled, PROCESS_PAYMENT, RESERVE_STOCK,
     },
@@ -14,7 +14,7 @@ use saga_store::{Recorded, Sagas, compensation::Overdue};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{App, steps, store};
+use crate::{App, steps, store::OrderRow};
 
 const BATCH: i64 = 100;
 
@@ -27,7 +27,7 @@ pub(crate) async fn run(app: App, stop: CancellationToken) {
     .await;
 }
 
-/// One batch of overdue compensations; returns how many there were.
+/// One batch of overdue sagas; returns how many there were.
 pub async fn drive_overdue_compensations(app: &App) -> Result<usize, StepError> {
     let definition = app.participant.definition;
     let mut work = app.participant.outbox.begin().await?;
@@ -37,12 +37,20 @@ pub async fn drive_overdue_compensations(app: &App) -> Result<usize, StepError> 
     }
     let ids = overdue.iter().map(|o| o.saga_id);
     let mut sagas = saga_store::lock(work.conn(), definition, ORDER, ids).await?;
+    let mut orders = steps::lock_orders(&mut work, overdue.iter().map(|o| OrderId(o.business_key))).await?;
     for saga in &overdue {
-        if saga.attempts.unsigned_abs() < definition.compensation.max_attempts {
-            let reason = format!("the receipts are overdue, attempt {}", saga.attempts + 1);
-            drive(app, &mut work, &mut sagas, saga, Transition::DriveAgain, reason).await?;
+        let last = saga.attempts.unsigned_abs() >= definition.compensation.max_attempts;
+        let reason = format!("the receipts are overdue, attempt {}", saga.attempts + 1);
+        let driven = match orders.get_mut(&saga.business_key) {
+            _ if last => give_up(app, &mut sagas, saga),
+            Some(order) => drive(app, &mut work, &mut sagas, saga, order, Transition::DriveAgain, reason).await,
+            None => Err(StepError::failed("its order is not there")),
+        };
+        // One saga that cannot be driven holds up no other.
+        if let Err(StepError::Failed(error)) = driven {
+            tracing::error!(saga_id = %saga.saga_id, %error, "a compensation cannot be driven: somebody has to look");
         } else {
-            give_up(app, &mut sagas, saga)?;
+            driven?;
         }
     }
     sagas.save(work.conn()).await?;
@@ -68,31 +76,39 @@ pub(crate) async fn resume(app: &App, saga_id: Uuid) -> Result<Resumed, StepErro
     };
     let mut sagas = saga_store::lock(work.conn(), definition, ORDER, [saga_id]).await?;
     match sagas.status(Some(saga_id)) {
-        Some(Status::Failed | Status::Compensating) => {}
+        Some(Status::Failed | Status::Compensating | Status::TimedOut) => {}
         Some(other) => return Ok(Resumed::Refused(other)),
         None => return Ok(Resumed::Unknown),
     }
+    let mut orders = steps::lock_orders(&mut work, [OrderId(saga.business_key)]).await?;
+    let order = orders.get_mut(&saga.business_key);
+    let order = order.ok_or_else(|| StepError::failed("the saga's order is not there"))?;
     let reason = "an operator resumed it".to_owned();
-    drive(app, &mut work, &mut sagas, &saga, Transition::Resume, reason).await?;
+    drive(app, &mut work, &mut sagas, &saga, order, Transition::Resume, reason).await?;
     sagas.save(work.conn()).await?;
     work.commit().await?;
     Ok(Resumed::Driven)
 }
 
-/// Publishes the cancellation once more, under a new id.
+/// Cancels an order that timed out and that nobody cancelled; publishes any other's cancellation once
+/// more, under a new id.
 async fn drive(
     app: &App,
     work: &mut UnitOfWork,
     sagas: &mut Sagas,
     saga: &Overdue,
+    order: &mut OrderRow,
     transition: Transition,
     reason: String,
 ) -> Result<(), StepError> {
     let context = saga.context(app.participant.definition);
-    let order = store::get_order(work.conn(), saga.business_key).await?;
-    let order = order.ok_or_else(|| StepError::failed("the saga's order is not there"))?;
+    if sagas.status(Some(saga.saga_id)) == Some(Status::TimedOut) {
+        let detail = "no end by the deadline";
+        let why = CancelReason::TimedOut;
+        return steps::cancel_order(work, sagas, &DRIVE_COMPENSATION, &context, order, why, detail).await;
+    }
     let detail = order.cancel_reason.clone().unwrap_or_default();
-    let event = steps::cancelled(&order, reason_of(saga), &detail)?;
+    let event = steps::cancelled(order, reason_of(saga), &detail)?;
     let event_id = work.publish(&DRIVE_COMPENSATION, &context, order.version, &event)?;
     sagas.record(
         &context,

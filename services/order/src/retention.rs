@@ -5,7 +5,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{App, store};
 
+/// Small batches, so that nobody waits for their locks, and enough of them to keep up.
 const BATCH: i32 = 1000;
+const BATCHES: u32 = 1000;
 
 pub(crate) async fn run(app: App, stop: CancellationToken) {
     let period = app.config.participant.messaging.housekeeping_every;
@@ -25,6 +27,15 @@ async fn round(app: &App) -> Result<i64, sqlx::Error> {
     if !lease::hold(&mut conn, "retention", &app.participant.holder, period * 2).await? {
         return Ok(0);
     }
-    store::delete_old_keys(&mut conn, app.config.idempotency_retention, i64::from(BATCH)).await?;
-    saga_store::query::purge(&mut conn, app.config.saga_retention, BATCH).await
+    let batch = i64::from(BATCH);
+    let mut purged = 0;
+    for _ in 0..BATCHES {
+        let keys = store::delete_old_keys(&mut conn, app.config.idempotency_retention, batch).await?;
+        let sagas = saga_store::query::purge(&mut conn, app.config.saga_retention, BATCH).await?;
+        purged += sagas;
+        if keys < BATCH.unsigned_abs().into() && sagas < batch {
+            break;
+        }
+    }
+    Ok(purged)
 }

@@ -120,7 +120,7 @@ async fn cancel<E: Event>(
 }
 
 /// Cancels one locked order: publishes `OrderCancelled`, and the saga compensates.
-async fn cancel_order(
+pub(crate) async fn cancel_order(
     work: &mut UnitOfWork,
     sagas: &mut Sagas,
     step: &Step,
@@ -189,7 +189,7 @@ async fn lock_sagas<E>(app: &App, work: &mut UnitOfWork, batch: &[Delivery<E>]) 
     saga_store::lock(work.conn(), app.participant.definition, ORDER, ids).await
 }
 
-async fn lock_orders(
+pub(crate) async fn lock_orders(
     work: &mut UnitOfWork,
     ids: impl IntoIterator<Item = OrderId>,
 ) -> Result<HashMap<Uuid, OrderRow>, StepError> {

@@ -108,7 +108,9 @@ pub async fn provision(client: &Client, settings: &Settings) -> Result<Vec<(Obje
     Ok(done)
 }
 
-/// Puts back the streams and consumers that are gone, and returns them. What exists is left alone, however it is set.
+/// Puts back the streams and consumers that are gone, and returns them. What exists is left alone, however it is set;
+/// but a consumer that is ahead of its stream, because the stream came back in an older state, would never be given
+/// the events that fill the gap, so it is made anew.
 pub async fn restore(client: &Client, settings: &Settings) -> Result<Vec<Object>, Error> {
     let mut js = jetstream::new(client.clone());
     // An answer that takes longer was lost with its connection.
@@ -119,6 +121,10 @@ pub async fn restore(client: &Client, settings: &Settings) -> Result<Vec<Object>
         tracing::warn!(missing = names.join(", "), "the broker has lost streams or consumers: putting them back");
     }
     for object in &missing {
+        if let Object::Consumer(c) = object {
+            // It is there when it was ahead of its stream.
+            let _ = js.delete_consumer_from_stream(c.step.consumer(), c.publisher.stream()).await;
+        }
         ensure(&js, *object, settings).await?;
     }
     Ok(missing)
@@ -204,13 +210,19 @@ async fn missing(js: &Context) -> Result<Vec<Object>, Error> {
     Ok(missing)
 }
 
-/// The names of a stream's consumers; `None`: there is no such stream.
+/// The names of a stream's sound consumers; `None`: there is no such stream.
 async fn consumers_of(
     js: &Context,
     stream: &str,
 ) -> Result<Option<HashSet<String>>, Box<dyn std::error::Error + Send + Sync>> {
     match js.get_stream(stream).await {
-        Ok(found) => Ok(Some(found.consumer_names().try_collect().await.map_err(|error: RequestError| error)?)),
+        Ok(mut found) => {
+            let consumers: Vec<_> = found.consumers().try_collect().await.map_err(|error: RequestError| error)?;
+            // Read after the consumers, so that it can only be further than what they have had.
+            let last = found.info().await?.state.last_sequence;
+            let sound = consumers.into_iter().filter(|consumer| consumer.delivered.stream_sequence <= last);
+            Ok(Some(sound.map(|consumer| consumer.name).collect()))
+        }
         Err(error) => match error.kind() {
             GetStreamErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(None),
             _ => Err(error.into()),

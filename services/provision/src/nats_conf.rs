@@ -65,6 +65,8 @@ fn service_rights(service: Service) -> Rights {
         "$JS.API.INFO".to_owned(),
         format!("$JS.API.STREAM.INFO.{stream}"),
         format!("$JS.API.STREAM.MSG.GET.{stream}"),
+        // Its relay looks whether a consumer is ahead of a stream that came back older.
+        format!("$JS.API.CONSUMER.LIST.{stream}"),
         format!("$JS.API.DIRECT.GET.{stream}"),
         format!("$JS.API.DIRECT.GET.{stream}.>"),
     ];

@@ -54,7 +54,8 @@ pub(crate) async fn write(
     raw: &RawEvent,
     failure: &Failure,
 ) -> Result<(), sqlx::Error> {
-    let header = |name: &str| envelope::header(&raw.headers, name);
+    // No text column takes a NUL; the headers as they were are in the JSON.
+    let header = |name: &str| envelope::header(&raw.headers, name).map(|value| value.replace('\0', "\u{fffd}"));
     let trace_id = header("traceparent").and_then(|t| t.parse().ok()).map(TraceContext::trace_id);
     sqlx::query!(
         "insert into dead_letter
@@ -64,7 +65,7 @@ pub(crate) async fn write(
         on conflict (consumer, event_id) do nothing",
         Uuid::now_v7(),
         header(CE_ID).and_then(|id| id.parse::<Uuid>().ok()),
-        header(CE_TYPE).unwrap_or("unknown"),
+        header(CE_TYPE).unwrap_or_else(|| "unknown".to_owned()),
         raw.subject,
         headers_to_json(&raw.headers),
         raw.payload.as_ref(),

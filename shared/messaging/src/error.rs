@@ -57,13 +57,16 @@ pub enum Severity {
 
 impl Severity {
     /// Sorts by SQLSTATE: classes 08 (connection), 53 (resources), 57P (shutdown) and 58 (system), and
-    /// everything that never reached the server, mean that it is away; 40001, 40P01, 55P03 and 57014
+    /// 25P03 (idle in a transaction for too long: we were frozen), and everything that never reached the
+    /// server, mean that it is away; 40001, 40P01, 55P03 and 57014
     /// (statement timeout: somebody holds a lock) are lost races.
     pub fn of(error: &sqlx::Error) -> Self {
         match error {
             sqlx::Error::Database(database) => match database.code().as_deref() {
                 Some("40001" | "40P01" | "55P03" | "57014") => Severity::Contended,
-                Some(code) if ["08", "53", "57P", "58", "25006", "XX001"].iter().any(|c| code.starts_with(c)) => {
+                Some(code)
+                    if ["08", "53", "57P", "58", "25006", "25P03", "XX001"].iter().any(|c| code.starts_with(c)) =>
+                {
                     Severity::Unavailable
                 }
                 _ => Severity::Failed,

@@ -81,7 +81,8 @@ pub(crate) struct PendingRow {
 }
 
 /// The next rows after `watermark`, in order, for the relay of `epoch`; none while it is paused or
-/// no longer the active one. An aggregate with a parked or waiting row is left out whole.
+/// no longer the active one. An aggregate with a parked or waiting row is left out whole; a row that may be
+/// tried again lies below the watermark, so only a read from the beginning takes it up.
 pub(crate) async fn next(
     pool: &PgPool,
     epoch: i64,
@@ -94,7 +95,7 @@ pub(crate) async fn next(
             select aggregate_type, aggregate_id
             from outbox
             where (state = 'PARKED' or next_attempt_at is not null)
-                and (state = 'PARKED' or next_attempt_at > now())
+                and (state = 'PARKED' or next_attempt_at > now() or $2::bigint > 0)
         )
         select o.event_id, o.position, o.aggregate_id, o.aggregate_sequence, o.event_type, o.subject,
             o.headers::text as "headers!", o.payload::text as "payload!", o.saga_id, o.created_at, o.republication
@@ -143,8 +144,10 @@ pub(crate) async fn move_published(
     let moved = sqlx::query_scalar!(
         r#"with leader as (
             update relay_lease
-            set expires_at = now() + $3, stream_epoch = $4,
-                last_sequence = $5, last_event_id = $6, last_receipt_at = now()
+            set expires_at = now() + $3, stream_epoch = $4, last_receipt_at = now(),
+                -- Receipts of duplicates are old; the last one must not go back.
+                last_sequence = case when stream_epoch = $4 then greatest(last_sequence, $5) else $5 end,
+                last_event_id = case when stream_epoch = $4 and last_sequence > $5 then last_event_id else $6 end
             where holder = $1 and epoch = $2
             returning true
         ), gone as (
@@ -239,7 +242,7 @@ pub async fn republish(conn: &mut PgConnection, event_ids: &[Uuid]) -> Result<u6
 pub async fn requeue(conn: &mut PgConnection, event_id: Uuid) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
         "update outbox
-        set state = 'PENDING', attempts = 0, next_attempt_at = null
+        set state = 'PENDING', attempts = 0, next_attempt_at = now()
         where event_id = $1 and state = 'PARKED'",
         event_id,
     )

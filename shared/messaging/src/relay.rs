@@ -34,7 +34,7 @@ use crate::{
 };
 
 pub use lease::{LeaseState, pause, state};
-pub use reconcile::OpenSagas;
+pub use reconcile::OpenEvents;
 
 /// Why the relay paused.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,10 @@ pub enum RelayError {
     Broker(String),
     #[error("another relay has taken over")]
     LeaseLost,
+    #[error(
+        "the stream came back in an older state, and consumer {0} has to be made anew before anything is published"
+    )]
+    ConsumerAhead(String),
     #[error("the stream is not where the last receipt says it is")]
     OutOfStep,
     #[error(transparent)]
@@ -60,8 +64,8 @@ pub struct Relay {
     pub settings: MessagingArgs,
     pub metrics: Metrics,
     pub faults: Faults,
-    /// Says which sagas still need their lost events.
-    pub open_sagas: OpenSagas,
+    /// Says which events are needed again when the broker has lost them.
+    pub open_events: OpenEvents,
     /// Hears whether the relay works.
     pub report: Report,
 }
@@ -125,11 +129,13 @@ impl Relay {
         tracing::info!(holder = leader.lease.holder, epoch = leader.lease.epoch, "this relay is the active one");
         (self.report)(Ok(()));
         while !stop.is_cancelled() {
-            leader.drain(stop).await?;
             leader.keep_up().await?;
+            leader.drain(stop).await?;
             tokio::select! {
                 () = self.wake.wait() => {}
-                _ = nudges.next() => {}
+                nudge = nudges.next() => if nudge.is_none() {
+                    return Err(RelayError::Broker("the connection was closed".to_owned()));
+                },
                 () = tokio::time::sleep(self.settings.relay_poll) => {}
                 () = stop.cancelled() => {}
             }
@@ -170,14 +176,16 @@ impl<'a> Leader<'a> {
 
     /// Publishes until nothing is pending.
     async fn drain(&mut self, stop: &CancellationToken) -> Result<(), RelayError> {
-        let limit = self.relay.settings.relay_batch;
         while !stop.is_cancelled() {
+            // One by one takes a round trip each: few enough not to outlive the lease.
+            let limit = self.relay.settings.relay_batch.min(if self.singly { 100 } else { u16::MAX });
             let floor = self.watermark.floor(Instant::now());
             let rows = outbox::next(&self.relay.pool, self.lease.epoch, floor, i64::from(limit)).await?;
             self.watermark.read(Instant::now(), floor, rows.iter().map(|r| r.position).max());
             if rows.is_empty() {
                 return Ok(());
             }
+            self.keep_up().await?;
             let published = publish::publish(&self.relay.bus, &rows, self.position, self.singly).await;
             self.settle(published).await?;
         }
@@ -197,7 +205,9 @@ impl<'a> Leader<'a> {
         if !outbox::move_published(&self.relay.pool, &mover, &published.receipts).await? {
             return Err(RelayError::LeaseLost);
         }
-        self.renewed = Instant::now();
+        if !published.receipts.is_empty() {
+            self.renewed = Instant::now();
+        }
         self.relay.metrics.outbox_published.inc_by(published.receipts.len() as u64);
         self.position.last_sequence = published.last_sequence;
         self.singly = published.stop.is_some();

@@ -37,7 +37,7 @@ impl Participant {
             settings: self.settings.messaging.clone(),
             metrics: self.metrics.clone(),
             faults: self.faults.clone(),
-            open_sagas: saga_store::open_sagas,
+            open_events: saga_store::open_events,
             report: report_to(startup.readiness.register("relay")),
         }
     }

@@ -1,11 +1,11 @@
-//! Compensations whose receipts are overdue: to be driven again, or given up after the last attempt.
+//! What is overdue: timed-out sagas that nobody has cancelled, and compensations without their receipts.
 
 use messaging::{Context, SagaRef, StepError, TraceContext};
 use saga::SagaDefinition;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-/// A compensation that takes too long.
+/// A saga whose compensation takes too long, or has not even begun.
 #[derive(Debug, Clone)]
 pub struct Overdue {
     pub saga_id: Uuid,
@@ -31,7 +31,7 @@ impl Overdue {
     }
 }
 
-/// Locks a batch of overdue compensations; those that another transaction works on are left to it.
+/// Locks a batch of overdue sagas; those that another transaction works on are left to it.
 pub async fn overdue(
     conn: &mut PgConnection,
     definition: &SagaDefinition,
@@ -42,7 +42,7 @@ pub async fn overdue(
         "select saga_id, business_key, compensation_attempts as attempts, failed_at_step, correlation_id,
             trace_id, last_event_id
         from saga.saga_instance
-        where saga_type = $1 and status = 'COMPENSATING' and compensation_deadline < now()
+        where saga_type = $1 and status in ('TIMED_OUT', 'COMPENSATING') and compensation_deadline < now()
         order by compensation_deadline
         limit $2
         for update skip locked",

@@ -180,6 +180,10 @@ impl Sagas {
             let reason = recorded.reason.clone().unwrap_or_default();
             change.failure.get_or_insert((reason, static_name(self.definition, recorded.step)));
         }
+        if recorded.transition == Transition::TimeOut {
+            // Somebody else has to cancel the order; order steps in when nobody does.
+            change.compensation_deadline = Some(self.definition.compensation.deadline / 4);
+        }
         match recorded.transition {
             Transition::Compensate { .. } | Transition::Resume => row.compensation_attempts = 0,
             Transition::DriveAgain => row.compensation_attempts += 1,

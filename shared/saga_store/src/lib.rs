@@ -13,10 +13,10 @@ pub use instance::{NewSaga, Recorded, Sagas, lock, start};
 /// The saga tables.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/saga");
 
-/// Which of these sagas still run, or wait for an operator: those need their lost events again.
-pub fn open_sagas<'c>(
-    conn: &'c mut sqlx::PgConnection,
-    saga_ids: &'c [uuid::Uuid],
-) -> futures_util::future::BoxFuture<'c, Result<std::collections::HashSet<uuid::Uuid>, sqlx::Error>> {
-    Box::pin(query::open_among(conn, saga_ids))
+/// The events that `service` has published for sagas that still run, or wait for an operator.
+pub fn open_events(
+    conn: &mut sqlx::PgConnection,
+    service: saga::Service,
+) -> futures_util::future::BoxFuture<'_, Result<Vec<uuid::Uuid>, sqlx::Error>> {
+    Box::pin(query::open_events(conn, service))
 }

@@ -1,8 +1,6 @@
 //! Looking sagas up.
 
-use std::collections::HashSet;
-
-use saga::Status;
+use saga::{Service, Status};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -135,16 +133,17 @@ pub async fn oldest_active_seconds(pool: &PgPool) -> Result<Option<f64>, sqlx::E
     .await
 }
 
-pub(crate) async fn open_among(conn: &mut PgConnection, saga_ids: &[Uuid]) -> Result<HashSet<Uuid>, sqlx::Error> {
-    let open = sqlx::query_scalar!(
-        "select saga_id
-        from saga.saga_instance
-        where saga_id = any($1) and status not in ('COMPLETED', 'COMPENSATED')",
-        saga_ids,
+pub(crate) async fn open_events(conn: &mut PgConnection, service: Service) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"select s.event_id as "event_id!"
+        from saga.saga_instance i
+        join saga.saga_step s using (saga_id)
+        where (i.status in ('STARTED', 'IN_PROGRESS') or i.status in ('TIMED_OUT', 'COMPENSATING', 'FAILED'))
+            and s.service = $1 and s.event_id is not null"#,
+        service.0,
     )
     .fetch_all(conn)
-    .await?;
-    Ok(open.into_iter().collect())
+    .await
 }
 
 /// Lets old finished sagas be purged, a batch at a time; returns how many went. Order's right only.

@@ -119,6 +119,34 @@ impl Nats {
         self.start_again().await
     }
 
+    /// Keeps a copy of what its streams hold now, but not of where their consumers are. Stops it for that.
+    ///
+    /// # Errors
+    /// When the store cannot be copied, or it does not start.
+    pub async fn keep_messages(&mut self) -> anyhow::Result<TempDir> {
+        let copy = TempDir::new()?;
+        self.stop().await?;
+        for stream in message_folders(&self.store())? {
+            copy_folder(&stream, &copy.path().join(stream.strip_prefix(self.store())?))?;
+        }
+        self.start_again().await?;
+        Ok(copy)
+    }
+
+    /// kill -9, and a start with messages as they were when the copy was made: its streams come back in an older
+    /// state than their consumers.
+    ///
+    /// # Errors
+    /// When the store cannot be written, or it does not start.
+    pub async fn roll_back(&mut self, copy: &TempDir) -> anyhow::Result<()> {
+        self.kill();
+        for stream in message_folders(&self.store())? {
+            std::fs::remove_dir_all(&stream)?;
+            copy_folder(&copy.path().join(stream.strip_prefix(self.store())?), &stream)?;
+        }
+        self.start_again().await
+    }
+
     /// Freezes it: connections stay open and nothing is answered.
     ///
     /// # Errors
@@ -153,4 +181,28 @@ fn greets(port: u16) -> bool {
         connection.read_exact(&mut word).map(|()| word)
     });
     greeting.is_ok_and(|word| word == *b"INFO")
+}
+
+/// Where each stream of the store keeps its messages.
+fn message_folders(store: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut folders = Vec::new();
+    for account in std::fs::read_dir(store.join("jetstream"))? {
+        for stream in std::fs::read_dir(account?.path().join("streams"))? {
+            folders.push(stream?.path().join("msgs"));
+        }
+    }
+    Ok(folders)
+}
+
+fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            copy_folder(&entry.path(), &to.join(entry.file_name()))?;
+        } else {
+            std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
 }

@@ -128,6 +128,29 @@ async fn the_broker_emptied_while_orders_are_on_their_way_publishes_what_they_st
 }
 
 #[tokio::test]
+async fn the_broker_back_in_an_older_state_than_its_consumers_loses_no_order() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 100_000).await?;
+    place_many(&suite, 20).await??;
+    all_confirmed(&stage, 20).await?;
+    let older = stage.nats.lock().await.keep_messages().await?;
+    let load = place_many(&suite, 300);
+    eventually(Duration::from_secs(20), async || {
+        stage
+            .number("select count(*) from orders.customer_order where status = 'CONFIRMED'")
+            .await
+            .is_ok_and(|n| n > 100)
+    })
+    .await?;
+    stage.nats.lock().await.roll_back(&older).await?;
+    load.await??;
+    all_confirmed(&stage, 320).await?;
+    no_dead_letters(&suite).await?;
+    stage.audit().await
+}
+
+#[tokio::test]
 async fn a_message_that_vanishes_is_published_once_more_at_half_the_deadline() -> Test {
     let tuning = suite_tests::Tuning { saga_deadline: Duration::from_secs(6), ..Default::default() };
     let stage = Stage::with(tuning).await?;

@@ -38,8 +38,9 @@ async fn a_relay_stopped_between_publish_and_move_publishes_nothing_that_has_an_
     }
     let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
     eventually(Duration::from_secs(30), async || stage.number(confirmed).await.is_ok_and(|n| n == 60)).await?;
-    drop((inventory, payment));
-    Ok(())
+    let suite = suite_tests::Dancers { order, inventory, payment };
+    ensure!(suite.product("A").await?["reserved"] == 60, "an effect was had twice");
+    stage.audit().await
 }
 
 #[tokio::test]
@@ -48,6 +49,7 @@ async fn a_relay_that_wakes_up_after_its_lease_expired_writes_nothing() -> Test 
     let faults = Faults::armable();
     let first = stage.start_with(INVENTORY, faults.clone(), "").await?;
     let sleep = FaultKind::Latency(Duration::from_millis(2_500));
+    let asleep = tokio::time::Instant::now();
     faults.arm(Fault { point: FaultPoint::AfterPublishBeforeMark, kind: sleep, skip: 0, times: 1 });
     let second = stage.start(INVENTORY).await?;
     create_products(&first, 0..10).await?;
@@ -62,9 +64,12 @@ async fn a_relay_that_wakes_up_after_its_lease_expired_writes_nothing() -> Test 
     create_products(&second, 10..20).await?;
     let published = "select count(*) from inventory.outbox_published";
     eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 20)).await?;
-    // The first one is awake again by the time its sleep is over; its late move must not have counted.
+    // It is awake again when its sleep is over; its late move must not have counted.
+    tokio::time::sleep_until(asleep + Duration::from_millis(2_500)).await;
+    create_products(&second, 20..21).await?;
+    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 21)).await?;
     ensure!(stage.number("select count(distinct relay) from inventory.outbox_published").await? == 1);
-    in_order_without_gaps(&stage, "INVENTORY", 20).await
+    in_order_without_gaps(&stage, "INVENTORY", 21).await
 }
 
 #[tokio::test]

@@ -130,6 +130,49 @@ async fn a_compensation_without_receipts_is_driven_again_then_fails_until_it_is_
 }
 
 #[tokio::test]
+async fn an_order_that_timed_out_is_cancelled_also_when_the_news_of_it_never_arrives() -> Test {
+    let tuning = Tuning {
+        saga_deadline: Duration::from_millis(500),
+        compensation_deadline: Duration::from_secs(2),
+        ..Tuning::default()
+    };
+    let stage = Stage::with(tuning).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 700, 10).await?;
+    for step in ["cancel_timed_out_order", "confirm_order"] {
+        suite.order.client.post(&format!("/api/admin/consumers/{step}/pause"), &json!({})).await?.expect(200)?;
+    }
+    consumers_are_idle(&stage).await?;
+    let order = suite.place(&[("A", 1)], "tok_visa").await?;
+    let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
+    let driven = saga["steps"].as_array().unwrap().iter().any(|s| s["step"] == "drive_compensation");
+    ensure!(driven && saga["failed_at_step"] == "detect_timeout", "{saga:#}");
+    for step in ["cancel_timed_out_order", "confirm_order"] {
+        suite.order.client.post(&format!("/api/admin/consumers/{step}/resume"), &json!({})).await?.expect(200)?;
+    }
+    ensure!(suite.product("A").await?["available"] == 10);
+    stage.audit().await
+}
+
+/// Waits until the paused consumers of order ask the broker for nothing any more.
+async fn consumers_are_idle(stage: &Stage) -> Test {
+    let jetstream = stage.jetstream().await?;
+    eventually(Duration::from_secs(20), async || {
+        for (stream, name) in [
+            ("PAYMENT", "order-confirm_order"),
+            ("PAYMENT", "order-cancel_timed_out_order"),
+            ("INVENTORY", "order-cancel_timed_out_order"),
+            ("ORDER", "order-cancel_timed_out_order"),
+        ] {
+            let waiting = jetstream.get_stream(stream).await?.consumer_info(name).await?.num_waiting;
+            ensure!(waiting == 0, "{name} still pulls");
+        }
+        anyhow::Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn prefer_wait_answers_with_the_end_of_the_saga() -> Test {
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;

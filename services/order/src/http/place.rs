@@ -111,13 +111,17 @@ pub(super) async fn place_order(
         answer.insert(IDEMPOTENCY_REPLAYED.clone(), HeaderValue::from_static("true"));
     }
     if let Some(patience) = patience {
-        wait::until_ended(&app, order_id, patience).await?;
+        // The order is accepted whatever happens while its end is awaited.
+        if let Err(problem) = wait::until_ended(&app, order_id, patience).await {
+            tracing::warn!(%order_id, %problem, "the end of the order could not be awaited");
+        }
         answer.insert(wait::PREFERENCE_APPLIED.clone(), patience.applied());
     }
     let order = match placed {
         // Accepted just now: its answer needs no connection that another order could have.
         Placed::New(order) if patience.is_none() => *order,
-        Placed::New(_) | Placed::Replayed(_) => orders::read(&app, order_id).await?,
+        Placed::New(order) => orders::read(&app, order_id).await.unwrap_or(*order),
+        Placed::Replayed(_) => orders::read(&app, order_id).await?,
     };
     Ok((status, answer, Json(order)))
 }

@@ -25,6 +25,8 @@ pub struct HttpGateway {
     client: Client,
     base_url: String,
     calls: Semaphore,
+    /// How long a call waits for its turn.
+    queue: Duration,
 }
 
 #[derive(Serialize)]
@@ -73,7 +75,12 @@ impl HttpGateway {
             .pool_max_idle_per_host(settings.gateway_concurrency)
             .build()?;
         let base_url = settings.gateway_url.trim_end_matches('/').to_owned();
-        Ok(HttpGateway { client, base_url, calls: Semaphore::new(settings.gateway_concurrency.max(1)) })
+        Ok(HttpGateway {
+            client,
+            base_url,
+            calls: Semaphore::new(settings.gateway_concurrency.max(1)),
+            queue: settings.gateway_patience,
+        })
     }
 
     async fn charge(&self, intent: &Intent, context: &Context) -> Result<Answer, GatewayError> {
@@ -111,9 +118,10 @@ impl HttpGateway {
         self.client.post(format!("{}{path}", self.base_url)).header("traceparent", context.trace.to_string())
     }
 
-    /// The call's time limit begins when it is its turn.
+    /// The call's time limit begins when it is its turn. Who waits too long for that has not been asked for yet.
     async fn send(&self, request: RequestBuilder) -> Result<Response, GatewayError> {
-        let _turn = self.calls.acquire().await.map_err(unknown)?;
+        let turn = tokio::time::timeout(self.queue, self.calls.acquire()).await;
+        let _turn = turn.map_err(|elapsed| GatewayError::Unavailable(elapsed.into()))?.map_err(unknown)?;
         request.send().await.map_err(|error| match error.is_connect() {
             true => GatewayError::Unavailable(error.into()),
             false => unknown(error),

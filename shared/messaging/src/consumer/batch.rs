@@ -90,6 +90,10 @@ async fn run(consumer: &Consumer, batch: &[Message], progress: Duration) -> Resu
 }
 
 async fn settle(consumer: &Consumer, batch: &[Message], ran: Ran) -> Settled {
+    if batch.len() > 1 && matches!(&ran.result, Err(error) if !matches!(error, StepError::Unavailable(_))) {
+        // Of the halves, too, what cannot be read is found and becomes a dead letter.
+        return Settled::Split;
+    }
     for (place, error) in &ran.unreadable {
         let Some(message) = batch.get(*place) else { continue };
         if let Err(error) = bury(consumer, message, &Failure::unreadable(error)).await {
@@ -98,8 +102,7 @@ async fn settle(consumer: &Consumer, batch: &[Message], ran: Ran) -> Settled {
     }
     match ran.result {
         Ok(committed) => acknowledge(consumer, batch, &ran.read, committed).await,
-        Err(error @ (StepError::Unavailable(_) | StepError::Contended(_))) => Settled::Away(chain(&error)),
-        Err(_) if batch.len() > 1 => Settled::Split,
+        Err(error @ StepError::Unavailable(_)) => Settled::Away(chain(&error)),
         Err(error) => match batch.first() {
             Some(message) => failed(consumer, message, &error).await,
             None => Settled::Done,
@@ -124,14 +127,7 @@ async fn acknowledge(consumer: &Consumer, batch: &[Message], read: &[(usize, Uui
             // A lost acknowledgement means a redelivery, and the inbox knows the event.
             let _ = message.ack().await;
         } else if let Some(error) = deferred.remove(event_id) {
-            let settled = match error {
-                StepError::Unavailable(_) | StepError::Contended(_) => {
-                    give_back([message].into_iter()).await;
-                    Settled::Done
-                }
-                error => failed(consumer, message, &error).await,
-            };
-            if let Settled::Away(error) = settled {
+            if let Settled::Away(error) = failed(consumer, message, &error).await {
                 return Settled::Away(error);
             }
         } else {
@@ -142,8 +138,13 @@ async fn acknowledge(consumer: &Consumer, batch: &[Message], read: &[(usize, Uui
     Settled::Done
 }
 
-/// Counts the failure of one message: it comes back after a wait, or becomes a dead letter.
+/// Counts the failure of one message: it comes back after a wait, or becomes a dead letter. What it
+/// cannot help, a lost race or another system's outage, is not counted.
 async fn failed(consumer: &Consumer, message: &Message, error: &StepError) -> Settled {
+    if matches!(error, StepError::Unavailable(_) | StepError::Contended(_)) {
+        let _ = message.ack_with(AckKind::Nak(Some(longer_each_time(message)))).await;
+        return Settled::Done;
+    }
     let step = consumer.subscription.step;
     consumer.metrics.step_failures.get_or_create_owned(&StepLabel { step: step.name }).inc();
     let counted = match event_id(message) {
@@ -166,6 +167,13 @@ async fn failed(consumer: &Consumer, message: &Message, error: &StepError) -> Se
     tracing::warn!(consumer = consumer.name(), attempts, ?wait, error = chain(error), "the event is tried again");
     let _ = message.ack_with(AckKind::Nak(Some(wait))).await;
     Settled::Done
+}
+
+/// Half a second after the first delivery, doubling up to ten, with jitter.
+fn longer_each_time(message: &Message) -> Duration {
+    let delivered = message.info().map_or(1, |info| info.delivered).clamp(1, 6);
+    let bound = OUTAGE_WAIT * 2_u32.pow(u32::try_from(delivered - 1).unwrap_or(0));
+    bound.min(Duration::from_secs(10)).mul_f64(rand::random_range(0.5..=1.0))
 }
 
 async fn count_attempt(pool: &PgPool, consumer: &str, event_id: Uuid, error: &str) -> Result<i32, sqlx::Error> {

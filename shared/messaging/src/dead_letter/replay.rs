@@ -57,12 +57,14 @@ pub async fn replay(
     Ok(outcome)
 }
 
-/// Marks the entry REPLAYED, so that two operators cannot replay it at the same time.
+/// Marks the entry REPLAYED, so that two operators cannot replay it at the same time. One that has been so
+/// for minutes was left behind by a crash.
 async fn take(pool: &PgPool, dead_letter_id: Uuid) -> Result<(), ReplayError> {
     let taken = sqlx::query!(
         "update dead_letter
         set status = 'REPLAYED', replay_count = replay_count + 1, updated_at = now()
-        where dead_letter_id = $1 and status = 'PENDING' and replay_count < $2",
+        where dead_letter_id = $1 and replay_count < $2
+            and (status = 'PENDING' or (status = 'REPLAYED' and updated_at < now() - interval '2 minutes'))",
         dead_letter_id,
         MAX_REPLAYS,
     )
@@ -125,7 +127,8 @@ pub async fn discard(pool: &PgPool, dead_letter_id: Uuid, actor: &str, reason: &
     let discarded = sqlx::query!(
         "update dead_letter
         set status = 'DISCARDED', notes = $2, updated_at = now()
-        where dead_letter_id = $1 and status = 'PENDING'",
+        where dead_letter_id = $1
+            and (status = 'PENDING' or (status = 'REPLAYED' and updated_at < now() - interval '2 minutes'))",
         dead_letter_id,
         reason,
     )

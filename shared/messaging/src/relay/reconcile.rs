@@ -1,17 +1,17 @@
 //! The reconciler: compares what the broker acknowledged with what its stream still has, and puts
 //! back what is gone. It makes the broker's storage disposable; the inbox absorbs every repeat.
 
-use std::collections::HashSet;
-
-use futures_util::future::BoxFuture;
+use futures_util::{TryStreamExt, future::BoxFuture};
+use saga::Service;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{Relay, RelayError, lease::Lease, publish::StreamPosition};
 use crate::{envelope, error::chain, outbox};
 
-/// Which of these sagas are not finished: only those need lost events again.
-pub type OpenSagas = for<'c> fn(&'c mut PgConnection, &'c [Uuid]) -> BoxFuture<'c, Result<HashSet<Uuid>, sqlx::Error>>;
+/// The events that a service has published for sagas that are not finished: only those are needed again
+/// when they are lost.
+pub type OpenEvents = for<'c> fn(&'c mut PgConnection, Service) -> BoxFuture<'c, Result<Vec<Uuid>, sqlx::Error>>;
 
 pub(super) struct Reconciled {
     pub(super) position: StreamPosition,
@@ -51,6 +51,9 @@ pub(super) async fn reconcile(relay: &Relay, lease: &Lease, stream: &str) -> Res
     let position = StreamPosition { epoch: now.epoch, last_sequence: now.last_sequence };
     if lost == Lost::Nothing && receipt.stream_epoch == now.epoch {
         return Ok(Reconciled { position, republished: 0 });
+    }
+    if matches!(lost, Lost::After(_)) {
+        no_consumer_ahead(relay, stream).await?;
     }
     let republished = put_back(relay, lease, now, lost).await?;
     if lost != Lost::Nothing {
@@ -118,6 +121,19 @@ async fn event_at(relay: &Relay, stream: &str, sequence: i64) -> Result<Option<U
     }
 }
 
+/// A consumer that has had more than the stream holds would skip as many of the events to come. Nothing is
+/// published until `provision keep` has made such consumers anew.
+async fn no_consumer_ahead(relay: &Relay, stream: &str) -> Result<(), RelayError> {
+    let away = |e: &dyn std::error::Error| RelayError::Broker(chain(e));
+    let mut stream = relay.bus.jetstream.get_stream(stream).await.map_err(|e| away(&e))?;
+    let consumers: Vec<_> = stream.consumers().try_collect().await.map_err(|e| away(&e))?;
+    let last = stream.info().await.map_err(|e| away(&e))?.state.last_sequence;
+    match consumers.into_iter().find(|c| c.config.durable_name.is_some() && c.delivered.stream_sequence > last) {
+        Some(consumer) => Err(RelayError::ConsumerAhead(consumer.name)),
+        None => Ok(()),
+    }
+}
+
 /// Puts the lost events back into the outbox and adopts the stream as it is, in one transaction that
 /// only the holder of the lease can commit.
 async fn put_back(relay: &Relay, lease: &Lease, now: StreamNow, lost: Lost) -> Result<u64, RelayError> {
@@ -135,10 +151,13 @@ async fn put_back(relay: &Relay, lease: &Lease, now: StreamNow, lost: Lost) -> R
     if held.is_none() {
         return Err(RelayError::LeaseLost);
     }
-    let needed = needed(&mut transaction, relay.open_sagas, now.epoch, lost).await?;
+    let needed = needed(&mut transaction, relay, now.epoch, lost).await?;
     let mut republished = 0;
     for chunk in needed.chunks(5_000) {
         republished += outbox::republish(&mut transaction, chunk).await?;
+    }
+    if let Lost::After(sequence) = lost {
+        void_receipts(&mut transaction, now.epoch, sequence).await?;
     }
     sqlx::query!(
         "update relay_lease
@@ -153,10 +172,24 @@ async fn put_back(relay: &Relay, lease: &Lease, now: StreamNow, lost: Lost) -> R
     Ok(republished)
 }
 
+/// Their places in the stream are about to be taken by other events.
+async fn void_receipts(conn: &mut PgConnection, stream_epoch: i64, after: i64) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "update outbox_published
+        set stream_epoch = 0
+        where stream_epoch = $1 and stream_sequence > $2",
+        stream_epoch,
+        after,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
 /// The lost events of sagas that are not finished, and of no saga.
 async fn needed(
     conn: &mut PgConnection,
-    open_sagas: OpenSagas,
+    relay: &Relay,
     stream_epoch: i64,
     lost: Lost,
 ) -> Result<Vec<Uuid>, RelayError> {
@@ -165,23 +198,35 @@ async fn needed(
         Lost::OtherEpochs => (true, i64::MAX),
         Lost::After(sequence) => (false, sequence),
     };
-    let rows = sqlx::query!(
-        "select event_id, saga_id
+    let open = (relay.open_events)(&mut *conn, relay.bus.service).await?;
+    let mut needed = Vec::new();
+    for chunk in open.chunks(5_000) {
+        needed.extend(
+            sqlx::query_scalar!(
+                "select event_id
+                from outbox_published
+                where event_id = any($4)
+                    and ((stream_epoch <> $1 and $2) or (stream_epoch = $1 and stream_sequence > $3))",
+                stream_epoch,
+                other_epochs,
+                after,
+                chunk,
+            )
+            .fetch_all(&mut *conn)
+            .await?,
+        );
+    }
+    let of_no_saga = sqlx::query_scalar!(
+        "select event_id
         from outbox_published
-        where (stream_epoch <> $1 and $2) or (stream_epoch = $1 and stream_sequence > $3)
-        order by position",
+        where saga_id is null
+            and ((stream_epoch <> $1 and $2) or (stream_epoch = $1 and stream_sequence > $3))",
         stream_epoch,
         other_epochs,
         after,
     )
     .fetch_all(&mut *conn)
     .await?;
-    let mut sagas: Vec<Uuid> = rows.iter().filter_map(|r| r.saga_id).collect();
-    sagas.sort_unstable();
-    sagas.dedup();
-    let mut open = HashSet::new();
-    for chunk in sagas.chunks(10_000) {
-        open.extend(open_sagas(&mut *conn, chunk).await?);
-    }
-    Ok(rows.into_iter().filter(|r| r.saga_id.is_none_or(|id| open.contains(&id))).map(|r| r.event_id).collect())
+    needed.extend(of_no_saga);
+    Ok(needed)
 }
