@@ -116,6 +116,20 @@ pub(crate) async fn next(
     .await
 }
 
+/// Whether a transaction of this service that writes has been open for longer than `age`: a row of it may
+/// still appear below what has been read. Nobody else can write to the outbox.
+pub(crate) async fn old_writer(pool: &PgPool, age: Duration) -> Result<bool, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"select exists (
+            select from pg_stat_activity
+            where usename = current_user and backend_xid is not null and xact_start < clock_timestamp() - $1::interval
+        ) as "open!""#,
+        interval(age),
+    )
+    .fetch_one(pool)
+    .await
+}
+
 /// The broker's receipt of one event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Receipt {

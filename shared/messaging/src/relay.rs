@@ -21,7 +21,7 @@ use uuid::Uuid;
 use self::{
     lease::Lease,
     publish::{Published, StreamPosition},
-    watermark::Watermark,
+    watermark::{LAG, Watermark},
 };
 use crate::{
     Report,
@@ -179,9 +179,13 @@ impl<'a> Leader<'a> {
         while !stop.is_cancelled() {
             // One by one takes a round trip each: few enough not to outlive the lease.
             let limit = self.relay.settings.relay_batch.min(if self.singly { 100 } else { u16::MAX });
+            if self.watermark.may_rise(Instant::now()) && !outbox::old_writer(&self.relay.pool, LAG).await? {
+                self.watermark.rise(Instant::now());
+            }
             let floor = self.watermark.floor(Instant::now());
             let rows = outbox::next(&self.relay.pool, self.lease.epoch, floor, i64::from(limit)).await?;
-            self.watermark.read(Instant::now(), floor, rows.iter().map(|r| r.position).max());
+            let all = rows.len() < usize::from(limit);
+            self.watermark.read(Instant::now(), floor, rows.iter().map(|r| r.position).max(), all);
             if rows.is_empty() {
                 return Ok(());
             }

@@ -176,6 +176,11 @@ impl UnitOfWork {
         Ok(event_id)
     }
 
+    /// Gives up all that was done, and its locks, now; dropping the unit of work does so some time later.
+    pub async fn rollback(self) -> Result<(), sqlx::Error> {
+        self.transaction.rollback().await
+    }
+
     /// Writes the outbox rows, commits, and wakes the relay.
     pub async fn commit(mut self) -> Result<(), sqlx::Error> {
         let publishes = !self.outgoing.is_empty();

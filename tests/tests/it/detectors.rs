@@ -30,20 +30,18 @@ async fn a_timeout_and_a_success_fired_together_200_times_end_in_one_of_the_two(
     // Ten at a time, so that the two really meet.
     let jetstream = stage.jetstream().await?;
     let detector = saga_store::timeout::Detector { batch: 10, ..order.app.participant().timeout_detector() };
-    let mut round = 0;
-    for events in forged.chunks(10) {
+    for (round, events) in forged.chunks(10).enumerate() {
         let sagas: Vec<Uuid> = events.iter().map(|e| e.saga_id).collect();
         let due = sqlx::query("update saga.saga_instance set deadline = now() where saga_id = any($1)").bind(&sagas);
         due.execute(&stage.pool).await?;
         // Every other time the detector waits for the first success, so that each of the two comes first sometimes.
-        round += 1;
         let first_success = async || {
             let sql = "select count(*) from saga.saga_instance where status = 'COMPLETED' and saga_id = any($1)";
             let done: i64 = sqlx::query_scalar(sql).bind(&sagas).fetch_one(&stage.pool).await?;
             anyhow::Ok(done > 0)
         };
         let detect = async {
-            if round % 2 == 0 {
+            if round.is_multiple_of(2) {
                 eventually(Duration::from_secs(10), first_success).await?;
             }
             anyhow::Ok(detector.detect().await?)

@@ -12,7 +12,7 @@ use contracts::{
     order_fulfillment::{CREATE_ORDER, OrderCreated, OrderLine},
 };
 use messaging::{Context, StepError, UnitOfWork, retry_contended};
-use saga::Event;
+use saga::{Event, SagaDefinition};
 use saga_store::NewSaga;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -164,14 +164,33 @@ async fn create_order(
     key: Option<&KeyUse<'_>>,
 ) -> Result<Placed, Refusal> {
     let mut work = app.participant.http_outbox.begin().await?;
-    if let Some(key) = key
-        && let Some(order_id) = order_of_key(&mut work, key).await?
-    {
-        return Ok(Placed::Replayed(order_id));
+    let placed = match key {
+        Some(key) => order_of_key(&mut work, key).await,
+        None => Ok(None),
+    };
+    let placed = match placed {
+        Ok(Some(order_id)) => Ok(Placed::Replayed(order_id)),
+        Ok(None) => write_order(app.participant.definition, &mut work, context, wanted, key).await,
+        Err(refusal) => Err(refusal),
+    };
+    if matches!(placed, Ok(Placed::New(_))) {
+        work.commit().await?;
+    } else {
+        // At once, because the key is held until then.
+        work.rollback().await?;
     }
-    let priced = price(&mut work, &wanted.lines).await?;
+    placed
+}
+
+async fn write_order(
+    definition: &'static SagaDefinition,
+    work: &mut UnitOfWork,
+    context: &Context,
+    wanted: &PlaceOrder,
+    key: Option<&KeyUse<'_>>,
+) -> Result<Placed, Refusal> {
+    let priced = price(work, &wanted.lines).await?;
     let (order_id, saga_id) = (OrderId::new(), SagaId::new());
-    let definition = app.participant.definition;
     let context = context.clone().in_saga(saga_id.0, definition.saga_type);
     let event_id =
         work.publish(&CREATE_ORDER, &context, 1, &created(order_id, wanted, &priced)).map_err(StepError::from)?;
@@ -199,7 +218,6 @@ async fn create_order(
     if let Some(key) = key {
         store::insert_key(work.conn(), key, order_id.0).await?;
     }
-    work.commit().await?;
     let body = orders::accepted(row, &priced).map_err(StepError::failed)?;
     Ok(Placed::New(Box::new(body)))
 }

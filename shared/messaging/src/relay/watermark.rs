@@ -1,15 +1,18 @@
 //! From where the relay reads. A row with a lower position may commit after one with a higher, so
 //! rows are found by being there, never by a cursor; but reading from the very beginning every time
 //! would step over the index entries of all the rows that vacuum has not removed yet. So it reads
-//! from what was the end some seconds ago, and sweeps everything from time to time.
+//! from what was the end some seconds ago, provided that no transaction which could still write
+//! below it is open, and sweeps everything from time to time.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-/// How far behind the newest row the relay reads: longer than a transaction takes as a rule.
-const LAG: Duration = Duration::from_secs(3);
+/// How far behind the newest row the relay reads.
+pub(super) const LAG: Duration = Duration::from_secs(3);
+/// How closely the ends of reading are kept; also how often the floor rises.
+const GRAIN: Duration = Duration::from_millis(500);
 /// How often everything is read, at most.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// A sweep that is slow, because an old snapshot keeps dead rows alive, becomes rarer by this factor.
@@ -19,7 +22,11 @@ const SWEEP_SHARE: u32 = 20;
 pub(super) struct Watermark {
     /// Ends of reading that are younger than the lag, oldest first.
     ends: VecDeque<(Instant, i64)>,
+    /// The highest position seen.
+    newest: i64,
     floor: i64,
+    /// Where the floor will be after one more read from where it is.
+    rising_to: Option<i64>,
     next_sweep: Instant,
     read_began: Instant,
 }
@@ -27,30 +34,42 @@ pub(super) struct Watermark {
 impl Watermark {
     /// Begins with a sweep.
     pub(super) fn new(now: Instant) -> Self {
-        Watermark { ends: VecDeque::new(), floor: 0, next_sweep: now, read_began: now }
+        Watermark { ends: VecDeque::new(), newest: 0, floor: 0, rising_to: None, next_sweep: now, read_began: now }
+    }
+
+    /// Whether an end of reading is old enough to become the floor.
+    pub(super) fn may_rise(&self, now: Instant) -> bool {
+        self.ends.front().is_some_and(|(seen, _)| now.duration_since(*seen) >= LAG)
+    }
+
+    /// No transaction that is older than the lag is still writing: what is below the ends of that time is
+    /// committed by now, and the next read will find it.
+    pub(super) fn rise(&mut self, now: Instant) {
+        while let Some((_, end)) = self.ends.pop_front_if(|(seen, _)| now.duration_since(*seen) >= LAG) {
+            self.rising_to = Some(end);
+        }
     }
 
     /// The position after which to read now.
     pub(super) fn floor(&mut self, now: Instant) -> i64 {
-        while let Some((seen, end)) = self.ends.front().copied() {
-            if now.duration_since(seen) < LAG {
-                break;
-            }
-            self.floor = self.floor.max(end);
-            self.ends.pop_front();
-        }
         self.read_began = now;
         if now >= self.next_sweep { 0 } else { self.floor }
     }
 
-    /// A read from `floor` has ended at `end`, if it found anything.
-    pub(super) fn read(&mut self, now: Instant, floor: i64, end: Option<i64>) {
+    /// A read from `floor` has ended at `end`, if it found anything, and found all that there was, or not.
+    pub(super) fn read(&mut self, now: Instant, floor: i64, end: Option<i64>, all: bool) {
         if floor == 0 {
             let took = now.duration_since(self.read_began);
             self.next_sweep = now + SWEEP_EVERY.max(took * SWEEP_SHARE);
         }
-        let newest = self.ends.back().map_or(self.floor, |(_, end)| *end);
-        if let Some(end) = end.filter(|end| *end > newest) {
+        if let Some(target) = self.rising_to.filter(|target| all || end >= Some(*target)) {
+            self.floor = self.floor.max(target);
+            self.rising_to = None;
+        }
+        let Some(end) = end.filter(|end| *end > self.newest) else { return };
+        self.newest = end;
+        let due = self.ends.back().is_none_or(|(seen, _)| now.duration_since(*seen) >= GRAIN);
+        if due {
             self.ends.push_back((now, end));
         }
     }
@@ -65,14 +84,31 @@ mod tests {
         let start = Instant::now();
         let mut watermark = Watermark::new(start);
         assert_eq!(watermark.floor(start), 0, "it begins with a sweep");
-        watermark.read(start, 0, Some(100));
-        let soon = start + Duration::from_millis(500);
-        assert!(watermark.floor(soon) < 50, "position 50 committed late and is still read");
-        watermark.read(soon, 0, Some(200));
+        watermark.read(start, 0, Some(100), true);
+        let soon = start + Duration::from_millis(600);
+        assert!(!watermark.may_rise(soon) && watermark.floor(soon) < 50, "position 50 committed late and is read");
+        watermark.read(soon, 0, Some(200), true);
         let later = start + Duration::from_millis(3_100);
         assert_eq!(watermark.floor(later), 0, "the sweep reads everything");
-        watermark.read(later, 0, None);
-        assert_eq!(watermark.floor(later), 100, "between sweeps it reads from the end of three seconds ago");
+    }
+
+    #[test]
+    fn the_floor_rises_only_when_it_is_told_that_nobody_writes_below_it_and_after_one_more_read() {
+        let start = Instant::now();
+        let mut watermark = Watermark::new(start);
+        watermark.floor(start);
+        watermark.read(start, 0, Some(100), true);
+        let later = start + LAG;
+        watermark.floor(later);
+        watermark.read(later, 0, None, true);
+        assert!(watermark.may_rise(later));
+        assert_eq!(watermark.floor(later), 0, "an old transaction may still be writing");
+        watermark.rise(later);
+        assert_eq!(watermark.floor(later), 0, "one more read from where it was");
+        watermark.read(later, 0, Some(40), false);
+        assert_eq!(watermark.floor(later), 0, "that read did not come as far");
+        watermark.read(later, 0, None, true);
+        assert_eq!(watermark.floor(later), 100);
     }
 
     #[test]
@@ -81,7 +117,11 @@ mod tests {
         let mut watermark = Watermark::new(start);
         assert_eq!(watermark.floor(start), 0);
         let done = start + Duration::from_secs(1);
-        watermark.read(done, 0, Some(7));
+        watermark.read(done, 0, Some(7), true);
+        let soon = done + LAG;
+        watermark.rise(soon);
+        assert_eq!(watermark.floor(soon), 0);
+        watermark.read(soon, watermark.floor, None, true);
         assert_eq!(watermark.floor(done + Duration::from_secs(19)), 7);
         assert_eq!(watermark.floor(done + Duration::from_secs(20)), 0);
     }
