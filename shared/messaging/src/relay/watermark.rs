@@ -115,13 +115,13 @@ mod tests {
     fn slow_sweeps_become_rare() {
         let start = Instant::now();
         let mut watermark = Watermark::new(start);
-        assert_eq!(watermark.floor(start), 0);
-        let done = start + Duration::from_secs(1);
-        watermark.read(done, 0, Some(7), true);
-        let soon = done + LAG;
-        watermark.rise(soon);
-        assert_eq!(watermark.floor(soon), 0);
-        watermark.read(soon, watermark.floor, None, true);
+        watermark.floor(start);
+        watermark.read(start, 0, Some(7), true);
+        let later = start + LAG;
+        watermark.rise(later);
+        assert_eq!(watermark.floor(later), 0);
+        let done = later + Duration::from_secs(1);
+        watermark.read(done, 0, None, true);
         assert_eq!(watermark.floor(done + Duration::from_secs(19)), 7);
         assert_eq!(watermark.floor(done + Duration::from_secs(20)), 0);
     }
