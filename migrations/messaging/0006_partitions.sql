@@ -35,7 +35,8 @@ begin
     return created;
 end $$;
 
--- Drops the whole days that are older than their retention. Returns how many it dropped.
+-- Drops the whole days that are older than their retention, and deletes what is as old from the default
+-- partitions, which hold next to nothing. Returns how many days it dropped.
 create function drop_partitions(inbox_retention interval, published_retention interval) returns integer
     language plpgsql security definer set search_path from current as $$
 declare
@@ -56,6 +57,9 @@ begin
             dropped := dropped + 1;
         end if;
     end loop;
+    delete from inbox_default where event_id < uuid_v7_floor(now() - greatest(interval '1 day', inbox_retention));
+    delete from outbox_published_default
+        where event_id < uuid_v7_floor(now() - greatest(interval '1 day', published_retention));
     return dropped;
 end $$;
 

@@ -97,6 +97,27 @@ impl Stage {
         Ok(sqlx::query_scalar(sql).fetch_one(&self.pool).await?)
     }
 
+    /// Pauses a step, and waits until its consumers ask the broker for nothing any more.
+    pub async fn pause(&self, replica: &Replica, step: &str) -> anyhow::Result<()> {
+        replica.client.post(&format!("/api/admin/consumers/{step}/pause"), &json!({})).await?.expect(200)?;
+        let jetstream = self.jetstream().await?;
+        let pulling = contracts::consumers().into_iter().filter(|c| c.step.name == step).collect::<Vec<_>>();
+        eventually(Duration::from_secs(20), async || {
+            for consumer in &pulling {
+                let stream = jetstream.get_stream(consumer.publisher.stream()).await?;
+                let info = stream.consumer_info(consumer.step.consumer()).await?;
+                ensure!(info.num_waiting == 0, "{step} still pulls");
+            }
+            anyhow::Ok(())
+        })
+        .await
+    }
+
+    pub async fn resume(&self, replica: &Replica, step: &str) -> anyhow::Result<()> {
+        replica.client.post(&format!("/api/admin/consumers/{step}/resume"), &json!({})).await?.expect(200)?;
+        Ok(())
+    }
+
     pub fn gateway_client(&self) -> Client {
         Client::new(&self.gateway.base_url)
     }

@@ -42,17 +42,6 @@ async fn no_dead_letters(suite: &Dancers) -> Test {
     Ok(())
 }
 
-/// Pauses the payment step, and waits until its consumer asks the broker for nothing any more.
-async fn pause_payments(stage: &Stage, suite: &Dancers) -> Test {
-    let pause = "/api/admin/consumers/process_payment/pause";
-    suite.payment.client.post(pause, &serde_json::json!({})).await?.expect(200)?;
-    let stream = stage.jetstream().await?.get_stream("INVENTORY").await?;
-    eventually(Duration::from_secs(20), async || {
-        stream.consumer_info("payment-process_payment").await.is_ok_and(|info| info.num_waiting == 0)
-    })
-    .await
-}
-
 #[tokio::test]
 async fn orders_are_accepted_while_the_broker_is_away_and_confirmed_when_it_is_back() -> Test {
     let stage = Stage::new().await?;
@@ -110,17 +99,12 @@ async fn the_broker_emptied_while_orders_are_on_their_way_publishes_what_they_st
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100_000).await?;
     // Nobody takes the payment step, so every order waits for an event that only the broker has.
-    pause_payments(&stage, &suite).await?;
+    stage.pause(&suite.payment, "process_payment").await?;
     place_many(&suite, 50).await??;
     let reserved = "select count(*) from inventory.outbox_published where event_type = 'StockReserved.v1'";
     eventually(Duration::from_secs(20), async || stage.number(reserved).await.is_ok_and(|n| n == 50)).await?;
     stage.nats.lock().await.wipe().await?;
-    suite
-        .payment
-        .client
-        .post("/api/admin/consumers/process_payment/resume", &serde_json::json!({}))
-        .await?
-        .expect(200)?;
+    stage.resume(&suite.payment, "process_payment").await?;
     all_confirmed(&stage, 50).await?;
     let relay = suite.inventory.client.get("/api/admin/relay").await?.expect(200)?;
     ensure!(relay["republished"].as_i64() >= Some(50), "{relay}");
@@ -156,19 +140,14 @@ async fn a_message_that_vanishes_is_published_once_more_at_half_the_deadline() -
     let stage = Stage::with(tuning).await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100).await?;
-    pause_payments(&stage, &suite).await?;
+    stage.pause(&suite.payment, "process_payment").await?;
     let order = suite.place(&[("A", 1)], "tok_visa").await?;
     let reserved = "select count(*) from inventory.outbox_published where event_type = 'StockReserved.v1'";
     eventually(Duration::from_secs(20), async || stage.number(reserved).await.is_ok_and(|n| n == 1)).await?;
     let stream = stage.jetstream().await?.get_stream("INVENTORY").await?;
     let last = stream.cached_info().state.last_sequence;
     stream.delete_message(last).await?;
-    suite
-        .payment
-        .client
-        .post("/api/admin/consumers/process_payment/resume", &serde_json::json!({}))
-        .await?
-        .expect(200)?;
+    stage.resume(&suite.payment, "process_payment").await?;
     suite.saga_becomes(&order, "COMPLETED").await?;
     Ok(())
 }

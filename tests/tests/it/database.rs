@@ -121,6 +121,35 @@ async fn a_service_refuses_an_unsafe_server_and_a_schema_that_it_does_not_know()
 }
 
 #[tokio::test]
+async fn housekeeping_creates_days_ahead_drops_old_ones_and_deletes_nothing_younger() -> Test {
+    let stage = Stage::new().await?;
+    let setup = "set search_path = payment;
+        create table inbox_20200101 (like inbox including all);
+        alter table inbox attach partition inbox_20200101
+            for values from (uuid_v7_floor('2020-01-01Z')) to (uuid_v7_floor('2020-01-02Z'));
+        insert into inbox (event_id, consumer)
+            select uuid_v7_floor(at), 'c' from unnest(array['2020-01-01 12:00Z', '2019-01-01Z']::timestamptz[]) at;
+        insert into inbox (event_id, consumer) select uuid_v7_floor(now() - interval '9 days'), 'c';
+        insert into inbox (event_id, consumer) select uuid_v7_floor(now()), 'c';
+        insert into inbox (event_id, consumer) select uuid_v7_floor(now() + interval '8 days'), 'c';";
+    sqlx::raw_sql(setup).execute(&stage.pool).await?;
+    let mut service = sqlx::PgConnection::connect(&stage.database.url_for("payment_service:payment_service")).await?;
+    sqlx::query("set search_path = payment, saga").execute(&mut service).await?;
+    let settings = messaging::MessagingArgs::default();
+    let tidied = messaging::housekeeping::tidy(&mut service, &settings).await?;
+    ensure!(tidied.partitions_dropped == 1, "{tidied:?}");
+    ensure!(
+        stage.number("select count(*) from payment.inbox").await? == 3,
+        "the 9 days old one is within its retention"
+    );
+    let ahead: i32 = sqlx::query_scalar("select ensure_partitions(9)").fetch_one(&mut service).await?;
+    ensure!(ahead == 4, "two days more of two tables, not {ahead}");
+    ensure!(stage.number("select count(*) from payment.inbox_default").await? == 1, "its day has a partition now");
+    ensure!(messaging::housekeeping::tidy(&mut service, &settings).await?.partitions_dropped == 0);
+    Ok(())
+}
+
+#[tokio::test]
 async fn provisioning_again_is_harmless() -> Test {
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;

@@ -31,13 +31,7 @@ fn product(sku: &str) -> ProductCreated {
 async fn one_poison_in_a_batch_of_fifty_is_one_dead_letter_and_forty_nine_effects() -> Test {
     let stage = Stage::new().await?;
     let order = stage.start(ORDER).await?;
-    let hold = order.client.post("/api/admin/consumers/project_product_created/pause", &serde_json::json!({})).await?;
-    ensure!(hold.status == 200);
-    let stream = stage.jetstream().await?.get_stream("INVENTORY").await?;
-    eventually(Duration::from_secs(20), async || {
-        stream.consumer_info("order-project_product_created").await.is_ok_and(|info| info.num_waiting == 0)
-    })
-    .await?;
+    stage.pause(&order, "project_product_created").await?;
     for n in 0..50 {
         let event = product(&format!("P-{n}"));
         let mut forged = Forged::new(INVENTORY, Uuid::now_v7(), &event);
@@ -55,11 +49,7 @@ async fn one_poison_in_a_batch_of_fifty_is_one_dead_letter_and_forty_nine_effect
         }
         stage.publish(&forged).await?;
     }
-    order
-        .client
-        .post("/api/admin/consumers/project_product_created/resume", &serde_json::json!({}))
-        .await?
-        .expect(200)?;
+    stage.resume(&order, "project_product_created").await?;
     let applied = "select count(*) from orders.product_view";
     eventually(Duration::from_secs(20), async || stage.number(applied).await.is_ok_and(|n| n == 47)).await?;
     let dead = eventually(Duration::from_secs(20), async || {

@@ -140,36 +140,17 @@ async fn an_order_that_timed_out_is_cancelled_also_when_the_news_of_it_never_arr
     let suite = stage.dancers().await?;
     suite.sell("A", 700, 10).await?;
     for step in ["cancel_timed_out_order", "confirm_order"] {
-        suite.order.client.post(&format!("/api/admin/consumers/{step}/pause"), &json!({})).await?.expect(200)?;
+        stage.pause(&suite.order, step).await?;
     }
-    consumers_are_idle(&stage).await?;
     let order = suite.place(&[("A", 1)], "tok_visa").await?;
     let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
     let driven = saga["steps"].as_array().unwrap().iter().any(|s| s["step"] == "drive_compensation");
     ensure!(driven && saga["failed_at_step"] == "detect_timeout", "{saga:#}");
     for step in ["cancel_timed_out_order", "confirm_order"] {
-        suite.order.client.post(&format!("/api/admin/consumers/{step}/resume"), &json!({})).await?.expect(200)?;
+        stage.resume(&suite.order, step).await?;
     }
     ensure!(suite.product("A").await?["available"] == 10);
     stage.audit().await
-}
-
-/// Waits until the paused consumers of order ask the broker for nothing any more.
-async fn consumers_are_idle(stage: &Stage) -> Test {
-    let jetstream = stage.jetstream().await?;
-    eventually(Duration::from_secs(20), async || {
-        for (stream, name) in [
-            ("PAYMENT", "order-confirm_order"),
-            ("PAYMENT", "order-cancel_timed_out_order"),
-            ("INVENTORY", "order-cancel_timed_out_order"),
-            ("ORDER", "order-cancel_timed_out_order"),
-        ] {
-            let waiting = jetstream.get_stream(stream).await?.consumer_info(name).await?.num_waiting;
-            ensure!(waiting == 0, "{name} still pulls");
-        }
-        anyhow::Ok(())
-    })
-    .await
 }
 
 #[tokio::test]
