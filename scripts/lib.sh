@@ -359,7 +359,7 @@ with_access() { # NAME COMMAND...: with the database role and the broker user of
 }
 
 program() { # NAME: the path of one of the suite's programs
-    local path=${SUITE_BIN_DIR:-$root/target/demo}/$1
+    local path=${SUITE_BIN_DIR:-${CARGO_TARGET_DIR:-$root/target}/demo}/$1
     [[ -x $path ]] || die "$path is not built; ./scripts/up builds it"
     printf %s "$path"
 }

@@ -1,5 +1,6 @@
 //! Events that a test forges: as the relay would publish them, whenever and however often.
 
+use futures_util::StreamExt;
 use async_nats::{HeaderMap, jetstream, jetstream::message::PublishMessage};
 use saga::{Event, Service};
 use uuid::Uuid;
@@ -62,6 +63,26 @@ impl Stage {
             .message_id(Uuid::now_v7().to_string());
         jetstream.send_publish(event.subject.clone(), message).await?.await?;
         Ok(())
+    }
+
+    /// From now on publishes each event `times` times more as soon as it is published, until it is aborted.
+    pub async fn repeat_every_event(&self, times: usize) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+        let client = async_nats::connect(&self.nats_url).await?;
+        let mut events = client.subscribe("events.>").await?;
+        client.flush().await?;
+        Ok(tokio::spawn(async move {
+            while let Some(event) = events.next().await {
+                let Some(original) = event.headers.filter(|headers| headers.get("repeated").is_none()) else { continue };
+                for _ in 0..times {
+                    let mut headers = HeaderMap::new();
+                    for (name, values) in original.iter().filter(|(name, _)| !name.to_string().starts_with("Nats-")) {
+                        values.iter().for_each(|value| headers.append(name.clone(), value.clone()));
+                    }
+                    headers.insert("repeated", "true");
+                    let _ = client.publish_with_headers(event.subject.clone(), headers, event.payload.clone()).await;
+                }
+            }
+        }))
     }
 
     /// Publishes everything that a stream holds once more, as it is.

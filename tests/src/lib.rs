@@ -10,5 +10,5 @@ mod stage;
 
 pub use client::{Answer, Client};
 pub use events::Forged;
-pub use replica::{Replica, Tuning};
+pub use replica::{App, Replica, Tuning};
 pub use stage::{Dancers, Stage, order_of};

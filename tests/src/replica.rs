@@ -25,7 +25,6 @@ pub struct Tuning {
     pub timeout_check_every: Duration,
     pub relay_lease: Duration,
     pub reconcile_every: Duration,
-    pub slow_answer: Duration,
 }
 
 impl Default for Tuning {
@@ -36,7 +35,6 @@ impl Default for Tuning {
             timeout_check_every: Duration::from_millis(100),
             relay_lease: Duration::from_secs(2),
             reconcile_every: Duration::from_secs(1),
-            slow_answer: Duration::from_secs(8),
         }
     }
 }
@@ -134,6 +132,13 @@ impl Replica {
         let replica = Replica { service, client, url, openapi, startup, app, subscriptions, faults, _end: end };
         eventually(Duration::from_secs(20), async || replica.startup.readiness.is_ready()).await?;
         Ok(replica)
+    }
+
+    /// How many repeated deliveries this replica has recognised.
+    pub fn duplicates(&self) -> anyhow::Result<u64> {
+        let text = self.startup.metrics.encode()?;
+        let counts = text.lines().filter(|line| line.starts_with("inbox_duplicates_total{"));
+        Ok(counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
     }
 
     /// Stops as a deployment does: intake first, then work in hand, then connections.

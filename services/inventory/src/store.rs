@@ -5,12 +5,11 @@ mod products;
 mod reservations;
 
 pub(crate) use products::{
-    find_product, give_back_units, insert_product, list_products, lock_products, lock_products_below, reserve_units,
-    save_details, save_supply,
+    find_product, insert_product, list_products, lock_products_below, save_details, save_supply,
 };
 pub(crate) use reservations::{
-    ReservationRow, begin_reservations, find_reservation, insert_lines, insert_tombstones, lock_reservations,
-    refuse_reservations, release_lines, save_reservations,
+    ReservationRow, begin_reservations, find_reservation, give_back_units, insert_lines, insert_tombstones,
+    lock_products, lock_reservations, refuse_reservations, release_lines, reserve_units, save_reservations,
 };
 
 /// Zero rows where one was expected mean that what was decided does not hold any more.

@@ -76,7 +76,7 @@ pub(crate) async fn resume(app: &App, saga_id: Uuid) -> Result<Resumed, StepErro
     };
     let mut sagas = saga_store::lock(work.conn(), definition, ORDER, [saga_id]).await?;
     match sagas.status(Some(saga_id)) {
-        Some(Status::Failed | Status::Compensating | Status::TimedOut) => {}
+        Some(Status::Failed | Status::Compensating) => {}
         Some(other) => return Ok(Resumed::Refused(other)),
         None => return Ok(Resumed::Unknown),
     }

@@ -1,5 +1,6 @@
 //! The saga `OrderFulfillment`, whole: who does what when, what it tells, and how it is undone.
 //! Everything is built from this table: consumers, filters, retries, labels, the README's picture.
+//! A row that says nothing about retries has three attempts, 500 ms apart, doubling, with full jitter.
 
 mod events;
 

@@ -87,10 +87,6 @@ impl<E> Batch<E> {
         Batch { step, deliveries }
     }
 
-    pub fn deliveries(&self) -> &[Delivery<E>] {
-        &self.deliveries
-    }
-
     pub fn into_deliveries(self) -> Vec<Delivery<E>> {
         self.deliveries
     }

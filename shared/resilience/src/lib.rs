@@ -1,8 +1,16 @@
 //! How a step bears with the systems it calls. Only failures come here: a business refusal is an
-//! answer, and is never asked for again.
+//! answer, is never asked for again, and moves no breaker.
 
 #![cfg_attr(test, allow(clippy::expect_used, reason = "an expectation that fails is a test that fails"))]
 
+mod breaker;
+#[cfg(test)]
+mod breaker_model_tests;
+#[cfg(test)]
+mod breaker_tests;
+mod circuit;
 mod retry;
 
+pub use breaker::{Breaker, Breakers, Change, Open, Overrides, Permit};
+pub use circuit::{Counts, PastFailure, Snapshot, State};
 pub use retry::retry;

@@ -152,11 +152,6 @@ pub async fn lock(
 }
 
 impl Sagas {
-    /// The ids of those that were found.
-    pub fn ids(&self) -> impl Iterator<Item = Uuid> + '_ {
-        self.rows.keys().copied()
-    }
-
     /// Where the saga stands; none when it is not known (any more).
     pub fn status(&self, saga_id: Option<Uuid>) -> Option<Status> {
         self.rows.get(&saga_id?).map(|row| row.state.status)

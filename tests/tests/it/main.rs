@@ -4,6 +4,7 @@
 
 mod arrows;
 mod broker;
+mod catalogue;
 mod contract;
 mod database;
 mod detectors;

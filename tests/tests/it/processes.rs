@@ -122,6 +122,29 @@ async fn a_relay_frozen_past_its_lease_and_woken_as_a_zombie_breaks_no_order() -
 }
 
 #[tokio::test]
+async fn a_service_without_its_servers_says_so_is_not_ready_and_gives_up_after_its_limit() -> Test {
+    let address = format!("127.0.0.1:{}", free_port());
+    let nowhere = format!("127.0.0.1:{}", free_port());
+    let mut command = Command::new(bin("order")?);
+    command
+        .env("LISTEN", &address)
+        .env("DATABASE_URL", format!("postgres://order_service@{nowhere}/suite"))
+        .env("NATS_URL", format!("nats://{nowhere}"))
+        .env("DATABASE_STARTUP_LIMIT", "4s");
+    let mut process = Process::start(&mut command)?;
+    let client = Client::new(&format!("http://{address}"));
+    eventually(Duration::from_secs(10), async || client.get("/health/live").await.is_ok_and(|a| a.status == 200)).await?;
+    ensure!(client.get("/health/ready").await?.status == 503);
+    let refused = client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?;
+    ensure!(refused.status == 503 && refused.header("retry-after").is_some(), "{refused:?}");
+    eventually(Duration::from_secs(20), async || !process.is_running()).await?;
+    let log = process.log();
+    let lines = log.lines().filter(|line| line.contains("PostgreSQL at")).count();
+    ensure!((3..=7).contains(&lines), "one line a second, not {lines}:\n{log}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_service_asked_to_stop_finishes_what_it_has_and_exits_with_success() -> Test {
     let stage = Stage::new().await?;
     for service in [ORDER, INVENTORY, PAYMENT] {

@@ -53,6 +53,33 @@ async fn every_event_delivered_three_times_more_to_two_replicas_changes_nothing(
     stage.audit().await
 }
 
+#[tokio::test]
+async fn every_event_delivered_three_times_at_once_to_two_replicas_has_its_effect_once() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    let (_order, _inventory, _payment) =
+        tokio::try_join!(stage.start(ORDER), stage.start(INVENTORY), stage.start(PAYMENT))?;
+    let repeater = stage.repeat_every_event(2).await?;
+    suite.sell("A", 500, 1000).await?;
+    let mut orders = Vec::new();
+    for n in 0..60 {
+        let token = if n % 10 == 0 { "tok_declined" } else { "tok_visa" };
+        let order = suite.place(&[("A", 1)], token).await?;
+        if n % 7 == 0 {
+            suite.cancel(&order).await?;
+        }
+        orders.push(order);
+    }
+    let open = "select count(*) from saga.saga_instance where status not in ('COMPLETED', 'COMPENSATED')";
+    eventually(std::time::Duration::from_secs(60), async || stage.number(open).await.is_ok_and(|n| n == 0)).await?;
+    repeater.abort();
+    all_consumed(&stage).await?;
+    let duplicates = |replica: &suite_tests::Replica| replica.duplicates();
+    let seen = duplicates(&suite.order)? + duplicates(&suite.inventory)? + duplicates(&suite.payment)?;
+    ensure!(seen > 50, "only {seen} repeats came to the first replicas: this proves nothing");
+    stage.audit().await
+}
+
 async fn one_order_of_every_kind(stage: &Stage, suite: &Dancers) -> anyhow::Result<Vec<Value>> {
     suite.sell("A", 500, 100).await?;
     suite.sell("RARE", 500, 1).await?;

@@ -1,4 +1,4 @@
-//! 3: order throws its view of the catalogue away and builds it anew from inventory's.
+//! 3: order's view of the catalogue has missed something, and is rebuilt from inventory's.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -12,8 +12,20 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.note(&format!("order knows {} products", view.len()));
     stage.claim("the new one is among them", view.contains_key(&sku));
 
-    stage.step("The view is rebuilt from a snapshot of inventory's catalogue and the events since");
-    stage.suite.rebuild_catalogue().await?;
+    stage.step("Order stops listening to prices, and inventory changes one");
+    stage.suite.pause_consumer("project_product_price_changed", true).await?;
+    let missed = stage.suite.change_price(&sku, 4_300).await;
+    let stale = by_sku(stage.suite.product_views().await?);
+    let stale = stale.get(&sku).map(|view| view.price.amount);
+
+    stage.step("The view is rebuilt from a snapshot of inventory's catalogue");
+    let rebuilding = stage.suite.rebuild_catalogue().await;
+    let fresh = by_sku(stage.suite.product_views().await?);
+    stage.suite.pause_consumer("project_product_price_changed", false).await?;
+    missed?;
+    rebuilding?;
+    stage.claim_is("before, the view had the old price", stale, Some(4_200));
+    stage.claim_is("after, it has the new one", fresh.get(&sku).map(|view| view.price.amount), Some(4_300));
     let expected = catalogue(stage).await?;
     let rebuilt = until(Duration::from_secs(20), async || {
         Ok(Some(by_sku(stage.suite.product_views().await?)).filter(|view| *view == expected))
@@ -29,7 +41,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.step("An order is priced from the rebuilt view");
     let placed = stage.place(&NewOrder::of("carol", &sku, 1, "tok_visa")).await?;
     let ended = stage.ended(placed.order_id).await?;
-    stage.claim_is("it costs what inventory says", ended.order.total.amount, 4_200);
+    stage.claim_is("it costs what inventory says", ended.order.total.amount, 4_300);
     stage.claim_is("the order is CONFIRMED", ended.order.status.as_str(), "CONFIRMED");
     Ok(())
 }

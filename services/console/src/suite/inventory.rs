@@ -52,6 +52,12 @@ impl Suite {
         found(self.http.get(&url), &format!("GET {url}")).await
     }
 
+    pub async fn change_price(&self, sku: &str, cents: i64) -> Result<(), SuiteError> {
+        let url = format!("{}/api/products/{sku}", self.addresses.inventory_url);
+        let body = serde_json::json!({ "price": { "amount": cents, "currency": "USD" } });
+        text(with_json(self.http.patch(&url), &body), &format!("PATCH {url}")).await.map(drop)
+    }
+
     pub async fn products(&self) -> Result<Vec<Product>, SuiteError> {
         list(&self.http, &format!("{}/api/products", self.addresses.inventory_url)).await
     }

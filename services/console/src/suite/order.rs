@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{Money, Suite, SuiteError, TIME_LIMIT, found, json, list, text, with_json};
+use super::{Money, Suite, SuiteError, TIME_LIMIT, found, json, list, text, until, with_json};
 
 /// A customer's order, before it is placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -31,6 +31,18 @@ impl NewOrder {
             payment_method: payment_method.to_owned(),
         }
     }
+}
+
+#[derive(Debug, Deserialize)]
+struct Consumers {
+    items: Vec<Consumer>,
+}
+
+/// One of order's steps, as its administration shows it.
+#[derive(Debug, Deserialize)]
+struct Consumer {
+    step: String,
+    pulling: Option<bool>,
 }
 
 /// An order as its customer sees it.
@@ -144,7 +156,26 @@ impl Suite {
         list(&self.http, &format!("{}/api/products", self.addresses.order_url)).await
     }
 
-    /// Lets order throw its view of the catalogue away and build it anew.
+    /// Lets order stop or go on consuming for one of its steps; returns when it has stopped.
+    pub async fn pause_consumer(&self, step: &str, pause: bool) -> Result<(), SuiteError> {
+        let verb = if pause { "pause" } else { "resume" };
+        let url = format!("{}/api/admin/consumers/{step}/{verb}", self.addresses.order_url);
+        let request = self.http.post(&url).bearer_auth(&self.addresses.admin_token);
+        text(request, &format!("POST {url}")).await?;
+        if pause {
+            until(Duration::from_secs(10), async || Ok((!self.is_pulling(step).await?).then_some(()))).await?;
+        }
+        Ok(())
+    }
+
+    async fn is_pulling(&self, step: &str) -> Result<bool, SuiteError> {
+        let url = format!("{}/api/admin/consumers", self.addresses.order_url);
+        let request = self.http.get(&url).bearer_auth(&self.addresses.admin_token);
+        let consumers: Consumers = json(request, &format!("GET {url}")).await?;
+        Ok(consumers.items.iter().any(|consumer| consumer.step == step && consumer.pulling != Some(false)))
+    }
+
+    /// Lets order make its view of the catalogue equal to inventory's.
     pub async fn rebuild_catalogue(&self) -> Result<(), SuiteError> {
         let url = format!("{}/api/admin/catalogue/rebuild", self.addresses.order_url);
         let request = self.http.post(&url).bearer_auth(&self.addresses.admin_token);

@@ -1,6 +1,4 @@
-//! The catalogue and its stock.
-
-use std::collections::BTreeMap;
+//! The catalogue and its supply.
 
 use contracts::{
     Money, Sku,
@@ -12,18 +10,18 @@ use time::OffsetDateTime;
 use super::{all_written, unreadable};
 use crate::domain::{Stock, StockedProduct};
 
-struct ProductRow {
-    sku: String,
-    name: String,
-    category: Option<String>,
-    price: i64,
-    currency: String,
-    available: i64,
-    reserved: i64,
-    supplied: i64,
-    status: String,
-    version: i64,
-    updated_at: OffsetDateTime,
+pub(super) struct ProductRow {
+    pub(super) sku: String,
+    pub(super) name: String,
+    pub(super) category: Option<String>,
+    pub(super) price: i64,
+    pub(super) currency: String,
+    pub(super) available: i64,
+    pub(super) reserved: i64,
+    pub(super) supplied: i64,
+    pub(super) status: String,
+    pub(super) version: i64,
+    pub(super) updated_at: OffsetDateTime,
 }
 
 impl TryFrom<ProductRow> for StockedProduct {
@@ -106,29 +104,6 @@ pub(crate) async fn list_products(
     rows.into_iter().map(StockedProduct::try_from).collect()
 }
 
-/// Locks the products, in the order of their SKUs. Unknown ones are left out.
-pub(crate) async fn lock_products(
-    conn: &mut PgConnection,
-    skus: impl IntoIterator<Item = &Sku>,
-) -> Result<Vec<StockedProduct>, sqlx::Error> {
-    let skus: Vec<String> = skus.into_iter().map(Sku::to_string).collect();
-    if skus.is_empty() {
-        return Ok(Vec::new());
-    }
-    let rows = sqlx::query_as!(
-        ProductRow,
-        "select sku, name, category, price, currency, available, reserved, supplied, status, version, updated_at
-        from product
-        where sku = any($1)
-        order by sku
-        for update",
-        &skus,
-    )
-    .fetch_all(conn)
-    .await?;
-    rows.into_iter().map(StockedProduct::try_from).collect()
-}
-
 /// Locks ACTIVE products of which fewer than `point` units are available, though so many were
 /// supplied, and which can count `quantity` more.
 pub(crate) async fn lock_products_below(
@@ -196,31 +171,4 @@ pub(crate) async fn save_supply(
     .await?;
     all_written(rows.len() as u64, items.len())?;
     rows.into_iter().map(StockedProduct::try_from).collect()
-}
-
-/// Makes available units of locked products reserved ones.
-pub(crate) async fn reserve_units(conn: &mut PgConnection, units: &BTreeMap<Sku, i64>) -> Result<(), sqlx::Error> {
-    move_units(conn, units, 1).await
-}
-
-/// Makes reserved units of locked products available again.
-pub(crate) async fn give_back_units(conn: &mut PgConnection, units: &BTreeMap<Sku, i64>) -> Result<(), sqlx::Error> {
-    move_units(conn, units, -1).await
-}
-
-async fn move_units(conn: &mut PgConnection, units: &BTreeMap<Sku, i64>, sign: i64) -> Result<(), sqlx::Error> {
-    if units.is_empty() {
-        return Ok(());
-    }
-    let done = sqlx::query!(
-        "update product p
-        set available = p.available - t.quantity, reserved = p.reserved + t.quantity, updated_at = now()
-        from unnest($1::text[], $2::bigint[]) as t (sku, quantity)
-        where p.sku = t.sku and p.available >= t.quantity and p.reserved >= -t.quantity",
-        &units.keys().map(Sku::to_string).collect::<Vec<_>>(),
-        &units.values().map(|quantity| sign * quantity).collect::<Vec<_>>(),
-    )
-    .execute(conn)
-    .await?;
-    all_written(done.rows_affected(), units.len())
 }

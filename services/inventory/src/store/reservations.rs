@@ -1,14 +1,14 @@
-//! Reservations and what they hold.
+//! Reservations, and the stock that they hold: all the SQL of `reserve_stock` and `release_stock`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use contracts::{Sku, order_fulfillment::StockLine};
 use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{all_written, unreadable};
-use crate::domain::{Reservation, ReservationStatus};
+use super::{all_written, products::ProductRow, unreadable};
+use crate::domain::{Reservation, ReservationStatus, StockedProduct};
 
 /// Begins the reservations of these orders (each with its saga), RESERVED until decided otherwise,
 /// and returns which were begun: an order that has a reservation or a tombstone is left as it is.
@@ -221,4 +221,54 @@ pub(crate) async fn find_reservation(
         }
     }
     Ok(found)
+}
+
+/// Locks the products, in the order of their SKUs. Unknown ones are left out.
+pub(crate) async fn lock_products(
+    conn: &mut PgConnection,
+    skus: impl IntoIterator<Item = &Sku>,
+) -> Result<Vec<StockedProduct>, sqlx::Error> {
+    let skus: Vec<String> = skus.into_iter().map(Sku::to_string).collect();
+    if skus.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rows = sqlx::query_as!(
+        ProductRow,
+        "select sku, name, category, price, currency, available, reserved, supplied, status, version, updated_at
+        from product
+        where sku = any($1)
+        order by sku
+        for update",
+        &skus,
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(StockedProduct::try_from).collect()
+}
+
+/// Makes available units of locked products reserved ones.
+pub(crate) async fn reserve_units(conn: &mut PgConnection, units: &BTreeMap<Sku, i64>) -> Result<(), sqlx::Error> {
+    move_units(conn, units, 1).await
+}
+
+/// Makes reserved units of locked products available again.
+pub(crate) async fn give_back_units(conn: &mut PgConnection, units: &BTreeMap<Sku, i64>) -> Result<(), sqlx::Error> {
+    move_units(conn, units, -1).await
+}
+
+async fn move_units(conn: &mut PgConnection, units: &BTreeMap<Sku, i64>, sign: i64) -> Result<(), sqlx::Error> {
+    if units.is_empty() {
+        return Ok(());
+    }
+    let done = sqlx::query!(
+        "update product p
+        set available = p.available - t.quantity, reserved = p.reserved + t.quantity, updated_at = now()
+        from unnest($1::text[], $2::bigint[]) as t (sku, quantity)
+        where p.sku = t.sku and p.available >= t.quantity and p.reserved >= -t.quantity",
+        &units.keys().map(Sku::to_string).collect::<Vec<_>>(),
+        &units.values().map(|quantity| sign * quantity).collect::<Vec<_>>(),
+    )
+    .execute(conn)
+    .await?;
+    all_written(done.rows_affected(), units.len())
 }

@@ -194,7 +194,7 @@ pub(super) async fn get_saga(State(app): State<App>, Path(id): Path<Uuid>) -> Re
     params(("id" = Uuid, Path, description = "The saga's id")),
     responses((status = 200, description = "Driven on", body = SagaHistory),
         (status = 404, description = "No such saga", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "It is not FAILED, COMPENSATING or TIMED_OUT", body = Problem, content_type = "application/problem+json")))]
+        (status = 409, description = "It is neither FAILED nor COMPENSATING", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn resume_saga(State(app): State<App>, Path(id): Path<Uuid>) -> Result<Json<SagaHistory>, Problem> {
     let shared = app.clone();
     let write = async move { retry_contended(|| compensation::resume(&shared, id)).await.map_err(problem) };
@@ -202,7 +202,7 @@ pub(super) async fn resume_saga(State(app): State<App>, Path(id): Path<Uuid>) ->
         Resumed::Driven => read(&app, id).await,
         Resumed::Unknown => Err(unknown(id)),
         Resumed::Refused(status) => Err(Problem::conflict(format!(
-            "The saga is {status}; only a FAILED, COMPENSATING or TIMED_OUT one can be resumed."
+            "The saga is {status}; only a FAILED or COMPENSATING one can be resumed."
         ))),
     }
 }

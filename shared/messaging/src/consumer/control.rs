@@ -21,6 +21,8 @@ pub struct BrokerSide {
     /// Delivered, not acknowledged yet.
     pub in_flight: usize,
     pub redelivered: usize,
+    /// Open requests for more; none while no replica consumes.
+    pub pulls: usize,
 }
 
 pub async fn state(pool: &PgPool, bus: &Bus, consumer: &str, publisher: Service) -> Result<ConsumerState, sqlx::Error> {
@@ -37,7 +39,12 @@ async fn broker_side(bus: &Bus, consumer: &str, publisher: Service) -> Result<Br
     let found: PullConsumer =
         bus.jetstream.get_consumer_from_stream(consumer, publisher.stream()).await.map_err(|e| chain(&e))?;
     let info = found.cached_info();
-    Ok(BrokerSide { lag: info.num_pending, in_flight: info.num_ack_pending, redelivered: info.num_redelivered })
+    Ok(BrokerSide {
+        lag: info.num_pending,
+        in_flight: info.num_ack_pending,
+        redelivered: info.num_redelivered,
+        pulls: info.num_waiting,
+    })
 }
 
 pub(super) async fn is_paused(pool: &PgPool, consumer: &str) -> Result<bool, sqlx::Error> {

@@ -24,6 +24,9 @@ pub(crate) struct ConsumerBody {
     in_flight: Option<usize>,
     #[schema(required = true)]
     redelivered: Option<usize>,
+    /// Whether a replica asks the broker for more just now; null while the broker is away.
+    #[schema(required = true)]
+    pulling: Option<bool>,
     /// Why the consumer does not consume; null when it does.
     #[schema(required = true)]
     paused: Option<String>,
@@ -56,6 +59,7 @@ pub(crate) async fn list_consumers(State(desk): Shared) -> Result<Json<ConsumerL
                 lag: state.broker.as_ref().ok().map(|b| b.lag),
                 in_flight: state.broker.as_ref().ok().map(|b| b.in_flight),
                 redelivered: state.broker.as_ref().ok().map(|b| b.redelivered),
+                pulling: state.broker.as_ref().ok().map(|b| b.pulls > 0),
                 paused: paused_because(&state),
                 paused_since: state.paused_since,
             });

@@ -24,7 +24,7 @@ pub(crate) struct RelayBody {
     #[schema(required = true)]
     taken_at: Option<OffsetDateTime>,
     /// Events that wait to be published.
-    pending: i64,
+    lag: i64,
     /// Events that were refused too often and wait for an operator.
     parked: i64,
     /// Age of the oldest event that waits, in seconds.
@@ -52,7 +52,7 @@ pub(crate) async fn get_relay(State(desk): Shared) -> Result<Json<RelayBody>, Pr
         active: s.active,
         paused: s.paused,
         taken_at: s.taken_at,
-        pending: s.pending,
+        lag: s.pending,
         parked: s.parked,
         oldest_pending_seconds: s.oldest_pending_seconds,
         last_sequence: s.last_sequence,

@@ -1,0 +1,181 @@
+//! The breaker against a naive model of it, over random calls, outcomes, waits and resets.
+
+use std::time::Duration;
+
+use proptest::{collection::vec, prelude::*};
+use tokio::time::advance;
+
+use crate::{Breakers, Open, Overrides, Permit, breaker_tests::STEP};
+
+#[derive(Debug, Clone)]
+enum Action {
+    Admit,
+    /// Of the calls under way, the one at this place.
+    Settle(prop::sample::Index, End),
+    Wait(u64),
+    Reset,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum End {
+    Success,
+    Failure,
+    Ignored,
+    Dropped,
+}
+
+/// Remembers every call of the present phase, and works everything out anew from these each time.
+struct Model {
+    policy: saga::Breaker,
+    percent: usize,
+    now: u64,
+    phase: Phase,
+    /// Which phase it is.
+    number: usize,
+    window: Vec<bool>,
+}
+
+enum Phase {
+    Closed,
+    Open { since: u64 },
+    HalfOpen { running: usize, succeeded: usize },
+}
+
+impl Model {
+    fn enter(&mut self, phase: Phase) {
+        if matches!(phase, Phase::Closed) {
+            self.window.clear();
+        }
+        self.phase = phase;
+        self.number += 1;
+    }
+
+    fn look(&mut self) {
+        if matches!(self.phase, Phase::Open { since } if self.now - since >= self.open_for()) {
+            self.enter(Phase::HalfOpen { running: 0, succeeded: 0 });
+        }
+    }
+
+    fn open_for(&self) -> u64 {
+        u64::try_from(self.policy.open_for.as_millis()).expect("a short time")
+    }
+
+    fn admit(&mut self) -> bool {
+        self.look();
+        match &mut self.phase {
+            Phase::Closed => true,
+            Phase::Open { .. } => false,
+            Phase::HalfOpen { running, succeeded } => {
+                let free = *running + *succeeded < self.policy.half_open_probes as usize;
+                *running += usize::from(free);
+                free
+            }
+        }
+    }
+
+    fn settle(&mut self, number: usize, end: End) {
+        if number != self.number {
+            return;
+        }
+        let counted = matches!(end, End::Success | End::Failure);
+        match &mut self.phase {
+            Phase::HalfOpen { running, succeeded } => {
+                *running -= 1;
+                *succeeded += usize::from(end == End::Success);
+                if *succeeded == self.policy.half_open_probes as usize {
+                    self.enter(Phase::Closed);
+                } else if end == End::Failure {
+                    self.enter(Phase::Open { since: self.now });
+                }
+            }
+            Phase::Closed if counted => {
+                self.window.push(end == End::Failure);
+                let last = self.last_calls();
+                let failures = last.iter().filter(|failed| **failed).count();
+                let enough = last.len() >= self.policy.min_calls as usize;
+                if enough && failures > 0 && failures * 100 >= self.percent * last.len() {
+                    self.enter(Phase::Open { since: self.now });
+                }
+            }
+            Phase::Closed | Phase::Open { .. } => {}
+        }
+    }
+
+    fn last_calls(&self) -> &[bool] {
+        &self.window[self.window.len().saturating_sub(self.policy.window as usize)..]
+    }
+
+    fn label(&self) -> &'static str {
+        match self.phase {
+            Phase::Closed => "closed",
+            Phase::Open { .. } => "open",
+            Phase::HalfOpen { .. } => "half-open",
+        }
+    }
+}
+
+async fn agree(policy: saga::Breaker, percent: usize, actions: Vec<Action>) -> Result<(), TestCaseError> {
+    let breaker = Breakers::new(true, Overrides::from([(STEP.name.to_owned(), policy)])).of(&STEP);
+    let mut model = Model { policy, percent, now: 0, phase: Phase::Closed, number: 0, window: Vec::new() };
+    let mut under_way: Vec<(Permit, usize)> = Vec::new();
+    for action in actions {
+        match action {
+            Action::Admit => match (breaker.admit(), model.admit()) {
+                (Ok(permit), true) => under_way.push((permit, model.number)),
+                (Err(Open { retry_in }), false) => prop_assert!(retry_in <= policy.open_for),
+                (answer, expected) => prop_assert!(false, "{answer:?}, but admitted should be {expected}"),
+            },
+            Action::Settle(place, end) if !under_way.is_empty() => {
+                let (permit, number) = under_way.swap_remove(place.index(under_way.len()));
+                model.settle(number, end);
+                match end {
+                    End::Success => permit.success(),
+                    End::Failure => permit.failure("no answer"),
+                    End::Ignored => permit.ignored(),
+                    End::Dropped => drop(permit),
+                }
+            }
+            Action::Settle(..) => {}
+            Action::Wait(millis) => {
+                advance(Duration::from_millis(millis)).await;
+                model.now += millis;
+            }
+            Action::Reset => {
+                breaker.reset();
+                model.enter(Phase::Closed);
+            }
+        }
+        model.look();
+        let snapshot = breaker.snapshot();
+        prop_assert_eq!(snapshot.state.label(), model.label());
+        prop_assert_eq!(&snapshot.window[..], model.last_calls());
+    }
+    Ok(())
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let end =
+        prop_oneof![2 => Just(End::Success), 3 => Just(End::Failure), 1 => Just(End::Ignored), 1 => Just(End::Dropped)];
+    prop_oneof![
+        10 => Just(Action::Admit),
+        9 => (any::<prop::sample::Index>(), end).prop_map(|(place, end)| Action::Settle(place, end)),
+        2 => (0u64..800).prop_map(Action::Wait),
+        1 => Just(Action::Reset),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn the_breaker_does_what_a_naive_model_of_it_does(
+        (window, min_calls) in (1u32..8).prop_flat_map(|window| (Just(window), 1..=window)),
+        percent in 0usize..=100,
+        millis in 0u64..1_000,
+        half_open_probes in 1u32..4,
+        actions in vec(action(), 0..200),
+    ) {
+        let open_for = Duration::from_millis(millis);
+        let policy = saga::Breaker { window, min_calls, failure_rate: percent as f64 / 100.0, open_for, half_open_probes };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.expect("a runtime").block_on(agree(policy, percent, actions))?;
+    }
+}

@@ -1,0 +1,291 @@
+//! The state machine of a circuit breaker, without locks and with the time passed in. Each state it
+//! enters has a generation number; an outcome that bears an older one changes nothing.
+
+use std::{collections::VecDeque, fmt, time::Duration};
+
+use tokio::time::Instant;
+
+/// How many failures are remembered for operators, and how much of each.
+const FAILURES_KEPT: usize = 10;
+const REASON_CHARS: usize = 300;
+
+/// What a caller is told to wait when all probes are under way: nobody knows how long they take.
+const PROBING_PAUSE: Duration = Duration::from_secs(1);
+
+/// In place of a moment too far away to be represented.
+const FAR_AWAY: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// All calls are admitted, and the last ones are looked at.
+    Closed,
+    /// No call is admitted.
+    Open { until: Instant },
+    /// A few probes are admitted: all must succeed to close it, one failure opens it again.
+    HalfOpen,
+}
+
+impl State {
+    /// `closed`, `open` or `half-open`.
+    pub fn label(self) -> &'static str {
+        match self {
+            State::Closed => "closed",
+            State::Open { .. } => "open",
+            State::HalfOpen => "half-open",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.label())
+    }
+}
+
+/// A breaker at a moment, for operators and metrics.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Snapshot {
+    pub step: &'static str,
+    /// False: every call is admitted and nothing counted.
+    pub enabled: bool,
+    pub policy: saga::Breaker,
+    pub state: State,
+    /// How long ago it entered this state.
+    pub since: Duration,
+    /// Why it did, in words.
+    pub why: String,
+    /// While open: until it probes.
+    pub retry_in: Option<Duration>,
+    /// The last calls, oldest first, true for a failure. While not closed: those that opened it.
+    pub window: Vec<bool>,
+    /// The number of calls in the window.
+    pub calls: usize,
+    /// The share of failures in the window, 0 to 1; 0 when it is empty.
+    pub failure_rate: f64,
+    /// While half-open: probes under way, and probes that succeeded.
+    pub probes_under_way: u32,
+    pub probes_succeeded: u32,
+    pub counts: Counts,
+    /// The newest first.
+    pub last_failures: Vec<PastFailure>,
+}
+
+/// Totals since the process began; they only grow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub succeeded: u64,
+    pub failed: u64,
+    /// Refusals, and calls that were cancelled.
+    pub ignored: u64,
+    /// Calls that were not admitted.
+    pub rejected: u64,
+    /// Outcomes of calls admitted in an earlier state, and therefore dropped.
+    pub late: u64,
+    /// How often it opened.
+    pub opened: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PastFailure {
+    pub ago: Duration,
+    pub reason: String,
+}
+
+pub(crate) enum Outcome {
+    Success,
+    Failure(String),
+    Ignored,
+}
+
+pub(crate) struct Circuit {
+    policy: saga::Breaker,
+    state: State,
+    since: Instant,
+    why: String,
+    generation: u64,
+    window: VecDeque<bool>,
+    under_way: u32,
+    succeeded: u32,
+    counts: Counts,
+    last_failures: VecDeque<(Instant, String)>,
+}
+
+impl Circuit {
+    /// A policy that could never open or never close is taken as the nearest one that can.
+    pub(crate) fn new(mut policy: saga::Breaker, now: Instant) -> Self {
+        policy.window = policy.window.max(1);
+        policy.min_calls = policy.min_calls.clamp(1, policy.window);
+        policy.half_open_probes = policy.half_open_probes.max(1);
+        Circuit {
+            policy,
+            state: State::Closed,
+            since: now,
+            why: "new".to_owned(),
+            generation: 0,
+            window: VecDeque::new(),
+            under_way: 0,
+            succeeded: 0,
+            counts: Counts::default(),
+            last_failures: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state
+    }
+
+    pub(crate) fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// How many calls the present state still admits, whatever the time.
+    pub(crate) fn places(&self) -> u32 {
+        match self.state {
+            State::Closed => u32::MAX,
+            State::Open { .. } => 0,
+            State::HalfOpen => self.policy.half_open_probes.saturating_sub(self.under_way + self.succeeded),
+        }
+    }
+
+    /// How many calls are admitted now.
+    pub(crate) fn room(&mut self, now: Instant) -> u32 {
+        self.probe_when_due(now);
+        self.places()
+    }
+
+    /// The generation to settle the call with, or how long to wait.
+    pub(crate) fn admit(&mut self, now: Instant) -> Result<u64, Duration> {
+        if self.room(now) == 0 {
+            self.counts.rejected += 1;
+            return Err(match self.state {
+                State::Open { until } => until - now,
+                State::Closed | State::HalfOpen => PROBING_PAUSE.min(self.policy.open_for),
+            });
+        }
+        if self.state == State::HalfOpen {
+            self.under_way += 1;
+        }
+        Ok(self.generation)
+    }
+
+    pub(crate) fn settle(&mut self, generation: u64, outcome: Outcome, now: Instant) {
+        if generation != self.generation {
+            self.counts.late += 1;
+            return;
+        }
+        self.under_way = self.under_way.saturating_sub(1);
+        match outcome {
+            Outcome::Ignored => self.counts.ignored += 1,
+            Outcome::Success => {
+                self.counts.succeeded += 1;
+                self.record(None, now);
+            }
+            Outcome::Failure(reason) => {
+                self.counts.failed += 1;
+                let reason: String = reason.chars().take(REASON_CHARS).collect();
+                self.last_failures.truncate(FAILURES_KEPT - 1);
+                self.last_failures.push_front((now, reason.clone()));
+                self.record(Some(reason), now);
+            }
+        }
+    }
+
+    pub(crate) fn reset(&mut self, now: Instant) {
+        self.close(now, "reset".to_owned());
+    }
+
+    pub(crate) fn snapshot(&mut self, step: &'static str, enabled: bool, now: Instant) -> Snapshot {
+        self.probe_when_due(now);
+        let retry_in = match self.state {
+            State::Open { until } => Some(until - now),
+            State::Closed | State::HalfOpen => None,
+        };
+        let past = |(at, reason): &(Instant, String)| PastFailure { ago: now - *at, reason: reason.clone() };
+        Snapshot {
+            step,
+            enabled,
+            policy: self.policy,
+            state: self.state,
+            since: now - self.since,
+            why: self.why.clone(),
+            retry_in,
+            window: self.window.iter().copied().collect(),
+            calls: self.window.len(),
+            failure_rate: self.failure_rate(),
+            probes_under_way: self.under_way,
+            probes_succeeded: self.succeeded,
+            counts: self.counts,
+            last_failures: self.last_failures.iter().map(past).collect(),
+        }
+    }
+
+    /// Takes note of a call that succeeded or failed in the present state.
+    fn record(&mut self, failure: Option<String>, now: Instant) {
+        match (self.state, failure) {
+            (State::HalfOpen, Some(reason)) => self.open(now, format!("a probe failed: {reason}")),
+            (State::HalfOpen, None) => {
+                self.succeeded += 1;
+                if self.succeeded >= self.policy.half_open_probes {
+                    self.close(now, format!("{} of {0} probes succeeded", self.succeeded));
+                }
+            }
+            (State::Closed, failure) => {
+                self.window.push_back(failure.is_some());
+                if self.window.len() > self.policy.window as usize {
+                    self.window.pop_front();
+                }
+                self.open_when_failing(now);
+            }
+            // No call is admitted while open, so none of this generation can end.
+            (State::Open { .. }, _) => {}
+        }
+    }
+
+    fn open_when_failing(&mut self, now: Instant) {
+        let calls = self.window.len();
+        let rate = self.failure_rate();
+        // A limit of zero means "at the first failure", not "without any".
+        if calls < self.policy.min_calls as usize || rate == 0.0 || rate < self.policy.failure_rate {
+            return;
+        }
+        let last = self.last_failures.front().map_or("", |(_, reason)| reason);
+        let why = format!("{} of the last {calls} calls failed, the last one: {last}", self.failures());
+        self.open(now, why);
+    }
+
+    fn open(&mut self, now: Instant, why: String) {
+        let until = now.checked_add(self.policy.open_for).unwrap_or_else(|| now + FAR_AWAY);
+        self.counts.opened += 1;
+        self.enter(State::Open { until }, now, why);
+    }
+
+    fn close(&mut self, now: Instant, why: String) {
+        self.window.clear();
+        self.enter(State::Closed, now, why);
+    }
+
+    fn probe_when_due(&mut self, now: Instant) {
+        if let State::Open { until } = self.state
+            && until <= now
+        {
+            self.enter(State::HalfOpen, until, format!("open for {:?}", self.policy.open_for));
+        }
+    }
+
+    fn enter(&mut self, state: State, at: Instant, why: String) {
+        self.state = state;
+        self.since = at;
+        self.why = why;
+        self.generation += 1;
+        self.under_way = 0;
+        self.succeeded = 0;
+    }
+
+    fn failures(&self) -> usize {
+        self.window.iter().filter(|failed| **failed).count()
+    }
+
+    fn failure_rate(&self) -> f64 {
+        if self.window.is_empty() { 0.0 } else { self.failures() as f64 / self.window.len() as f64 }
+    }
+}

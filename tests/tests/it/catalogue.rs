@@ -1,0 +1,101 @@
+//! The catalogue: what inventory supplies, and what order knows of it.
+
+use anyhow::ensure;
+use contracts::INVENTORY;
+use serde_json::json;
+use suite_tests::{App, Stage};
+use testkit::eventually;
+
+use crate::Test;
+
+#[tokio::test]
+async fn two_replicas_replenish_what_runs_low_once_and_leave_small_supplies_alone() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    let second = stage.start(INVENTORY).await?;
+    suite.sell("PLENTY", 100, 150).await?;
+    suite.sell("SCARCE", 100, 5).await?;
+    let order = suite.place(&[("PLENTY", 120)], "tok_visa").await?;
+    suite.saga_becomes(&order, "COMPLETED").await?;
+    let (App::Inventory(one), App::Inventory(two)) = (&suite.inventory.app, &second.app) else {
+        anyhow::bail!("inventory is not inventory")
+    };
+    // Their own rounds may come first; whoever holds the lease, each product is supplied once.
+    tokio::try_join!(inventory::replenish_what_runs_low(one), inventory::replenish_what_runs_low(two))?;
+    eventually(std::time::Duration::from_secs(20), async || {
+        suite.product("PLENTY").await.is_ok_and(|p| p["supplied"] == 1150 && p["available"] == 1030)
+    })
+    .await?;
+    ensure!(suite.product("SCARCE").await?["supplied"] == 5);
+    let told = "select count(*) from inventory.outbox_published where event_type = 'StockReplenished.v1'";
+    eventually(std::time::Duration::from_secs(10), async || stage.number(told).await.is_ok_and(|n| n == 1)).await?;
+    let more = suite.inventory.client.post("/api/products/SCARCE/replenish", &json!({"quantity": 7})).await?.expect(200)?;
+    ensure!(more["available"] == 12 && more["supplied"] == 12, "{more}");
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn a_view_that_missed_something_is_rebuilt_from_inventory() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    suite.sell("B", 200, 10).await?;
+    sqlx::query("update orders.product_view set price = 1 where sku = 'A'").execute(&stage.pool).await?;
+    sqlx::query("delete from orders.product_view where sku = 'B'").execute(&stage.pool).await?;
+    let ghost = "insert into orders.product_view (sku, name, price, currency, status, version, updated_at)
+        values ('GHOST', 'ghost', 1, 'USD', 'ACTIVE', 9, now() - interval '1 hour')";
+    sqlx::query(ghost).execute(&stage.pool).await?;
+    let rebuilt = suite.order.client.post("/api/admin/catalogue/rebuild", &json!({})).await?.expect(200)?;
+    ensure!(rebuilt["products"] == 2 && rebuilt["removed"] == 1, "{rebuilt}");
+    for (sku, price) in [("A", 100), ("B", 200)] {
+        let view = suite.order.client.get(&format!("/api/products/{sku}")).await?.expect(200)?;
+        ensure!(view["price"]["amount"] == price, "{view}");
+    }
+    ensure!(suite.order.client.get("/api/products/GHOST").await?.status == 404);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_reservation_shows_its_lines_and_what_became_of_them() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    let order = suite.place(&[("A", 2), ("A", 1)], "tok_visa").await?;
+    suite.saga_becomes(&order, "COMPLETED").await?;
+    let path = format!("/api/reservations/{}", order["order_id"].as_str().unwrap());
+    let held = suite.inventory.client.get(&path).await?.expect(200)?;
+    ensure!(held["status"] == "RESERVED" && held["lines"][0]["quantity"] == 3, "lines of one SKU are summed: {held}");
+    suite.cancel(&order).await?;
+    suite.saga_becomes(&order, "COMPENSATED").await?;
+    let released = suite.inventory.client.get(&path).await?.expect(200)?;
+    ensure!(released["status"] == "RELEASED" && released["lines"][0]["status"] == "RELEASED", "{released}");
+    ensure!(suite.inventory.client.get(&format!("/api/reservations/{}", uuid::Uuid::now_v7())).await?.status == 404);
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn old_finished_sagas_are_purged_and_the_order_can_no_longer_be_cancelled() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    let order = suite.place(&[("A", 1)], "tok_visa").await?;
+    suite.saga_becomes(&order, "COMPLETED").await?;
+    let role = stage.database.url_for("order_service:order_service");
+    let mut service = <sqlx::PgConnection as sqlx::Connection>::connect(&role).await?;
+    let day = std::time::Duration::from_secs(24 * 3600);
+    ensure!(saga_store::query::purge(&mut service, day, 10).await? == 0, "it has only just ended");
+    sqlx::raw_sql(
+        "begin;
+        alter table saga.saga_step drop constraint saga_step_saga;
+        update saga.saga_instance set completed_at = now() - interval '2 days',
+            saga_id = orders.uuid_v7_floor(now() - interval '2 days');
+        update orders.customer_order set saga_id = (select saga_id from saga.saga_instance);
+        commit;",
+    )
+    .execute(&stage.pool)
+    .await?;
+    ensure!(saga_store::query::purge(&mut service, day, 10).await? == 1);
+    ensure!(suite.cancel(&order).await? == 409, "nothing could undo it any more");
+    ensure!(suite.order.client.get(&format!("/api/orders/{}/explain", order["order_id"].as_str().unwrap())).await?.status == 200);
+    Ok(())
+}
