@@ -1,7 +1,7 @@
 //! Events that a test forges: as the relay would publish them, whenever and however often.
 
-use futures_util::StreamExt;
 use async_nats::{HeaderMap, jetstream, jetstream::message::PublishMessage};
+use futures_util::StreamExt;
 use saga::{Event, Service};
 use uuid::Uuid;
 
@@ -72,7 +72,9 @@ impl Stage {
         client.flush().await?;
         Ok(tokio::spawn(async move {
             while let Some(event) = events.next().await {
-                let Some(original) = event.headers.filter(|headers| headers.get("repeated").is_none()) else { continue };
+                let Some(original) = event.headers.filter(|headers| headers.get("repeated").is_none()) else {
+                    continue;
+                };
                 for _ in 0..times {
                     let mut headers = HeaderMap::new();
                     for (name, values) in original.iter().filter(|(name, _)| !name.to_string().starts_with("Nats-")) {

@@ -118,6 +118,21 @@ impl Stage {
         Ok(())
     }
 
+    /// No attempt of any event has been counted, and none is a dead letter: as it must be after an outage.
+    pub async fn nothing_was_counted(&self) -> anyhow::Result<()> {
+        let counted = self
+            .number(
+                "select (select count(*) from orders.outbox_attempt) + (select count(*) from orders.delivery_attempt)
+                    + (select count(*) from inventory.outbox_attempt) + (select count(*) from inventory.delivery_attempt)
+                    + (select count(*) from payment.outbox_attempt) + (select count(*) from payment.delivery_attempt)
+                    + (select count(*) from orders.dead_letter) + (select count(*) from inventory.dead_letter)
+                    + (select count(*) from payment.dead_letter)",
+            )
+            .await?;
+        ensure!(counted == 0, "{counted} attempts or dead letters were counted");
+        Ok(())
+    }
+
     pub fn gateway_client(&self) -> Client {
         Client::new(&self.gateway.base_url)
     }

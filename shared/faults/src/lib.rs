@@ -2,6 +2,7 @@
 //! takes. Nothing is armed unless somebody arms it, and business code never sees this crate.
 
 use std::{
+    collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -71,7 +72,13 @@ pub struct Injected(pub FaultPoint);
 /// The faults armed in this process. Cheap to clone; costs one branch while there are none.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
-    armed: Option<Arc<Mutex<Vec<Fault>>>>,
+    armed: Option<Arc<Mutex<Armed>>>,
+}
+
+#[derive(Debug, Default)]
+struct Armed {
+    faults: Vec<Fault>,
+    hits: HashMap<FaultPoint, u32>,
 }
 
 impl Faults {
@@ -89,11 +96,17 @@ impl Faults {
     pub fn arm(&self, fault: Fault) -> bool {
         match &self.armed {
             Some(armed) => {
-                armed.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+                armed.lock().unwrap_or_else(PoisonError::into_inner).faults.push(fault);
                 true
             }
             None => false,
         }
+    }
+
+    /// How often each point was hit.
+    pub fn hits(&self) -> HashMap<FaultPoint, u32> {
+        let armed = self.armed.as_ref().map(|armed| armed.lock().unwrap_or_else(PoisonError::into_inner));
+        armed.map(|armed| armed.hits.clone()).unwrap_or_default()
     }
 
     /// Passes a point: does what the first fault armed for it says, if any.
@@ -114,9 +127,9 @@ impl Faults {
 }
 
 /// Counts the pass and says what happens.
-fn take_hit(armed: &mut Vec<Fault>, point: FaultPoint) -> Option<FaultKind> {
-    let index = armed.iter().position(|f| f.point == point)?;
-    let fault = armed.get_mut(index)?;
+fn take_hit(armed: &mut Armed, point: FaultPoint) -> Option<FaultKind> {
+    let index = armed.faults.iter().position(|f| f.point == point)?;
+    let fault = armed.faults.get_mut(index)?;
     if fault.skip > 0 {
         fault.skip -= 1;
         return None;
@@ -124,8 +137,9 @@ fn take_hit(armed: &mut Vec<Fault>, point: FaultPoint) -> Option<FaultKind> {
     let kind = fault.kind;
     fault.times = fault.times.saturating_sub(1);
     if fault.times == 0 {
-        armed.remove(index);
+        armed.faults.remove(index);
     }
+    *armed.hits.entry(point).or_default() += 1;
     Some(kind)
 }
 

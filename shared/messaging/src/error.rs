@@ -74,6 +74,7 @@ impl Severity {
             sqlx::Error::Io(_)
             | sqlx::Error::Tls(_)
             | sqlx::Error::Protocol(_)
+            | sqlx::Error::BeginFailed
             | sqlx::Error::PoolTimedOut
             | sqlx::Error::PoolClosed
             | sqlx::Error::WorkerCrashed => Severity::Unavailable,

@@ -44,10 +44,6 @@ impl Outbox {
         self.service
     }
 
-    pub fn pool(&self) -> &PgPool {
-        &self.pool
-    }
-
     /// Begins a unit of work that no event caused.
     pub async fn begin(&self) -> Result<UnitOfWork, sqlx::Error> {
         let transaction = self.pool.begin().await?;

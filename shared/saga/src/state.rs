@@ -46,11 +46,6 @@ impl Status {
     pub fn moves_forward(self) -> bool {
         matches!(self, Status::Started | Status::InProgress)
     }
-
-    /// Nothing more will happen by itself.
-    pub fn is_terminal(self) -> bool {
-        matches!(self, Status::Completed | Status::Compensated | Status::Failed)
-    }
 }
 
 impl fmt::Display for Status {

@@ -29,7 +29,8 @@ async fn two_replicas_replenish_what_runs_low_once_and_leave_small_supplies_alon
     ensure!(suite.product("SCARCE").await?["supplied"] == 5);
     let told = "select count(*) from inventory.outbox_published where event_type = 'StockReplenished.v1'";
     eventually(std::time::Duration::from_secs(10), async || stage.number(told).await.is_ok_and(|n| n == 1)).await?;
-    let more = suite.inventory.client.post("/api/products/SCARCE/replenish", &json!({"quantity": 7})).await?.expect(200)?;
+    let more =
+        suite.inventory.client.post("/api/products/SCARCE/replenish", &json!({"quantity": 7})).await?.expect(200)?;
     ensure!(more["available"] == 12 && more["supplied"] == 12, "{more}");
     stage.audit().await
 }
@@ -96,6 +97,9 @@ async fn old_finished_sagas_are_purged_and_the_order_can_no_longer_be_cancelled(
     .await?;
     ensure!(saga_store::query::purge(&mut service, day, 10).await? == 1);
     ensure!(suite.cancel(&order).await? == 409, "nothing could undo it any more");
-    ensure!(suite.order.client.get(&format!("/api/orders/{}/explain", order["order_id"].as_str().unwrap())).await?.status == 200);
+    ensure!(
+        suite.order.client.get(&format!("/api/orders/{}/explain", order["order_id"].as_str().unwrap())).await?.status
+            == 200
+    );
     Ok(())
 }

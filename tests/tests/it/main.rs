@@ -17,5 +17,6 @@ mod processes;
 mod redelivery;
 mod relay;
 mod saga_paths;
+mod windows;
 
 type Test = anyhow::Result<()>;

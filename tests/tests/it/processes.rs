@@ -133,7 +133,8 @@ async fn a_service_without_its_servers_says_so_is_not_ready_and_gives_up_after_i
         .env("DATABASE_STARTUP_LIMIT", "4s");
     let mut process = Process::start(&mut command)?;
     let client = Client::new(&format!("http://{address}"));
-    eventually(Duration::from_secs(10), async || client.get("/health/live").await.is_ok_and(|a| a.status == 200)).await?;
+    eventually(Duration::from_secs(10), async || client.get("/health/live").await.is_ok_and(|a| a.status == 200))
+        .await?;
     ensure!(client.get("/health/ready").await?.status == 503);
     let refused = client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?;
     ensure!(refused.status == 503 && refused.header("retry-after").is_some(), "{refused:?}");

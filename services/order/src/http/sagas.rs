@@ -201,9 +201,9 @@ pub(super) async fn resume_saga(State(app): State<App>, Path(id): Path<Uuid>) ->
     match detached(write).await? {
         Resumed::Driven => read(&app, id).await,
         Resumed::Unknown => Err(unknown(id)),
-        Resumed::Refused(status) => Err(Problem::conflict(format!(
-            "The saga is {status}; only a FAILED or COMPENSATING one can be resumed."
-        ))),
+        Resumed::Refused(status) => {
+            Err(Problem::conflict(format!("The saga is {status}; only a FAILED or COMPENSATING one can be resumed.")))
+        }
     }
 }
 

@@ -138,14 +138,6 @@ impl Problem {
         self
     }
 
-    /// Names the kind of problem by a URI and gives it the title that belongs to the URI.
-    #[must_use]
-    pub fn with_kind(mut self, kind: &'static str, title: &'static str) -> Self {
-        self.kind = kind;
-        self.title = title;
-        self
-    }
-
     pub(crate) fn internal_without_cause() -> Self {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -187,12 +179,6 @@ impl From<sqlx::Error> for Problem {
     }
 }
 
-impl From<sqlx::migrate::MigrateError> for Problem {
-    fn from(error: sqlx::migrate::MigrateError) -> Self {
-        Self::internal(&error)
-    }
-}
-
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}: {}", self.status.as_u16(), self.title, self.detail)
@@ -223,6 +209,7 @@ fn is_unavailable(error: &sqlx::Error) -> bool {
         | sqlx::Error::PoolClosed
         | sqlx::Error::WorkerCrashed
         | sqlx::Error::BeginFailed
+        | sqlx::Error::Protocol(_)
         | sqlx::Error::Io(_)
         | sqlx::Error::Tls(_) => true,
         sqlx::Error::Database(refusal) => refusal.code().is_some_and(|code| is_passing(&code)),
@@ -234,7 +221,7 @@ fn is_unavailable(error: &sqlx::Error) -> bool {
 /// without resources or in shutdown, a standby, deadlocks, serialization failures, lock and statement timeouts.
 fn is_passing(code: &str) -> bool {
     const CLASSES: [&str; 4] = ["08", "53", "57", "58"];
-    const CODES: [&str; 4] = ["25006", "40001", "40P01", "55P03"];
+    const CODES: [&str; 6] = ["25006", "25P03", "40001", "40P01", "55P03", "XX001"];
     CODES.contains(&code) || CLASSES.iter().any(|class| code.starts_with(class))
 }
 

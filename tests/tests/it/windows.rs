@@ -1,0 +1,64 @@
+//! The windows in which systems of this kind break, hit on purpose; and what cannot be published at all.
+
+use anyhow::ensure;
+use contracts::{
+    Currency, INVENTORY, Money, ORDER, OrderId, PAYMENT, PaymentId,
+    order_fulfillment::{CONFIRM_ORDER, OrderConfirmed, PaymentFailed},
+};
+use faults::{Fault, FaultKind, FaultPoint, Faults};
+use messaging::{Context, PublishError};
+use suite_tests::{Dancers, Stage, order_of};
+
+use crate::Test;
+
+#[tokio::test]
+async fn every_window_hit_again_and_again_in_every_service_loses_and_doubles_nothing() -> Test {
+    let stage = Stage::new().await?;
+    let faults = Faults::armable();
+    let inventory = stage.start_with(INVENTORY, faults.clone(), "").await?;
+    let order = stage.start_with(ORDER, faults.clone(), &inventory.url).await?;
+    let suite = Dancers { order, inventory, payment: stage.start_with(PAYMENT, faults.clone(), "").await? };
+    suite.sell("A", 100, 1000).await?;
+    let mut placed = Vec::new();
+    for round in 0..50 {
+        let point = FaultPoint::ALL[round % FaultPoint::ALL.len()];
+        // Every hit of some of them pauses a consumer or a relay for up to a second.
+        faults.arm(Fault { point, kind: FaultKind::Error, skip: u32::try_from(round % 3)?, times: 1 });
+        let body = order_of(&[("A", 1)], "tok_visa");
+        placed.push(suite.order.client.insist(&format!("window-{round}"), &body).await?);
+    }
+    for order in &placed {
+        suite.saga_becomes(order, "COMPLETED").await?;
+    }
+    let hit = faults.hits();
+    for point in FaultPoint::ALL {
+        ensure!(hit.get(&point).is_some_and(|n| *n > 0), "{} was never hit: {hit:?}", point.as_str());
+    }
+    ensure!(suite.product("A").await?["reserved"] == 50);
+    stage.nothing_was_counted().await?;
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn what_is_rolled_back_or_not_the_steps_own_is_never_published() -> Test {
+    let stage = Stage::new().await?;
+    let order = stage.start(ORDER).await?;
+    let outbox = &order.app.participant().outbox;
+    let (order_id, total) = (OrderId::new(), Money::new(1, Currency::USD));
+    let confirmed = OrderConfirmed { order_id, customer_id: "alice".to_owned(), total };
+    let foreign =
+        PaymentFailed { order_id, payment_id: PaymentId::new(), amount: total, decline_code: "none".to_owned() };
+    let context = Context::background("test");
+    let mut work = outbox.begin().await?;
+    work.publish(&CONFIRM_ORDER, &context, 1, &confirmed)?;
+    let refused = work.publish(&CONFIRM_ORDER, &context, 1, &foreign);
+    ensure!(matches!(refused, Err(PublishError::NotEmitted { .. })), "{refused:?}");
+    work.rollback().await?;
+    let kept = "select (select count(*) from orders.outbox) + (select count(*) from orders.outbox_published)";
+    ensure!(stage.number(kept).await? == 0);
+    let mut work = outbox.begin().await?;
+    work.publish(&CONFIRM_ORDER, &context, 1, &confirmed)?;
+    work.commit().await?;
+    ensure!(stage.number(kept).await? == 1);
+    Ok(())
+}
