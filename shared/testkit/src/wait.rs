@@ -2,10 +2,12 @@
 
 use std::collections::hash_map::RandomState;
 use std::fmt::Display;
+use std::fs::File;
 use std::hash::{BuildHasher, Hasher};
 use std::net::TcpListener;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -79,7 +81,7 @@ impl<A: Answer, E: Display> Answer for Result<A, E> {
     }
 }
 
-/// A port on which nobody listens, never given twice to the same process.
+/// A port on which nobody listens, and which no other test process is given while this one runs.
 ///
 /// It lies below the range from which outgoing connections take theirs, so that a server which is stopped for a while
 /// finds its port free when it comes back.
@@ -93,8 +95,21 @@ pub fn free_port() -> u16 {
     let _ = NEXT.compare_exchange(0, start, Ordering::Relaxed, Ordering::Relaxed);
     loop {
         let port = FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        if reserve(port) && TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }
     }
+}
+
+/// Takes the port among test processes until this one ends. A port that is free at this moment may be another
+/// process's, whose server is just about to listen.
+fn reserve(port: u16) -> bool {
+    static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
+    let path = std::env::temp_dir().join(format!("suite-test-port-{port}.lock"));
+    let Ok(file) = File::options().create(true).append(true).open(path) else { return false };
+    if file.try_lock().is_err() {
+        return false;
+    }
+    HELD.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+    true
 }
