@@ -23,9 +23,15 @@ grant execute on function payment.ensure_partitions(integer), payment.drop_parti
 grant select on saga._migration to order_service, inventory_service, payment_service;
 grant select, update on saga.saga_instance to order_service, inventory_service, payment_service;
 grant select, insert on saga.saga_step to order_service, inventory_service, payment_service;
+grant select, insert on saga.fault_hit to order_service, inventory_service, payment_service;
 -- Only order begins sagas and lets finished ones be purged.
 grant insert on saga.saga_instance to order_service;
 grant execute on function saga.purge_terminal(interval, integer) to order_service;
+
+-- Order explains why an order waits. It may ask the other schemas that, and read nothing else in them.
+grant usage on schema inventory, payment to order_service;
+grant execute on function orders.obstacles(uuid, text[]), inventory.obstacles(uuid, text[]), payment.obstacles(uuid, text[]) to order_service;
+grant execute on function payment.at_gateway(uuid) to order_service;
 
 -- The auditor reads everything and writes nothing.
 grant usage on schema orders, inventory, payment, saga to auditor;

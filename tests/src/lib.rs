@@ -6,9 +6,11 @@
 mod client;
 mod events;
 mod replica;
+mod running;
 mod stage;
 
 pub use client::{Answer, Client};
 pub use events::Forged;
 pub use replica::{App, Replica, Tuning};
+pub use running::Running;
 pub use stage::{Dancers, Stage, order_of};

@@ -25,6 +25,11 @@ pub struct Tuning {
     pub timeout_check_every: Duration,
     pub relay_lease: Duration,
     pub reconcile_every: Duration,
+    /// Overrides of steps' policies, as in RESILIENCE.
+    pub resilience: &'static str,
+    pub breakers_enabled: bool,
+    pub dead_letter_auto_replay: bool,
+    pub gateway_timeout: Duration,
 }
 
 impl Default for Tuning {
@@ -35,6 +40,10 @@ impl Default for Tuning {
             timeout_check_every: Duration::from_millis(100),
             relay_lease: Duration::from_secs(2),
             reconcile_every: Duration::from_secs(1),
+            resilience: "",
+            breakers_enabled: true,
+            dead_letter_auto_replay: false,
+            gateway_timeout: Duration::from_secs(5),
         }
     }
 }
@@ -122,7 +131,7 @@ impl Replica {
             startup.tasks.spawn(name, task);
         }
         let shell = Shell::new(info, &http, startup.readiness.clone(), startup.metrics.clone());
-        let (router, openapi) = assemble(&shell, api.merge(participant.admin_routes(&subscriptions)));
+        let (router, openapi) = assemble(&shell, participant.routes(api, &subscriptions));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
         let serving = serve(listener, move || router.clone(), ServeLimits::from(&http), startup.stop.clone());
@@ -132,6 +141,19 @@ impl Replica {
         let replica = Replica { service, client, url, openapi, startup, app, subscriptions, faults, _end: end };
         eventually(Duration::from_secs(20), async || replica.startup.readiness.is_ready()).await?;
         Ok(replica)
+    }
+
+    /// Arms a fault in this replica, over REST.
+    pub async fn arm(&self, fault: &serde_json::Value) -> anyhow::Result<u64> {
+        let armed = self.client.post("/api/admin/faults", fault).await?.expect(201)?;
+        armed["id"].as_u64().ok_or_else(|| anyhow::anyhow!("an armed fault without an id: {armed}"))
+    }
+
+    /// The breaker of a step, as an operator sees it.
+    pub async fn breaker(&self, step: &str) -> anyhow::Result<serde_json::Value> {
+        let breakers = self.client.get("/api/admin/breakers").await?.expect(200)?;
+        let found = breakers["items"].as_array().into_iter().flatten().find(|b| b["step"] == step).cloned();
+        found.ok_or_else(|| anyhow::anyhow!("there is no breaker of {step}: {breakers}"))
     }
 
     /// How many repeated deliveries this replica has recognised.
@@ -160,13 +182,19 @@ fn arguments(stage: &Stage, service: Service, inventory_url: &str) -> Vec<String
         ("--timeout-check-every", humantime(tuning.timeout_check_every)),
         ("--relay-lease", humantime(tuning.relay_lease)),
         ("--reconcile-every", humantime(tuning.reconcile_every)),
+        ("--resilience", tuning.resilience.to_owned()),
+        ("--breakers-enabled", tuning.breakers_enabled.to_string()),
+        ("--dead-letter-auto-replay", tuning.dead_letter_auto_replay.to_string()),
     ];
     match service {
         ORDER => arguments.extend([
             ("--inventory-url", inventory_url.to_owned()),
             ("--compensation-check-every", humantime(tuning.timeout_check_every)),
         ]),
-        PAYMENT => arguments.push(("--gateway-url", stage.gateway.base_url.clone())),
+        PAYMENT => arguments.extend([
+            ("--gateway-url", stage.gateway.base_url.clone()),
+            ("--gateway-timeout", humantime(tuning.gateway_timeout)),
+        ]),
         _ => {}
     }
     let pairs = arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);

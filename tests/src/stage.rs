@@ -61,6 +61,14 @@ impl Stage {
         Ok(Dancers { order, inventory, payment: self.start(PAYMENT).await? })
     }
 
+    /// All three services, each with faults that can be armed.
+    pub async fn dancers_with_faults(&self) -> anyhow::Result<Dancers> {
+        let inventory = self.start_with(INVENTORY, Faults::armable(), "").await?;
+        let order = self.start_with(ORDER, Faults::armable(), &inventory.url).await?;
+        let payment = self.start_with(PAYMENT, Faults::armable(), "").await?;
+        Ok(Dancers { order, inventory, payment })
+    }
+
     /// One more replica of one service.
     pub async fn start(&self, service: saga::Service) -> anyhow::Result<Replica> {
         self.start_with(service, Faults::none(), "http://127.0.0.1:1").await

@@ -47,9 +47,10 @@ pub struct App {
 
 /// Connects, and puts the service together.
 pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> {
-    let app = App::connect(&startup, config, Faults::none()).await?;
+    let faults = config.participant.faults(config.base.app_env)?;
+    let app = App::connect(&startup, config, faults).await?;
     let subscriptions = subscriptions(&app);
-    Ok(Service::new(router(&app).merge(app.participant.admin_routes(&subscriptions)))
+    Ok(Service::new(app.participant.routes(router(&app), &subscriptions))
         .with_tasks(app.participant.tasks(&startup, &subscriptions))
         .with_tasks(tasks(&app, &startup.stop)))
 }

@@ -169,8 +169,8 @@ pub(crate) async fn cancel_order_on_request(
 ) -> Result<Option<CancelRequest>, StepError> {
     let mut work = outbox.begin().await?;
     let Some(saga_id) = store::saga_of(work.conn(), order_id).await? else { return Ok(None) };
-    let context = context.clone().in_saga(saga_id, definition.saga_type);
     let mut sagas = saga_store::lock(work.conn(), definition, ORDER, [saga_id]).await?;
+    let context = context.clone().in_saga(saga_id, definition.saga_type).with_baggage(sagas.baggage(saga_id));
     let mut orders = lock_orders(&mut work, [OrderId(order_id)]).await?;
     let Some(order) = orders.get_mut(&order_id) else { return Ok(None) };
     let status = status_of(order).ok_or_else(|| StepError::failed("the order has an unknown status"))?;

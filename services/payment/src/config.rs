@@ -28,7 +28,7 @@ pub struct GatewayArgs {
     #[arg(long, env = "GATEWAY_TIMEOUT", default_value = "5s", value_parser = humantime::parse_duration)]
     pub gateway_timeout: Duration,
     /// For how long an unknown outcome is asked for again before the event goes back to the broker. With the
-    /// last call's timeout it must stay well below `HANDLER_LIMIT`.
+    /// last call's timeout it must stay well below the step's time limit.
     #[arg(long, env = "GATEWAY_PATIENCE", default_value = "12s", value_parser = humantime::parse_duration)]
     pub gateway_patience: Duration,
     /// Calls in progress at most, of all batches together.

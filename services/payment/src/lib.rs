@@ -45,15 +45,20 @@ pub struct App {
 
 /// Connects, and puts the service together.
 pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> {
-    let app = App::connect(&startup, config, Faults::none()).await?;
+    let faults = config.participant.faults(config.base.app_env)?;
+    let app = App::connect(&startup, config, faults).await?;
     let subscriptions = subscriptions(&app);
-    Ok(Service::new(router(&app).merge(app.participant.admin_routes(&subscriptions)))
+    Ok(Service::new(app.participant.routes(router(&app), &subscriptions))
         .with_tasks(app.participant.tasks(&startup, &subscriptions)))
 }
 
 impl App {
     pub async fn connect(startup: &Startup, config: Config, faults: Faults) -> anyhow::Result<Self> {
-        let gateway = Arc::new(HttpGateway::new(&config.gateway)?);
+        let settings = config.gateway.clone();
+        let gateway = |participant: &Participant| {
+            let gateway = HttpGateway::new(&settings, |client, declines| participant.calls(client, declines))?;
+            Ok(Arc::new(gateway) as _)
+        };
         Self::connect_with(startup, config, faults, gateway).await
     }
 
@@ -62,10 +67,11 @@ impl App {
         startup: &Startup,
         config: Config,
         faults: Faults,
-        gateway: Arc<dyn PaymentGateway>,
+        gateway: impl FnOnce(&Participant) -> anyhow::Result<Arc<dyn PaymentGateway>>,
     ) -> anyhow::Result<Self> {
         let participant =
             Participant::join(startup, PAYMENT, "payment", &MIGRATIONS, &config.participant, faults).await?;
+        let gateway = gateway(&participant)?;
         Ok(App { participant, config: config.gateway, gateway })
     }
 }

@@ -5,7 +5,7 @@ mod charge;
 mod refund;
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use messaging::{Batch, Committed, Delivery, StepError, retry_contended};
+use messaging::{Batch, Committed, Delivery, StepError, dry_run, retry_contended};
 use saga::{Retry, Step, StepOn};
 
 pub use charge::process_payment;
@@ -17,6 +17,9 @@ use crate::{
     gateway::{GatewayError, Intent},
     store::StoredPayment,
 };
+
+/// What a dry run says of an event for which the gateway would be asked.
+const ASKS_THE_PROCESSOR: &str = "it would ask the card processor; what follows depends on its answer";
 
 impl From<Contradiction> for StepError {
     fn from(error: Contradiction) -> Self {
@@ -129,10 +132,16 @@ async fn ask<E>(
         Next::Settle(finding) => return (delivery, Ok(finding)),
         Next::Ask(ask, intent) => (ask, intent),
     };
+    if dry_run::would_call(ASKS_THE_PROCESSOR) {
+        return (delivery, Err(GatewayError::Unavailable("nobody is asked in a dry run".into())));
+    }
     let context = delivery.meta.context();
-    let answer = resilience::retry(&at_once(step.retry), app.config.gateway_patience, GatewayError::is_unknown, || {
-        app.gateway.ask(&ask, &intent, &context)
-    })
+    let answer = resilience::retry(
+        &at_once(app.participant.policy(step).retry),
+        app.config.gateway_patience,
+        GatewayError::is_unknown,
+        || app.gateway.ask(&ask, &intent, &context),
+    )
     .await;
     (delivery, answer.map(Finding::Answer))
 }

@@ -9,6 +9,7 @@ pub mod lifecycle;
 pub mod metrics;
 pub mod nats;
 pub mod postgres;
+mod process;
 pub mod readiness;
 pub mod telemetry;
 pub mod write;

@@ -23,7 +23,7 @@ use crate::{
     error::StartError,
     http::{ServeLimits, ServiceInfo, Shell, assemble, chain, serve, starting},
     metrics::Metrics,
-    readiness::Readiness,
+    readiness::{Readiness, ReadyFlag},
     telemetry,
 };
 
@@ -92,6 +92,8 @@ where
     let address = args.http.listen;
     let listener = TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
     let startup = Startup::new(service, Readiness::default(), Metrics::default());
+    // Before anybody can ask: a service without any dependency yet would seem to be ready.
+    let started = startup.readiness.register("startup");
     let shell = Shell::new(service, &args.http, startup.readiness.clone(), startup.metrics.clone());
     let app = LiveApp { starting: starting(&shell), complete: Arc::default() };
     let intake = CancellationToken::new();
@@ -101,7 +103,7 @@ where
         serve(listener, move || app.router(), limits, intake.clone())
     });
 
-    let outcome = work(&startup, &shell, &app, build, &mut signals).await;
+    let outcome = work(&startup, started, &shell, &app, build, &mut signals).await;
 
     startup.draining.cancel();
     intake.cancel();
@@ -114,6 +116,7 @@ where
 /// From the first dependency to the wish to stop.
 async fn work<F, Fut>(
     startup: &Startup,
+    started: ReadyFlag,
     shell: &Shell,
     app: &LiveApp,
     build: F,
@@ -123,7 +126,6 @@ where
     F: FnOnce(Startup) -> Fut,
     Fut: Future<Output = anyhow::Result<Service>>,
 {
-    let started = startup.readiness.register("startup");
     tracing::info!(service = shell.service.name, version = shell.service.version, "starting");
     let service = tokio::select! {
         service = build(startup.clone()) => service?,
@@ -139,7 +141,7 @@ where
     started.ok();
     tokio::select! {
         () = signals.received() => {
-            startup.readiness.register("startup").failing("shutting down");
+            started.failing("shutting down");
             Ok(())
         }
         failure = startup.tasks.failed() => Err(failure.into()),

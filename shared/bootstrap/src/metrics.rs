@@ -8,16 +8,26 @@ use std::{
 
 use prometheus_client::{encoding::text::encode, metrics::histogram::Histogram, registry::Registry};
 
+use crate::process;
+
 /// What `/metrics` answers with.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Upper bounds in seconds, from a cached read to a saga's deadline.
 pub const SECONDS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// The registry; clones share it.
-#[derive(Clone, Default)]
+/// The registry, with the process itself in it; clones share it.
+#[derive(Clone)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        process::register_metrics(&mut registry);
+        Metrics { registry: Arc::new(Mutex::new(registry)) }
+    }
 }
 
 /// A histogram over [`SECONDS`]; usable as the constructor of a `Family`.

@@ -44,7 +44,7 @@ macro_rules! product_event {
 
         impl Event for $name {
             const TYPE: EventType =
-                EventType { name: stringify!($name), version: 1, aggregate: "product", publishers: &[INVENTORY] };
+                EventType { name: stringify!($name), version: 1, aggregate: "product", publishers: &[INVENTORY], refusal: false };
 
             fn aggregate_id(&self) -> String {
                 self.product.sku.to_string()
@@ -76,8 +76,13 @@ pub struct StockReplenished {
 }
 
 impl Event for StockReplenished {
-    const TYPE: EventType =
-        EventType { name: "StockReplenished", version: 1, aggregate: "product", publishers: &[INVENTORY] };
+    const TYPE: EventType = EventType {
+        name: "StockReplenished",
+        version: 1,
+        aggregate: "product",
+        publishers: &[INVENTORY],
+        refusal: false,
+    };
 
     fn aggregate_id(&self) -> String {
         self.sku.to_string()

@@ -1,6 +1,7 @@
 //! The saga `OrderFulfillment`, whole: who does what when, what it tells, and how it is undone.
 //! Everything is built from this table: consumers, filters, retries, labels, the README's picture.
-//! A row that says nothing about retries has three attempts, 500 ms apart, doubling, with full jitter.
+//! A row that says nothing else has three attempts, 500 ms apart, doubling, with full jitter; a breaker that opens
+//! for 10 s when half of the last 10 calls failed; and 60 s for one run.
 
 mod events;
 
@@ -47,6 +48,7 @@ pub static CREATE_ORDER: Step = Step {
     },
     retry: Retry::DEFAULT,
     breaker: Breaker::DEFAULT,
+    time_limit: Step::TIME_LIMIT,
 };
 
 /// Inventory reserves all lines or none.
@@ -89,6 +91,7 @@ pub static DETECT_TIMEOUT: Step = Step {
     kind: Kind::Retriable,
     retry: Retry::DEFAULT,
     breaker: Breaker::DEFAULT,
+    time_limit: Step::TIME_LIMIT,
 };
 
 pub static CANCEL_TIMED_OUT_ORDER: StepOn<SagaTimedOut> =
@@ -104,6 +107,7 @@ pub static CANCEL_ORDER_ON_REQUEST: Step = Step {
     kind: Kind::Retriable,
     retry: Retry::DEFAULT,
     breaker: Breaker::DEFAULT,
+    time_limit: Step::TIME_LIMIT,
 };
 
 /// The receipts of a cancellation are overdue, or an operator resumes it: it is published once more.
@@ -116,6 +120,7 @@ pub static DRIVE_COMPENSATION: Step = Step {
     kind: Kind::Retriable,
     retry: Retry::DEFAULT,
     breaker: Breaker::DEFAULT,
+    time_limit: Step::TIME_LIMIT,
 };
 
 /// Inventory gives back what it holds for the order, and answers also when it holds nothing.

@@ -1,6 +1,7 @@
 //! The consumer of one step: pulls what is there, hands it to the step as one batch, and
 //! acknowledges what is committed. Grows its batches with the load; splits a batch that fails until
 //! the bad event stands alone; pauses, and counts nothing, while the database or the broker is away.
+//! While the step's circuit breaker is open it pulls nothing; half-open it takes as many events as there are probes.
 
 mod batch;
 mod control;
@@ -10,9 +11,10 @@ use std::{sync::Arc, time::Duration};
 use async_nats::jetstream::{self, consumer::PullConsumer};
 use faults::Faults;
 use futures_util::{FutureExt, StreamExt};
+use resilience::{Breaker, Policy, State};
 use saga::Service;
 use sqlx::PgPool;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Metrics, Report, Subscription, bus::Bus, error::chain, settings::MessagingArgs};
@@ -24,6 +26,8 @@ const PULL_EXPIRES: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// How often a paused consumer looks whether it may go on.
 const PAUSED_POLL: Duration = Duration::from_millis(250);
+/// How often a half-open breaker's consumer looks for something to probe with.
+const PROBE_POLL: Duration = Duration::from_millis(100);
 
 /// A step's consumer on one stream: a step whose trigger has several publishers has one for each.
 #[derive(Clone)]
@@ -35,6 +39,10 @@ pub struct Consumer {
     pub settings: MessagingArgs,
     pub metrics: Metrics,
     pub faults: Faults,
+    /// What applies to the step in this deployment.
+    pub policy: Policy,
+    /// The step's breaker, which all its consumers in this process share.
+    pub breaker: Breaker,
     pub report: Report,
 }
 
@@ -52,7 +60,7 @@ impl Consumer {
         let mut failures: u32 = 0;
         while !stop.is_cancelled() {
             if this.wait_until_allowed(&stop).await {
-                failures = match this.pull(&stop).await {
+                failures = match this.consume(&stop).await {
                     PullEnd::Stopped | PullEnd::Paused => 0,
                     PullEnd::Broken(error) => {
                         (this.report)(Err(&error));
@@ -83,22 +91,46 @@ impl Consumer {
         false
     }
 
-    async fn pull(self: &Arc<Self>, stop: &CancellationToken) -> PullEnd {
-        let (messages, progress) = match self.open().await {
-            Ok(opened) => opened,
-            Err(error) => return PullEnd::Broken(error),
+    /// As much as the breaker admits: everything, a few probes, or nothing until it is time to probe.
+    async fn consume(self: &Arc<Self>, stop: &CancellationToken) -> PullEnd {
+        let places = tokio::select! {
+            biased;
+            () = stop.cancelled() => return PullEnd::Stopped,
+            // Somebody may have paused the consumer meanwhile.
+            () = tokio::time::sleep(PAUSED_POLL) => return PullEnd::Paused,
+            places = self.breaker.closed_or_probing() => places,
         };
+        let ended = match places {
+            u32::MAX => self.pull(stop).await,
+            places => self.probe(places, stop).await,
+        };
+        ended.unwrap_or_else(PullEnd::Broken)
+    }
+
+    /// Pulls until there is a reason to stop.
+    async fn pull(self: &Arc<Self>, stop: &CancellationToken) -> Result<PullEnd, String> {
+        let (consumer, progress) = self.find().await?;
+        let messages = consumer
+            .stream()
+            .max_messages_per_batch(self.settings.consumer_batch * 2)
+            .expires(PULL_EXPIRES)
+            .heartbeat(HEARTBEAT)
+            .messages()
+            .await
+            .map_err(|e| chain(&e))?;
         (self.report)(Ok(()));
         let batches = messages.ready_chunks(self.settings.consumer_batch);
         tokio::pin!(batches);
         let mut in_hand = tokio::task::JoinSet::new();
         let halt = Arc::new(Notify::new());
         let mut look = tokio::time::interval(Duration::from_secs(1));
+        let mut breaker = self.breaker.watch();
         let end = loop {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break PullEnd::Stopped,
                 () = halt.notified() => break PullEnd::Broken("the database is away".to_owned()),
+                () = opens(&mut breaker) => break PullEnd::Paused,
                 Some(_) = in_hand.join_next() => {}
                 _ = look.tick() => match control::is_paused(&self.pool, &self.name()).await {
                     Ok(true) => break PullEnd::Paused,
@@ -129,24 +161,35 @@ impl Consumer {
             batch::give_back(until_error(chunk).0.iter()).await;
         }
         while in_hand.join_next().await.is_some() {}
-        end
+        Ok(end)
     }
 
-    /// The pull, and how often the broker wants to hear that work goes on: a third of its ack wait.
-    async fn open(&self) -> Result<(jetstream::consumer::pull::Stream, Duration), String> {
+    /// Takes as many events as there are probes left, and works on them.
+    async fn probe(self: &Arc<Self>, places: u32, stop: &CancellationToken) -> Result<PullEnd, String> {
+        let (consumer, progress) = self.find().await?;
+        let most = usize::try_from(places).unwrap_or(usize::MAX);
+        let mut messages = consumer.fetch().max_messages(most).messages().await.map_err(|e| chain(&e))?;
+        (self.report)(Ok(()));
+        let mut probes = Vec::new();
+        while let Some(message) = messages.next().await {
+            probes.push(message.map_err(|error| error.to_string())?);
+        }
+        if probes.is_empty() {
+            sleep_or_stop(PROBE_POLL, stop).await;
+        }
+        match batch::process(self, probes, progress).await {
+            Ok(()) => Ok(PullEnd::Paused),
+            Err(batch::Outage) => Err("the database is away".to_owned()),
+        }
+    }
+
+    /// The consumer, and how often the broker wants to hear that work goes on: a third of its ack wait.
+    async fn find(&self) -> Result<(PullConsumer, Duration), String> {
         let stream = self.publisher.stream();
         let consumer: PullConsumer =
             self.bus.jetstream.get_consumer_from_stream(self.name(), stream).await.map_err(|e| chain(&e))?;
         let progress = (consumer.cached_info().config.ack_wait / 3).max(Duration::from_millis(100));
-        let messages = consumer
-            .stream()
-            .max_messages_per_batch(self.settings.consumer_batch * 2)
-            .expires(PULL_EXPIRES)
-            .heartbeat(HEARTBEAT)
-            .messages()
-            .await
-            .map_err(|e| chain(&e))?;
-        Ok((messages, progress))
+        Ok((consumer, progress))
     }
 }
 
@@ -162,6 +205,11 @@ fn until_error(chunk: Vec<Delivered>) -> (Vec<jetstream::Message>, Option<String
         }
     }
     (messages, None)
+}
+
+async fn opens(breaker: &mut watch::Receiver<State>) {
+    // An error would say that the breaker is gone, and we hold one.
+    drop(breaker.wait_for(|state| *state != State::Closed).await);
 }
 
 async fn sleep_or_stop(time: Duration, stop: &CancellationToken) {

@@ -1,7 +1,7 @@
 //! The envelope of an event: CloudEvents 1.0 in binary mode. The attributes ride in NATS headers,
 //! the body is JSON.
 
-use std::str::FromStr;
+use std::{str::FromStr, sync::Arc};
 
 use async_nats::HeaderMap;
 use saga::{EventType, Service, Step};
@@ -18,6 +18,7 @@ pub(crate) const CE_SPECVERSION: &str = "ce-specversion";
 pub(crate) const CE_SAGAID: &str = "ce-sagaid";
 pub(crate) const CE_SEQUENCE: &str = "ce-sequence";
 pub(crate) const CE_PARTITIONKEY: &str = "ce-partitionkey";
+pub(crate) const BAGGAGE: &str = "baggage";
 
 /// In which saga, on whose behalf and in reply to what something happens.
 #[derive(Debug, Clone)]
@@ -27,6 +28,8 @@ pub struct Context {
     /// The event that caused this one; none when a client did.
     pub causation_id: Option<Uuid>,
     pub trace: TraceContext,
+    /// W3C baggage, carried along as it is: whom and what the saga is about, for faults that are limited to it.
+    pub baggage: Option<Arc<str>>,
 }
 
 /// The saga that an event belongs to.
@@ -39,18 +42,33 @@ pub struct SagaRef {
 impl Context {
     /// A context outside any saga, in a trace of its own.
     pub fn background(correlation_id: impl Into<String>) -> Self {
-        Context { saga: None, correlation_id: correlation_id.into(), causation_id: None, trace: TraceContext::root() }
+        Self::in_trace(correlation_id, TraceContext::root())
     }
 
     /// The context of a client's request; a `traceparent` that cannot be read starts a new trace.
     pub fn of_request(correlation_id: impl Into<String>, traceparent: &str) -> Self {
         let trace = traceparent.parse().unwrap_or_else(|_| TraceContext::root());
-        Context { saga: None, correlation_id: correlation_id.into(), causation_id: None, trace }
+        Self::in_trace(correlation_id, trace)
+    }
+
+    fn in_trace(correlation_id: impl Into<String>, trace: TraceContext) -> Self {
+        Context { saga: None, correlation_id: correlation_id.into(), causation_id: None, trace, baggage: None }
     }
 
     pub fn in_saga(mut self, saga_id: Uuid, saga_type: &str) -> Self {
         self.saga = Some(SagaRef { saga_id, saga_type: saga_type.to_owned() });
         self
+    }
+
+    pub fn with_baggage(mut self, baggage: Option<Arc<str>>) -> Self {
+        self.baggage = baggage;
+        self
+    }
+
+    /// The `baggage` header of a call to another system; none where there is no baggage.
+    pub fn baggage_header(&self) -> Option<String> {
+        let baggage = self.baggage.as_deref()?;
+        Some(self.saga_id().map_or_else(|| baggage.to_owned(), |id| format!("{baggage},saga={id}")))
     }
 
     pub fn saga_id(&self) -> Option<Uuid> {
@@ -112,6 +130,8 @@ pub(crate) struct StoredHeaders {
     #[serde(rename = "ce-causationid", skip_serializing_if = "Option::is_none")]
     causation_id: Option<Uuid>,
     traceparent: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    baggage: Option<Arc<str>>,
 }
 
 impl StoredHeaders {
@@ -124,6 +144,7 @@ impl StoredHeaders {
             correlation_id: context.correlation_id.clone(),
             causation_id: context.causation_id,
             traceparent: context.trace.to_string(),
+            baggage: context.baggage.clone(),
         }
     }
 }
@@ -145,6 +166,7 @@ pub(crate) fn read(headers: &HeaderMap, expected: EventType) -> Result<Metadata,
         correlation_id: header(headers, "ce-correlationid").unwrap_or_default().to_owned(),
         causation_id: parsed(headers, "ce-causationid")?,
         trace,
+        baggage: header(headers, BAGGAGE).map(Arc::from),
     };
     Ok(Metadata { event_id, sequence: parsed(headers, CE_SEQUENCE)?.unwrap_or_default(), published_in })
 }

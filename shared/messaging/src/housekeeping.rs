@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgPool, postgres::PgQueryResult};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -90,9 +90,22 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
     )
     .execute(&mut *conn)
     .await?;
+    let breakers = sqlx::query!(
+        "delete from breaker_change where changed_at < now() - $1::interval",
+        interval(settings.dead_letter_retention),
+    )
+    .execute(&mut *conn)
+    .await?;
+    let replays = sqlx::query!(
+        "delete from dead_letter_replay where requested_at < now() - $1::interval",
+        interval(settings.dead_letter_retention),
+    )
+    .execute(&mut *conn)
+    .await?;
+    let rows = [letters, attempts, publishing, breakers, replays];
     Ok(Tidied {
         partitions_created: partitions.created,
         partitions_dropped: partitions.dropped,
-        rows_deleted: letters.rows_affected() + attempts.rows_affected() + publishing.rows_affected(),
+        rows_deleted: rows.iter().map(PgQueryResult::rows_affected).sum(),
     })
 }

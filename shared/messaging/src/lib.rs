@@ -10,9 +10,12 @@
     reason = "this crate owns the tasks that steps run in, joins every one of them, and makes trace ids up"
 )]
 
+pub mod breaker_change;
 mod bus;
 pub mod consumer;
 pub mod dead_letter;
+mod direct;
+pub mod dry_run;
 mod envelope;
 mod error;
 pub mod housekeeping;

@@ -20,6 +20,7 @@ pub struct Metrics {
     pub relay_takeovers: Counter,
     pub inbox_applied: Family<StepLabel, Counter>,
     pub inbox_duplicates: Family<StepLabel, Counter>,
+    pub refusals: Family<StepLabel, Counter>,
     pub step_failures: Family<StepLabel, Counter>,
     pub dead_letters: Family<StepLabel, Counter>,
 }
@@ -47,6 +48,7 @@ impl Metrics {
             "Deliveries of events applied before, by step",
             m.inbox_duplicates.clone(),
         );
+        registry.register("refusals", "Events answered with a business refusal, by step", m.refusals.clone());
         registry.register("step_failures", "Deliveries that failed and were counted, by step", m.step_failures.clone());
         registry.register("dead_letters", "Events that became dead letters, by step", m.dead_letters.clone());
         m

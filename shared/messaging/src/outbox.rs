@@ -23,6 +23,7 @@ pub(crate) const NO_STEP: Step = Step {
     kind: Kind::Projection,
     retry: saga::Retry::DEFAULT,
     breaker: saga::Breaker::DEFAULT,
+    time_limit: Step::TIME_LIMIT,
 };
 
 /// An event on its way into the outbox.

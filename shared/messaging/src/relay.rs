@@ -28,12 +28,13 @@ use crate::{
     bus::Bus,
     error::chain,
     metrics::Metrics,
-    outbox::{self, Mover},
+    outbox::{self, Mover, PendingRow},
     settings::MessagingArgs,
     wake::Wake,
 };
 
 pub use lease::{LeaseState, pause, state};
+pub(crate) use publish::publish_once;
 pub use reconcile::OpenEvents;
 
 /// Why the relay paused.
@@ -183,22 +184,39 @@ impl<'a> Leader<'a> {
                 self.watermark.rise(Instant::now());
             }
             let floor = self.watermark.floor(Instant::now());
-            let rows = outbox::next(&self.relay.pool, self.lease.epoch, floor, i64::from(limit)).await?;
-            let all = rows.len() < usize::from(limit);
+            let mut rows = outbox::next(&self.relay.pool, self.lease.epoch, floor, i64::from(limit)).await?;
+            let mut all = rows.len() < usize::from(limit);
+            all &= self.isolate(&mut rows);
             self.watermark.read(Instant::now(), floor, rows.iter().map(|r| r.position).max(), all);
             if rows.is_empty() {
                 return Ok(());
             }
             self.keep_up().await?;
-            let published = publish::publish(&self.relay.bus, &rows, self.position, self.singly).await;
-            self.settle(published).await?;
+            let published =
+                publish::publish(&self.relay.bus, &self.relay.faults, &rows, self.position, self.singly).await;
+            self.settle(&rows, published).await?;
         }
         Ok(())
     }
 
+    /// While a fault is armed that concerns a row, the row is published alone: it shares its fate with no other.
+    /// Returns whether all rows are left.
+    fn isolate(&self, rows: &mut Vec<PendingRow>) -> bool {
+        let faults = &self.relay.faults;
+        if !faults.is_armed() {
+            return true;
+        }
+        let before = rows.len();
+        let points = [FaultPoint::BusPublish, FaultPoint::AfterPublishBeforeMark];
+        let concerned = rows.iter().position(|row| faults.concerns(&points, &row.subject()));
+        rows.truncate(concerned.map_or(before, |place| place.max(1)));
+        rows.len() == before
+    }
+
     /// Moves what was acknowledged, and deals with what stopped the batch, if anything did.
-    async fn settle(&mut self, published: Published) -> Result<(), RelayError> {
-        self.relay.faults.pass(FaultPoint::AfterPublishBeforeMark).await?;
+    async fn settle(&mut self, rows: &[PendingRow], published: Published) -> Result<(), RelayError> {
+        let subject = || rows.first().map(PendingRow::subject).unwrap_or_default();
+        let _ = self.relay.faults.pass(FaultPoint::AfterPublishBeforeMark, subject).await?;
         let mover = Mover {
             holder: &self.lease.holder,
             epoch: self.lease.epoch,

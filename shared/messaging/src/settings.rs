@@ -24,9 +24,6 @@ pub struct MessagingArgs {
     /// How many events a consumer takes into one transaction at most.
     #[arg(long, env = "CONSUMER_BATCH", default_value_t = 200)]
     pub consumer_batch: usize,
-    /// How long a handler may work on one batch. The broker is told meanwhile that work goes on.
-    #[arg(long, env = "HANDLER_LIMIT", default_value = "60s", value_parser = humantime::parse_duration)]
-    pub handler_limit: Duration,
     /// How often old partitions are dropped and new ones created ahead.
     #[arg(long, env = "HOUSEKEEPING_EVERY", default_value = "60s", value_parser = humantime::parse_duration)]
     pub housekeeping_every: Duration,
@@ -50,7 +47,6 @@ impl Default for MessagingArgs {
             reconcile_every: Duration::from_secs(30),
             relay_max_attempts: 5,
             consumer_batch: 200,
-            handler_limit: Duration::from_secs(60),
             housekeeping_every: Duration::from_secs(60),
             inbox_retention: Duration::from_secs(10 * 24 * 3600),
             outbox_retention: Duration::from_secs(24 * 3600),

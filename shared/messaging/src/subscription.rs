@@ -5,12 +5,13 @@ use std::{fmt, sync::Arc};
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
+use faults::{FaultPoint, Faults, Subject};
 use futures_util::future::BoxFuture;
 use saga::{Event, EventType, Step, StepOn};
 
 use crate::{
     Batch, Committed, Delivery, StepError,
-    envelope::{self, EnvelopeError},
+    envelope::{self, BAGGAGE, CE_SAGAID, EnvelopeError},
 };
 
 /// A message as the broker delivered it, or as a dead letter kept it.
@@ -21,12 +22,28 @@ pub(crate) struct RawEvent {
     pub(crate) payload: Bytes,
 }
 
+impl RawEvent {
+    /// What a fault may be limited to, as far as the message's headers tell it.
+    pub(crate) fn subject(&self, step: &'static Step) -> Subject {
+        let saga_id = envelope::header(&self.headers, CE_SAGAID).and_then(|id| id.parse().ok());
+        let baggage = envelope::header(&self.headers, BAGGAGE).unwrap_or_default();
+        Subject::from_baggage(saga_id, baggage).step(step.name)
+    }
+}
+
 /// What became of a handler's run: messages that could not be read, by their place, and the rest.
 pub(crate) struct Ran {
     pub(crate) unreadable: Vec<(usize, EnvelopeError)>,
     /// For each readable message its place and its event's id.
     pub(crate) read: Vec<(usize, uuid::Uuid)>,
     pub(crate) result: Result<Committed, StepError>,
+}
+
+impl Ran {
+    /// The run failed before anything was read.
+    pub(crate) fn failed(error: StepError) -> Self {
+        Ran { unreadable: Vec::new(), read: Vec::new(), result: Err(error) }
+    }
 }
 
 type Handler = dyn Fn(Vec<RawEvent>) -> BoxFuture<'static, Ran> + Send + Sync;
@@ -39,6 +56,7 @@ pub struct Subscription {
     /// How many batches of this step may be worked on at the same time.
     pub lanes: usize,
     handler: Arc<Handler>,
+    faults: Faults,
 }
 
 /// Subscribes `handler` to the events that set `step` in motion.
@@ -70,7 +88,7 @@ where
             ran
         })
     };
-    Subscription { step: &step.step, event: E::TYPE, lanes: 1, handler: Arc::new(run) }
+    Subscription { step: &step.step, event: E::TYPE, lanes: 1, handler: Arc::new(run), faults: Faults::none() }
 }
 
 impl Subscription {
@@ -80,7 +98,25 @@ impl Subscription {
         self
     }
 
+    /// Lets faults hit the step.
+    pub fn with_faults(mut self, faults: Faults) -> Self {
+        self.faults = faults;
+        self
+    }
+
     pub(crate) fn run(&self, messages: Vec<RawEvent>) -> BoxFuture<'static, Ran> {
+        let (handler, faults, step) = (Arc::clone(&self.handler), self.faults.clone(), self.step);
+        Box::pin(async move {
+            let subject = || messages.first().map(|m| m.subject(step)).unwrap_or_default();
+            if let Err(injected) = faults.pass(FaultPoint::InStep, subject).await {
+                return Ran::failed(StepError::failed(injected));
+            }
+            handler(messages).await
+        })
+    }
+
+    /// The same without any fault: for a dry run, which must not use one up.
+    pub(crate) fn run_unharmed(&self, messages: Vec<RawEvent>) -> BoxFuture<'static, Ran> {
         (self.handler)(messages)
     }
 }

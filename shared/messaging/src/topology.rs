@@ -266,7 +266,7 @@ mod tests {
     const BAKERY: Service = Service("bakery");
     const CAFE: Service = Service("cafe");
     const BREAD_BAKED: EventType =
-        EventType { name: "BreadBaked", version: 1, aggregate: "bread", publishers: &[BAKERY] };
+        EventType { name: "BreadBaked", version: 1, aggregate: "bread", publishers: &[BAKERY], refusal: false };
     const SERVE_BREAD: Step = Step {
         number: 1,
         name: "serve_bread",
@@ -276,6 +276,7 @@ mod tests {
         kind: Kind::Retriable,
         retry: Retry::DEFAULT,
         breaker: Breaker::DEFAULT,
+        time_limit: Step::TIME_LIMIT,
     };
 
     #[test]

@@ -2,18 +2,18 @@
 //! There is no other way to publish.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     ops::{Deref, DerefMut},
     sync::Arc,
 };
 
-use faults::{FaultPoint, Faults};
+use faults::{FaultPoint, Faults, Guard, Subject};
 use saga::{Event, Service, Step};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
 use crate::{
-    Context, Metadata, StepError,
+    Bus, Context, Metadata, StepError, direct, dry_run,
     envelope::StoredHeaders,
     error::Severity,
     inbox,
@@ -27,12 +27,13 @@ pub struct Outbox {
     pool: PgPool,
     service: Service,
     wake: Arc<Wake>,
+    bus: Bus,
     faults: Faults,
 }
 
 impl Outbox {
-    pub fn new(pool: PgPool, service: Service, wake: Arc<Wake>, faults: Faults) -> Self {
-        Outbox { pool, service, wake, faults }
+    pub fn new(pool: PgPool, bus: Bus, wake: Arc<Wake>, faults: Faults) -> Self {
+        Outbox { pool, service: bus.service, wake, bus, faults }
     }
 
     /// The same outbox, its transactions on the connections of another pool.
@@ -44,24 +45,49 @@ impl Outbox {
         self.service
     }
 
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
     /// Begins a unit of work that no event caused.
     pub async fn begin(&self) -> Result<UnitOfWork, sqlx::Error> {
-        let transaction = self.pool.begin().await?;
-        Ok(UnitOfWork { transaction, origin: self.clone(), outgoing: Vec::new() })
+        let transaction = match dry_run::go_on() {
+            Some(transaction) => transaction,
+            None => self.pool.begin().await?,
+        };
+        Ok(UnitOfWork {
+            transaction,
+            origin: self.clone(),
+            outgoing: Vec::new(),
+            answers: HashMap::new(),
+            subject: Subject::default(),
+        })
     }
 
     /// Begins the unit of work of a batch: claims the inbox for all of it. What the consumer has had
     /// before is left out of the returned deliveries, and changes nothing.
     pub async fn claim<E>(&self, batch: Batch<E>) -> Result<(ClaimedWork, Vec<Delivery<E>>), StepError> {
         let mut work = self.begin().await?;
-        let claimed = inbox::claim(work.conn(), &batch.step.consumer(), &batch.event_ids()).await?;
-        let covered = batch.event_ids();
-        let duplicates = covered.len() - claimed.len();
-        let mut fresh = claimed;
+        let (step, covered) = (batch.step, batch.event_ids());
+        if let Some(first) = batch.deliveries.first()
+            && self.faults.is_armed()
+        {
+            work.subject = subject(&first.meta.published_in).step(step.name);
+        }
+        if self.faults.without(Guard::Inbox) {
+            return Ok((ClaimedWork { work, step, covered, fresh: HashSet::new() }, batch.deliveries));
+        }
+        let fresh = inbox::claim(work.conn(), &step.consumer(), &covered).await?;
+        let mut first = fresh.clone();
         // Removing from the set leaves out the repeats within one batch, too.
-        let deliveries = batch.deliveries.into_iter().filter(|d| fresh.remove(&d.meta.event_id)).collect();
-        Ok((ClaimedWork { work, covered, duplicates }, deliveries))
+        let deliveries = batch.deliveries.into_iter().filter(|d| first.remove(&d.meta.event_id)).collect();
+        Ok((ClaimedWork { work, step, covered, fresh }, deliveries))
     }
+}
+
+/// What a fault may be limited to, as far as an event's context tells it.
+pub(crate) fn subject(context: &Context) -> Subject {
+    Subject::from_baggage(context.saga_id(), context.baggage.as_deref().unwrap_or_default())
 }
 
 /// Events of one type for one step, and the step.
@@ -98,6 +124,17 @@ pub struct UnitOfWork {
     transaction: Transaction<'static, Postgres>,
     origin: Outbox,
     outgoing: Vec<OutboxRow>,
+    /// The events that caused others, and whether each was answered with a refusal.
+    answers: HashMap<Uuid, Answer>,
+    /// What faults armed in this process may be limited to.
+    subject: Subject,
+}
+
+/// What an event was answered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Done,
+    Refused,
 }
 
 /// Why an event was not accepted for publishing. Each is a defect of the program, not of its input.
@@ -154,6 +191,12 @@ impl UnitOfWork {
     ) -> Result<Uuid, PublishError> {
         let encode = |source| PublishError::Encode { event: E::TYPE.name, source };
         let event_id = Uuid::now_v7();
+        if let Some(cause) = context.causation_id {
+            self.answers.insert(cause, if E::TYPE.refusal { Answer::Refused } else { Answer::Done });
+        }
+        if self.subject == Subject::default() && self.origin.faults.is_armed() {
+            self.subject = subject(context);
+        }
         self.outgoing.push(OutboxRow {
             event_id,
             aggregate_type: E::TYPE.aggregate,
@@ -173,18 +216,39 @@ impl UnitOfWork {
         self.transaction.rollback().await
     }
 
+    /// Commits what answers no event and publishes none, such as the intent to call another system: no window for
+    /// a fault, as everything that follows can be done again.
+    pub async fn commit_intent(self) -> Result<(), sqlx::Error> {
+        if !self.outgoing.is_empty() {
+            return self.commit().await;
+        }
+        if dry_run::is_on() {
+            dry_run::keep(self.transaction, std::iter::empty());
+            return Ok(());
+        }
+        self.transaction.commit().await
+    }
+
     /// Writes the outbox rows, commits, and wakes the relay.
     pub async fn commit(mut self) -> Result<(), sqlx::Error> {
         let publishes = !self.outgoing.is_empty();
-        if publishes {
+        let Outbox { faults, wake, bus, .. } = self.origin;
+        let by_outbox = !faults.without(Guard::Outbox);
+        if publishes && by_outbox {
             outbox::append(&mut self.transaction, &self.outgoing).await?;
         }
-        let Outbox { faults, wake, .. } = self.origin;
-        faults.pass(FaultPoint::BeforeCommit).await.map_err(injected)?;
+        if dry_run::is_on() {
+            dry_run::keep(self.transaction, self.outgoing.into_iter().map(|row| row.event_type));
+            return Ok(());
+        }
+        let subject = self.subject;
+        let _ = faults.pass(FaultPoint::BeforeCommit, || subject.clone()).await.map_err(injected)?;
         self.transaction.commit().await?;
-        faults.pass(FaultPoint::AfterCommitBeforePublish).await.map_err(injected)?;
-        if publishes {
+        let _ = faults.pass(FaultPoint::AfterCommitBeforePublish, || subject).await.map_err(injected)?;
+        if publishes && by_outbox {
             wake.committed();
+        } else if publishes {
+            direct::publish(&bus, self.outgoing).await;
         }
         Ok(())
     }
@@ -199,14 +263,24 @@ fn injected(fault: faults::Injected) -> sqlx::Error {
 #[derive(Debug)]
 pub struct ClaimedWork {
     work: UnitOfWork,
+    step: &'static Step,
     covered: Vec<Uuid>,
-    duplicates: usize,
+    /// Those of them that the consumer has not had before.
+    fresh: HashSet<Uuid>,
 }
 
 impl ClaimedWork {
     pub async fn commit(self) -> Result<Committed, StepError> {
+        let effect = |event_id: &Uuid| match self.work.answers.get(event_id) {
+            Some(Answer::Refused) => Effect::Refused,
+            Some(Answer::Done) => Effect::Applied,
+            None if !self.fresh.contains(event_id) => Effect::Duplicate,
+            None if self.step.emits.is_empty() => Effect::Applied,
+            None => Effect::Skipped,
+        };
+        let covered = self.covered.iter().map(|event_id| (*event_id, effect(event_id))).collect();
         self.work.commit().await?;
-        Ok(Committed { covered: self.covered.into_iter().collect(), duplicates: self.duplicates, deferred: Vec::new() })
+        Ok(Committed { covered, deferred: Vec::new() })
     }
 }
 
@@ -228,9 +302,20 @@ impl DerefMut for ClaimedWork {
 /// Whatever of a batch it does not cover will be delivered again.
 #[derive(Debug, Default)]
 pub struct Committed {
-    pub(crate) covered: HashSet<Uuid>,
-    pub(crate) duplicates: usize,
+    pub(crate) covered: HashMap<Uuid, Effect>,
     pub(crate) deferred: Vec<(Uuid, StepError)>,
+}
+
+/// What an event came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Applied,
+    /// Answered with a refusal: it says nothing about the systems that the step calls.
+    Refused,
+    /// It came too late and changed nothing; nobody was called.
+    Skipped,
+    /// Applied before.
+    Duplicate,
 }
 
 impl Committed {
@@ -241,7 +326,6 @@ impl Committed {
 
     pub fn and(mut self, other: Committed) -> Self {
         self.covered.extend(other.covered);
-        self.duplicates += other.duplicates;
         self.deferred.extend(other.deferred);
         self
     }

@@ -1,13 +1,18 @@
 //! The routes to administrate one participant; the HTTP shell asks for the admin token on all of them.
 
+mod breakers;
 mod consumers;
+mod dead_letter_replays;
 mod dead_letters;
+#[cfg(feature = "faults")]
+mod faults;
 mod outbox;
 mod relay;
 
 use std::sync::Arc;
 
-use messaging::Subscription;
+use axum::http::HeaderMap;
+use messaging::{Subscription, dead_letter::Replays};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::Participant;
@@ -16,16 +21,20 @@ use crate::Participant;
 pub(crate) struct Desk {
     participant: Participant,
     subscriptions: Vec<Subscription>,
+    replays: Replays,
 }
 
 pub(crate) type Shared = axum::extract::State<Arc<Desk>>;
 
 pub(crate) fn routes(participant: Participant, subscriptions: Vec<Subscription>) -> OpenApiRouter {
-    OpenApiRouter::new()
+    let router = OpenApiRouter::new()
         .routes(routes!(dead_letters::list_dead_letters))
         .routes(routes!(dead_letters::count_dead_letters))
         .routes(routes!(dead_letters::get_dead_letter, dead_letters::discard_dead_letter))
-        .routes(routes!(dead_letters::replay_dead_letter))
+        .routes(routes!(dead_letter_replays::replay_dead_letter))
+        .routes(routes!(dead_letter_replays::replay_dead_letters))
+        .routes(routes!(dead_letter_replays::list_dead_letter_replays))
+        .routes(routes!(dead_letter_replays::get_dead_letter_replay))
         .routes(routes!(outbox::list_outbox))
         .routes(routes!(outbox::get_outbox_entry))
         .routes(routes!(outbox::requeue_outbox_entry))
@@ -35,5 +44,19 @@ pub(crate) fn routes(participant: Participant, subscriptions: Vec<Subscription>)
         .routes(routes!(consumers::list_consumers))
         .routes(routes!(consumers::pause_consumer))
         .routes(routes!(consumers::resume_consumer))
-        .with_state(Arc::new(Desk { participant, subscriptions }))
+        .routes(routes!(breakers::list_breakers))
+        .routes(routes!(breakers::reset_breaker));
+    #[cfg(feature = "faults")]
+    let router = match participant.faults.is_armable() {
+        true => router.merge(faults::routes()),
+        false => router,
+    };
+    let replays = participant.replays(&subscriptions);
+    router.with_state(Arc::new(Desk { participant, subscriptions, replays }))
+}
+
+/// Who acts: the token says that they may, `x-actor` who they are.
+fn actor(headers: &HeaderMap) -> String {
+    let named = headers.get("x-actor").and_then(|v| v.to_str().ok()).filter(|v| (1..=128).contains(&v.len()));
+    named.unwrap_or("admin").to_owned()
 }

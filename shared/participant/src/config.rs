@@ -1,10 +1,16 @@
 //! What can be set about a participant.
 
+#[cfg(feature = "faults")]
+use std::path::PathBuf;
 use std::time::Duration;
 
-use bootstrap::{NatsArgs, PostgresArgs};
-use clap::Args;
+use bootstrap::{AppEnv, NatsArgs, PostgresArgs};
+use clap::{ArgAction, Args};
+use faults::Faults;
+#[cfg(feature = "faults")]
+use faults::Guard;
 use messaging::MessagingArgs;
+use resilience::Overrides;
 use saga::{CompensationPolicy, SagaDefinition};
 
 #[derive(Debug, Clone, Args)]
@@ -15,6 +21,11 @@ pub struct ParticipantArgs {
     pub nats: NatsArgs,
     #[command(flatten)]
     pub messaging: MessagingArgs,
+    #[command(flatten)]
+    pub resilience: ResilienceArgs,
+    #[cfg(feature = "faults")]
+    #[command(flatten)]
+    pub faults: FaultArgs,
     /// How long an order may take before its saga times out; the saga's own value by default (60 s).
     #[arg(long, env = "SAGA_DEADLINE", value_parser = humantime::parse_duration)]
     pub saga_deadline: Option<Duration>,
@@ -27,9 +38,37 @@ pub struct ParticipantArgs {
     /// How many sagas one timeout check takes into one transaction.
     #[arg(long, env = "TIMEOUT_BATCH", default_value_t = 100)]
     pub timeout_batch: u16,
+    /// Whether the dead letters of a step are replayed by themselves when its breaker closes again.
+    #[arg(long, env = "DEAD_LETTER_AUTO_REPLAY", action = ArgAction::Set, default_value_t = false)]
+    pub dead_letter_auto_replay: bool,
 }
 
 impl ParticipantArgs {
+    /// The faults of this process: none, unless it is a build with them and they are enabled.
+    ///
+    /// # Errors
+    /// When they are enabled in production, or the plan cannot be armed.
+    #[cfg(feature = "faults")]
+    pub fn faults(&self, env: AppEnv) -> anyhow::Result<Faults> {
+        let FaultArgs { faults_enabled, fault_plan, without } = &self.faults;
+        if !faults_enabled {
+            return Ok(Faults::none());
+        }
+        anyhow::ensure!(env != AppEnv::Production, "faults cannot be enabled in production (FAULTS_ENABLED)");
+        let faults = Faults::armable_without(without.clone());
+        tracing::warn!(?without, "faults can be armed in this process");
+        if let Some(path) = fault_plan {
+            faults.load_plan(path)?;
+        }
+        Ok(faults)
+    }
+
+    /// This build has no faults.
+    #[cfg(not(feature = "faults"))]
+    pub fn faults(&self, _env: AppEnv) -> anyhow::Result<Faults> {
+        Ok(Faults::none())
+    }
+
     /// The saga with this deployment's deadlines. Made once per process, for as long as it lives.
     pub(crate) fn definition(&self, saga: &SagaDefinition) -> &'static SagaDefinition {
         let compensation = CompensationPolicy {
@@ -39,4 +78,32 @@ impl ParticipantArgs {
         let deadline = self.saga_deadline.unwrap_or(saga.deadline);
         Box::leak(Box::new(SagaDefinition { deadline, compensation, ..*saga }))
     }
+}
+
+/// How steps bear with failures, where it is to be different from what the saga's table says.
+#[derive(Debug, Clone, Args)]
+pub struct ResilienceArgs {
+    /// `step.setting=value`, several separated by commas: `process_payment.open_for=2s,reserve_stock.attempts=7`.
+    /// Settings: attempts, initial, multiplier, max, time_limit, window, min_calls, failure_rate, open_for,
+    /// half_open_probes.
+    #[arg(long = "resilience", env = "RESILIENCE", default_value = "", hide_default_value = true)]
+    pub overrides: Overrides,
+    /// The kill switch of all circuit breakers: without them every call is admitted.
+    #[arg(long, env = "BREAKERS_ENABLED", action = ArgAction::Set, default_value_t = true)]
+    pub breakers_enabled: bool,
+}
+
+/// What may go wrong on purpose.
+#[cfg(feature = "faults")]
+#[derive(Debug, Clone, Args)]
+pub struct FaultArgs {
+    /// Lets faults be armed, over `/api/admin/faults` and by a plan. Not in production.
+    #[arg(long, env = "FAULTS_ENABLED", action = ArgAction::Set, default_value_t = false)]
+    pub faults_enabled: bool,
+    /// A JSON file with a list of faults that are armed at the start.
+    #[arg(long, env = "FAULT_PLAN", requires = "faults_enabled")]
+    pub fault_plan: Option<PathBuf>,
+    /// Switches mechanisms off, to show what they are for: `outbox`, `inbox`. On a throw-away database only.
+    #[arg(long, env = "WITHOUT", value_delimiter = ',', requires = "faults_enabled")]
+    pub without: Vec<Guard>,
 }

@@ -4,19 +4,28 @@
 
 mod admin;
 mod config;
+pub mod edge;
+mod journals;
+mod metrics;
+mod replays;
 mod tasks;
 
 use std::sync::Arc;
 
+use anyhow::ensure;
 use bootstrap::{Pools, ReadyFlag, Startup};
 use contracts::order_fulfillment;
 use faults::Faults;
-use messaging::{Bus, Metrics, Outbox, Report, Subscription, Wake};
-use saga::{SagaDefinition, Service};
+use messaging::{Bus, Metrics, Outbox, Report, Subscription, Wake, dead_letter::Batches};
+use resilience::{Breakers, Policy};
+use saga::{SagaDefinition, Service, Step};
 use sqlx::migrate::Migrator;
+use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
-pub use config::ParticipantArgs;
+#[cfg(feature = "faults")]
+pub use config::FaultArgs;
+pub use config::{ParticipantArgs, ResilienceArgs};
 
 /// One replica of one service as a participant. Cheap to clone.
 #[derive(Clone)]
@@ -31,8 +40,11 @@ pub struct Participant {
     pub http_outbox: Outbox,
     pub bus: Bus,
     pub settings: ParticipantArgs,
+    /// One circuit breaker per step.
+    pub breakers: Breakers,
     /// Names this replica in leases.
     pub holder: String,
+    batches: Batches,
     metrics: Metrics,
     faults: Faults,
     wake: Arc<Wake>,
@@ -48,6 +60,7 @@ impl Participant {
         settings: &ParticipantArgs,
         faults: Faults,
     ) -> anyhow::Result<Self> {
+        expect_steps(settings)?;
         let pools = startup.postgres(&settings.postgres, schema).await?;
         for (table, expected) in [
             (format!("{schema}._migration"), migrations),
@@ -56,17 +69,24 @@ impl Participant {
         ] {
             bootstrap::postgres::expect_migrations(&pools.http, &table, expected).await?;
         }
-        let client = startup.nats(&settings.nats).await?;
+        let bus = Bus::new(startup.nats(&settings.nats).await?, service);
         let wake = Arc::new(Wake::default());
-        let outbox = Outbox::new(pools.work.clone(), service, Arc::clone(&wake), faults.clone());
+        let outbox = Outbox::new(pools.work.clone(), bus.clone(), Arc::clone(&wake), faults.clone());
+        let resilience = &settings.resilience;
+        let breakers = Breakers::new(resilience.breakers_enabled, resilience.overrides.clone());
+        startup.metrics.register(|registry| metrics::register(registry, breakers.clone(), faults.clone()));
+        #[cfg(feature = "faults")]
+        journals::write_hits(&faults, pools.relay.clone(), service);
         Ok(Participant {
             service,
             definition: settings.definition(&order_fulfillment::SAGA),
             http_outbox: outbox.on(pools.http.clone()),
             outbox,
-            bus: Bus::new(client, service),
+            bus,
+            breakers,
             settings: settings.clone(),
             holder: format!("{service}-{}", Uuid::now_v7()),
+            batches: Batches::new(startup.stop.clone()),
             metrics: startup.metrics.register(Metrics::register),
             faults,
             wake,
@@ -74,10 +94,56 @@ impl Participant {
         })
     }
 
-    /// The routes to administrate this service: dead letters, outbox, relay, consumers.
-    pub fn admin_routes(&self, subscriptions: &[Subscription]) -> utoipa_axum::router::OpenApiRouter {
-        admin::routes(self.clone(), subscriptions.to_vec())
+    /// What applies to a step in this deployment.
+    pub fn policy(&self, step: &Step) -> Policy {
+        self.settings.resilience.overrides.policy(step)
     }
+
+    /// Calls to another system through `client`. `declines` says what a refusal of a call would look like.
+    pub fn calls(&self, client: reqwest::Client, declines: edge::Declines) -> edge::Calls {
+        edge::hit_calls(client, self.faults.clone(), declines)
+    }
+
+    /// All routes of the service: its own, and those to administrate it: dead letters, outbox, relay, consumers,
+    /// breakers, and faults where they are enabled.
+    pub fn routes(&self, business: OpenApiRouter, subscriptions: &[Subscription]) -> OpenApiRouter {
+        #[cfg(feature = "faults")]
+        let business = match self.faults.is_armable() {
+            true => business.layer(axum::middleware::from_fn_with_state(self.faults.clone(), edge::hit_request)),
+            false => business,
+        };
+        business.merge(admin::routes(self.clone(), self.with_faults(subscriptions)))
+    }
+
+    /// The subscriptions as faults may hit them, also when a dead letter is replayed.
+    fn with_faults(&self, subscriptions: &[Subscription]) -> Vec<Subscription> {
+        subscriptions.iter().map(|s| s.clone().with_faults(self.faults.clone())).collect()
+    }
+
+    /// What a saga's first request says about whom and what the saga is about: travels with all its events, for
+    /// faults that are limited to it. None where faults are not enabled.
+    pub fn baggage<'a>(
+        &self,
+        order_id: Uuid,
+        customer_id: &str,
+        skus: impl Iterator<Item = &'a str>,
+    ) -> Option<Arc<str>> {
+        #[cfg(feature = "faults")]
+        if self.faults.is_armable() {
+            return Some(faults::Subject::baggage(order_id, customer_id, skus).into());
+        }
+        let _ = (order_id, customer_id, skus);
+        None
+    }
+}
+
+/// Refuses overrides for steps that nobody takes: a misspelt name would change nothing, silently.
+fn expect_steps(settings: &ParticipantArgs) -> anyhow::Result<()> {
+    let known: Vec<&str> = contracts::consumers().iter().map(|c| c.step.name).collect();
+    for step in settings.resilience.overrides.steps() {
+        ensure!(known.contains(&step), "RESILIENCE names the step {step:?}, and there is none; there are {known:?}");
+    }
+    Ok(())
 }
 
 /// Shows in the readiness check whether a long-running part works.

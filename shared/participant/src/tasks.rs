@@ -9,18 +9,25 @@ use messaging::{Consumer, Relay, Subscription, housekeeping};
 use saga_store::timeout::{Detector, DueSaga};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Participant, report_to};
+use crate::{Participant, journals, replays::replay_when_closed, report_to};
 
 impl Participant {
     /// Everything that runs until the service stops. Registers what readiness depends on.
     pub fn tasks(&self, startup: &Startup, subscriptions: &[Subscription]) -> Vec<Task> {
         let stop = &startup.stop;
+        let subscriptions = &self.with_faults(subscriptions);
         let mut tasks: Vec<Task> = vec![
             ("relay", Box::pin(self.relay(startup).run(stop.clone()))),
             ("timeout_detector", Box::pin(self.timeout_detector().run(stop.clone()))),
             ("stall_watch", Box::pin(self.clone().watch_for_stalls(stop.clone()))),
+            ("breaker_journal", Box::pin(self.breaker_journal(stop.clone()))),
             ("housekeeping", Box::pin(self.housekeeping(stop.clone()))),
+            ("dead_letter_replays", Box::pin(self.batches.clone().wait())),
         ];
+        if self.settings.dead_letter_auto_replay {
+            let watch = replay_when_closed(self.replays(subscriptions), self.breakers.changes(), stop.clone());
+            tasks.push(("dead_letter_auto_replay", Box::pin(watch)));
+        }
         for subscription in subscriptions {
             for consumer in self.consumers(startup, subscription) {
                 tasks.push((subscription.step.name, Box::pin(consumer.run(stop.clone()))));
@@ -47,6 +54,8 @@ impl Participant {
         let publishers = subscription.event.publishers;
         let consumer = |publisher: &saga::Service| Consumer {
             subscription: subscription.clone(),
+            policy: self.policy(subscription.step),
+            breaker: self.breakers.of(subscription.step),
             publisher: *publisher,
             bus: self.bus.clone(),
             pool: self.pools.work.clone(),
@@ -81,6 +90,10 @@ impl Participant {
             }
         })
         .await;
+    }
+
+    fn breaker_journal(&self, stop: CancellationToken) -> impl Future<Output = ()> + use<> {
+        journals::write_breaker_changes(self.breakers.changes(), self.pools.work.clone(), self.holder.clone(), stop)
     }
 
     fn housekeeping(&self, stop: CancellationToken) -> impl Future<Output = ()> + use<> {

@@ -2,7 +2,7 @@
 //! made with a permit, and its outcome is told to the permit; without one nothing may be called.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -13,10 +13,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::circuit::{Circuit, Outcome, Snapshot, State};
-
-/// Policies by step name, each in place of the one in the step's own table row.
-pub type Overrides = HashMap<String, saga::Breaker>;
+use crate::{
+    Overrides,
+    circuit::{Circuit, Outcome, Snapshot, State},
+};
 
 /// How many changes a slow reader of [`Breakers::changes`] may be behind before it loses the oldest.
 const CHANGES_KEPT: usize = 256;
@@ -37,14 +37,19 @@ impl Breakers {
         Breakers { enabled, overrides: Arc::new(overrides), by_step: Arc::default(), changes }
     }
 
+    /// Whether calls are counted, and refused while a breaker is open.
+    pub fn are_enabled(&self) -> bool {
+        self.enabled
+    }
+
     /// The kill switch: every call is admitted, nothing is counted.
     pub fn disabled() -> Self {
-        Breakers::new(false, Overrides::new())
+        Breakers::new(false, Overrides::default())
     }
 
     /// The one breaker of this step, made when it is first asked for.
     pub fn of(&self, step: &saga::Step) -> Breaker {
-        let policy = self.overrides.get(step.name).copied().unwrap_or(step.breaker);
+        let policy = self.overrides.policy(step).breaker;
         let make = || Breaker::new(step.name, policy, self.enabled, self.changes.clone());
         lock(&self.by_step).entry(step.name).or_insert_with(make).clone()
     }

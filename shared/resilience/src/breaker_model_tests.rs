@@ -5,6 +5,8 @@ use std::time::Duration;
 use proptest::{collection::vec, prelude::*};
 use tokio::time::advance;
 
+use saga::Step;
+
 use crate::{Breakers, Open, Overrides, Permit, breaker_tests::STEP};
 
 #[derive(Debug, Clone)]
@@ -115,7 +117,7 @@ impl Model {
 }
 
 async fn agree(policy: saga::Breaker, percent: usize, actions: Vec<Action>) -> Result<(), TestCaseError> {
-    let breaker = Breakers::new(true, Overrides::from([(STEP.name.to_owned(), policy)])).of(&STEP);
+    let breaker = Breakers::new(true, Overrides::default()).of(&Step { breaker: policy, ..STEP });
     let mut model = Model { policy, percent, now: 0, phase: Phase::Closed, number: 0, window: Vec::new() };
     let mut under_way: Vec<(Permit, usize)> = Vec::new();
     for action in actions {

@@ -16,17 +16,18 @@ pub(crate) static STEP: Step = Step {
     kind: Kind::Retriable,
     retry: Retry::DEFAULT,
     breaker: saga::Breaker::DEFAULT,
+    time_limit: Step::TIME_LIMIT,
 };
 static OTHER: Step = Step { name: "reserve_stock", ..STEP };
 
 const OPEN_FOR: Duration = saga::Breaker::DEFAULT.open_for;
 
 fn default_breaker() -> Breaker {
-    Breakers::new(true, Overrides::new()).of(&STEP)
+    Breakers::new(true, Overrides::default()).of(&STEP)
 }
 
 fn overridden(policy: saga::Breaker) -> Breaker {
-    Breakers::new(true, Overrides::from([(STEP.name.to_owned(), policy)])).of(&STEP)
+    Breakers::new(true, Overrides::default()).of(&Step { breaker: policy, ..STEP })
 }
 
 fn permit(breaker: &Breaker) -> Permit {
@@ -160,7 +161,7 @@ async fn switched_off_it_admits_everything_and_counts_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_step_has_one_breaker_and_no_other_step_shares_it() {
-    let breakers = Breakers::new(true, Overrides::new());
+    let breakers = Breakers::new(true, Overrides::default());
     fail(&breakers.of(&STEP), 5);
     assert_eq!(state(&breakers.clone().of(&STEP)), "open");
     assert_eq!(state(&breakers.of(&OTHER)), "closed");
@@ -217,7 +218,7 @@ async fn who_waits_behind_a_probe_that_fails_waits_for_the_next_round() {
 
 #[tokio::test(start_paused = true)]
 async fn every_change_is_told_in_order_and_with_its_reason() {
-    let breakers = Breakers::new(true, Overrides::new());
+    let breakers = Breakers::new(true, Overrides::default());
     let (mut changes, breaker) = (breakers.changes(), breakers.of(&STEP));
     let watched = breaker.watch();
     fail(&breaker, 5);

@@ -9,8 +9,10 @@ mod breaker_model_tests;
 #[cfg(test)]
 mod breaker_tests;
 mod circuit;
+mod policy;
 mod retry;
 
-pub use breaker::{Breaker, Breakers, Change, Open, Overrides, Permit};
+pub use breaker::{Breaker, Breakers, Change, Open, Permit};
 pub use circuit::{Counts, PastFailure, Snapshot, State};
+pub use policy::{InvalidOverride, Overrides, Policy};
 pub use retry::retry;

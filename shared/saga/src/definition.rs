@@ -85,9 +85,14 @@ pub struct Step {
     pub kind: Kind,
     pub retry: Retry,
     pub breaker: Breaker,
+    /// How long one run of the step may take; what is cut off then is rolled back and tried again.
+    pub time_limit: Duration,
 }
 
 impl Step {
+    /// Enough for a batch whose every call to another system is asked for again until its own limit.
+    pub const TIME_LIMIT: Duration = Duration::from_secs(60);
+
     /// The durable consumer's name, which is also the inbox's key: `inventory-reserve_stock`.
     pub fn consumer(&self) -> String {
         match self.service {
@@ -132,6 +137,7 @@ impl<E: Event> StepOn<E> {
             kind,
             retry: Retry::DEFAULT,
             breaker: Breaker::DEFAULT,
+            time_limit: Step::TIME_LIMIT,
         };
         StepOn { step, event: PhantomData }
     }

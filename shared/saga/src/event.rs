@@ -32,6 +32,8 @@ pub struct EventType {
     /// What the event is about: its aggregate's type, whose events keep their order.
     pub aggregate: &'static str,
     pub publishers: &'static [Service],
+    /// It says no, for a business reason: an answer, and never a failure of whoever gives it.
+    pub refusal: bool,
 }
 
 impl EventType {

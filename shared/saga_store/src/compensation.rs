@@ -17,6 +17,7 @@ pub struct Overdue {
     correlation_id: String,
     trace_id: String,
     last_event_id: Uuid,
+    baggage: Option<String>,
 }
 
 impl Overdue {
@@ -27,6 +28,7 @@ impl Overdue {
             correlation_id: self.correlation_id.clone(),
             causation_id: Some(self.last_event_id),
             trace: TraceContext::in_trace(&self.trace_id).unwrap_or_else(TraceContext::root),
+            baggage: self.baggage.as_deref().map(Into::into),
         }
     }
 }
@@ -40,7 +42,7 @@ pub async fn overdue(
     let found = sqlx::query_as!(
         Overdue,
         "select saga_id, business_key, compensation_attempts as attempts, failed_at_step, correlation_id,
-            trace_id, last_event_id
+            trace_id, last_event_id, baggage
         from saga.saga_instance
         where saga_type = $1 and status in ('TIMED_OUT', 'COMPENSATING') and compensation_deadline < now()
         order by compensation_deadline
@@ -59,7 +61,7 @@ pub async fn named(conn: &mut PgConnection, saga_id: Uuid) -> Result<Option<Over
     let found = sqlx::query_as!(
         Overdue,
         "select saga_id, business_key, compensation_attempts as attempts, failed_at_step, correlation_id,
-            trace_id, last_event_id
+            trace_id, last_event_id, baggage
         from saga.saga_instance
         where saga_id = $1
         for update",

@@ -1,9 +1,9 @@
 //! Sagas under their row locks: read once, changed in memory by the pure transitions, written back
 //! as one set together with their journal.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use messaging::{Context, StepError, lease::interval};
+use messaging::{Context, StepError, dry_run, lease::interval};
 use saga::{SagaDefinition, SagaState, Service, Status, Step, StepStatus, Transition};
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -29,8 +29,8 @@ pub async fn start(conn: &mut PgConnection, context: &Context, new: &NewSaga<'_>
         "with begun as (
             insert into saga.saga_instance
                 (saga_id, saga_type, business_key, correlation_id, trace_id, status, current_step, total_steps,
-                deadline, initiating_service, initiating_event_id, last_event_id, last_service, version)
-            values ($1, $2, $3, $4, $5, 'STARTED', 0, $6, now() + $7, $8, $9, $9, $8, 1)
+                deadline, initiating_service, initiating_event_id, last_event_id, last_service, version, baggage)
+            values ($1, $2, $3, $4, $5, 'STARTED', 0, $6, now() + $7, $8, $9, $9, $8, 1, $13)
             returning saga_id
         )
         insert into saga.saga_step
@@ -50,6 +50,7 @@ pub async fn start(conn: &mut PgConnection, context: &Context, new: &NewSaga<'_>
         i16::from(new.first_step.number),
         new.first_step.name,
         new.first_event_type,
+        context.baggage.as_deref(),
     )
     .execute(conn)
     .await?;
@@ -63,6 +64,7 @@ struct SagaRow {
     state: SagaState,
     version: i32,
     compensation_attempts: i16,
+    baggage: Option<Arc<str>>,
     changed: Option<Change>,
 }
 
@@ -122,8 +124,7 @@ pub async fn lock(
     ids.sort_unstable();
     ids.dedup();
     let found = sqlx::query!(
-        "select saga_id, status, current_step, receipts_due, version,
-            compensation_attempts
+        "select saga_id, status, current_step, receipts_due, version, compensation_attempts, baggage
         from saga.saga_instance
         where saga_id = any($1)
         order by saga_id
@@ -144,6 +145,7 @@ pub async fn lock(
             state,
             version: row.version,
             compensation_attempts: row.compensation_attempts,
+            baggage: row.baggage.map(Arc::from),
             changed: None,
         };
         rows.insert(row.saga_id, saga);
@@ -155,6 +157,11 @@ impl Sagas {
     /// Where the saga stands; none when it is not known (any more).
     pub fn status(&self, saga_id: Option<Uuid>) -> Option<Status> {
         self.rows.get(&saga_id?).map(|row| row.state.status)
+    }
+
+    /// What the saga's first request carried along.
+    pub fn baggage(&self, saga_id: Uuid) -> Option<Arc<str>> {
+        self.rows.get(&saga_id).and_then(|row| row.baggage.clone())
     }
 
     pub fn moves_forward(&self, saga_id: Option<Uuid>) -> bool {
@@ -209,6 +216,7 @@ impl Sagas {
 
     /// Journals a step that came too late and changed nothing.
     pub fn skip(&mut self, context: &Context, step: &Step, event_type: String, reason: &str) -> Result<(), StepError> {
+        dry_run::refused_by_state(reason);
         self.record(
             context,
             Recorded {
@@ -295,9 +303,14 @@ async fn write_journal(conn: &mut PgConnection, service: Service, journal: &[Jou
     sqlx::query!(
         "insert into saga.saga_step
             (saga_id, position, step_number, step, service, direction, event_type, event_id, status, reason,
-            status_before, status_after, trace_id)
+            status_before, status_after, trace_id, fault)
         select saga_id, position, step_number, step, $12, direction, event_type, event_id, status, reason,
-            status_before, status_after, trace_id
+            status_before, status_after, trace_id, (
+                select string_agg(distinct format('%s at %s', h.kind, h.point), ', ')
+                from saga.fault_hit h
+                where h.saga_id = t.saga_id
+                    and h.hit_at > (select max(s.occurred_at) from saga.saga_step s where s.saga_id = h.saga_id)
+            )
         from unnest($1::uuid[], $2::integer[], $3::smallint[], $4::text[], $5::text[], $6::text[], $7::uuid[],
                 $8::text[], $9::text[], $10::text[], $11::text[], $13::text[])
             as t (saga_id, position, step_number, step, direction, event_type, event_id, status, reason,

@@ -3,6 +3,7 @@
 //! same order: [`lock`] the batch's sagas first, then the business rows, then [`Sagas::save`].
 
 pub mod compensation;
+pub mod fault_hit;
 mod instance;
 pub mod query;
 pub mod stalled;

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use faults::{FaultPoint, Subject};
 use messaging::{Context, Outbox, SagaRef, StepError, TraceContext, housekeeping::every, retry_contended};
 use saga::{Event, SagaDefinition, Step, StepStatus, Transition};
 use time::OffsetDateTime;
@@ -22,6 +23,7 @@ pub struct DueSaga {
     correlation_id: String,
     trace_id: String,
     last_event_id: Uuid,
+    baggage: Option<String>,
     version: i32,
 }
 
@@ -59,7 +61,8 @@ impl<E: Event> Detector<E> {
         let mut work = self.outbox.begin().await?;
         let due = sqlx::query_as!(
             DueSaga,
-            "select saga_id, business_key, deadline, current_step, correlation_id, trace_id, last_event_id, version
+            "select saga_id, business_key, deadline, current_step, correlation_id, trace_id, last_event_id, version,
+                baggage
             from saga.saga_instance
             where saga_type = $1 and status in ('STARTED', 'IN_PROGRESS') and deadline < now()
             order by deadline
@@ -92,6 +95,11 @@ impl<E: Event> Detector<E> {
         }
         sagas.save(work.conn()).await?;
         work.commit().await?;
+        for saga in &due {
+            let subject = || Subject::from_baggage(Some(saga.saga_id), saga.baggage.as_deref().unwrap_or_default());
+            let passed = self.outbox.faults().pass(FaultPoint::BetweenTimeoutAndCompensation, subject).await;
+            let _ = passed.map_err(StepError::unavailable)?;
+        }
         tracing::info!(timed_out = due.len(), "sagas timed out");
         Ok(i64::try_from(due.len()).unwrap_or(i64::MAX))
     }
@@ -103,6 +111,7 @@ impl<E: Event> Detector<E> {
             correlation_id: saga.correlation_id.clone(),
             causation_id: Some(saga.last_event_id),
             trace,
+            baggage: saga.baggage.as_deref().map(Into::into),
         }
     }
 }

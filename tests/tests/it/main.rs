@@ -3,12 +3,16 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 mod arrows;
+mod breakers;
 mod broker;
 mod catalogue;
 mod contract;
 mod database;
+mod dead_letters;
 mod detectors;
 mod documents;
+mod explain;
+mod faults;
 mod idempotency;
 mod input;
 mod messages;

@@ -2,48 +2,12 @@
 
 use std::{process::Command, time::Duration};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use contracts::{INVENTORY, ORDER, PAYMENT};
-use saga::Service;
-use suite_tests::{Client, Stage, order_of};
+use suite_tests::{Client, Running, Stage, order_of};
 use testkit::{Process, Signal, bin, eventually, free_port};
 
 use crate::Test;
-
-/// One replica as a process of its own.
-struct Running {
-    process: Process,
-    client: Client,
-}
-
-async fn start(stage: &Stage, service: Service, inventory: Option<&str>) -> anyhow::Result<Running> {
-    let address = format!("127.0.0.1:{}", free_port());
-    let role = format!("{service}_service");
-    let mut command = Command::new(bin(service.0)?);
-    command
-        .env("LISTEN", &address)
-        .env("DATABASE_URL", stage.database.url_for(&format!("{role}:{role}")))
-        .env("NATS_URL", &stage.nats_url)
-        .env("GATEWAY_URL", &stage.gateway.base_url)
-        .env("INVENTORY_URL", inventory.unwrap_or("http://127.0.0.1:1"))
-        .env("ALLOW_UNSAFE_DURABILITY", "true")
-        .env("RELAY_LEASE", "1s")
-        .env("RUST_LOG", "warn");
-    let process = Process::start(&mut command)?;
-    let client = Client::new(&format!("http://{address}"));
-    let running = Running { process, client };
-    running.ready().await.with_context(|| running.process.log())?;
-    Ok(running)
-}
-
-impl Running {
-    async fn ready(&self) -> Test {
-        eventually(Duration::from_secs(30), async || {
-            self.client.get("/health/ready").await.is_ok_and(|answer| answer.status == 200)
-        })
-        .await
-    }
-}
 
 async fn sell(stage: &Stage, inventory: &Running, order: &Running) -> Test {
     let product = serde_json::json!({"sku": "A", "name": "a", "initial_quantity": 100_000, "price": {"amount": 100, "currency": "USD"}});
@@ -60,7 +24,7 @@ async fn each_service_killed_under_load_and_started_again_loses_no_order() -> Te
     let stage = Stage::new().await?;
     let mut running = Vec::new();
     for service in [ORDER, INVENTORY, PAYMENT] {
-        running.push(start(&stage, service, None).await?);
+        running.push(Running::start(&stage, service, &[]).await?);
     }
     sell(&stage, &running[1], &running[0]).await?;
     let mut placed = 0;
@@ -71,12 +35,12 @@ async fn each_service_killed_under_load_and_started_again_loses_no_order() -> Te
             if n == 20 {
                 running[place].process.kill();
                 if service == ORDER {
-                    running[place] = start(&stage, service, None).await?;
+                    running[place] = Running::start(&stage, service, &[]).await?;
                 }
             }
         }
         if service != ORDER {
-            running[place] = start(&stage, service, None).await?;
+            running[place] = Running::start(&stage, service, &[]).await?;
         }
     }
     let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
@@ -87,11 +51,11 @@ async fn each_service_killed_under_load_and_started_again_loses_no_order() -> Te
 #[tokio::test]
 async fn a_relay_frozen_past_its_lease_and_woken_as_a_zombie_breaks_no_order() -> Test {
     let stage = Stage::new().await?;
-    let mut first = start(&stage, ORDER, None).await?;
-    let inventory = start(&stage, INVENTORY, None).await?;
-    let _payment = start(&stage, PAYMENT, None).await?;
+    let mut first = Running::start(&stage, ORDER, &[]).await?;
+    let inventory = Running::start(&stage, INVENTORY, &[]).await?;
+    let _payment = Running::start(&stage, PAYMENT, &[]).await?;
     sell(&stage, &inventory, &first).await?;
-    let second = start(&stage, ORDER, None).await?;
+    let second = Running::start(&stage, ORDER, &[]).await?;
     let epoch =
         async || Ok::<_, anyhow::Error>(second.client.get("/api/admin/relay").await?.expect(200)?["epoch"].as_i64());
     let before = epoch().await?;
@@ -149,7 +113,7 @@ async fn a_service_without_its_servers_says_so_is_not_ready_and_gives_up_after_i
 async fn a_service_asked_to_stop_finishes_what_it_has_and_exits_with_success() -> Test {
     let stage = Stage::new().await?;
     for service in [ORDER, INVENTORY, PAYMENT] {
-        let mut running = start(&stage, service, None).await?;
+        let mut running = Running::start(&stage, service, &[]).await?;
         let status = running.process.stop(Signal::Term, Duration::from_secs(15)).await?;
         ensure!(status.success(), "{service}: {status}\n{}", running.process.log());
     }

@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use anyhow::ensure;
 use contracts::{INVENTORY, ORDER};
-use faults::{Fault, FaultKind, FaultPoint, Faults};
+use faults::{FaultPoint, FaultSpec, Faults, Kind};
 use serde_json::json;
 use sqlx::Connection;
 use suite_tests::{Stage, Tuning, order_of};
@@ -26,12 +26,8 @@ async fn a_relay_stopped_between_publish_and_move_publishes_nothing_that_has_an_
     order.stop().await;
     let order = stage.start_with(ORDER, faults.clone(), "http://127.0.0.1:1").await?;
     for skip in 0..20 {
-        faults.arm(Fault {
-            point: FaultPoint::AfterPublishBeforeMark,
-            kind: FaultKind::Error,
-            skip: skip % 3,
-            times: 1,
-        });
+        let fault = FaultSpec::new(FaultPoint::AfterPublishBeforeMark, Kind::Error);
+        faults.arm(fault.skip(skip % 3).first(1), "test")?;
     }
     for _ in 0..60 {
         order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
@@ -48,9 +44,9 @@ async fn a_relay_that_wakes_up_after_its_lease_expired_writes_nothing() -> Test 
     let stage = Stage::with(short_lease()).await?;
     let faults = Faults::armable();
     let first = stage.start_with(INVENTORY, faults.clone(), "").await?;
-    let sleep = FaultKind::Latency(Duration::from_millis(2_500));
+    let sleep = FaultSpec::new(FaultPoint::AfterPublishBeforeMark, Kind::Latency).latency(2_500).first(1);
     let asleep = tokio::time::Instant::now();
-    faults.arm(Fault { point: FaultPoint::AfterPublishBeforeMark, kind: sleep, skip: 0, times: 1 });
+    faults.arm(sleep, "test")?;
     let second = stage.start(INVENTORY).await?;
     create_products(&first, 0..10).await?;
     let epoch = |relay: serde_json::Value| relay["epoch"].as_i64();

@@ -1,20 +1,32 @@
-//! Why an order is where it is, in plain sentences.
+//! Why an order is where it is, in plain sentences. What is awaited is read off the saga's table and its journal
+//! (`arrows`), what stands in the way off the facts of all three schemas (`obstacles`), and what the clock will do off
+//! the saga itself (`clock`). [`FindingKind`] lists every way an order can wait.
+
+mod arrows;
+mod clock;
+mod finding;
+mod obstacles;
 
 use axum::extract::State;
 use bootstrap::{Json, Path, Problem};
-use contracts::order_fulfillment::SAGA;
-use messaging::{dead_letter, outbox};
-use saga::{Kind, Step};
+use contracts::{INVENTORY, ORDER, PAYMENT};
+use saga::{SagaDefinition, Service};
 use saga_store::query::{self, SagaView, StepView};
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use self::{arrows::Arrow, finding::Finding};
 use crate::{
     App,
-    store::{self, OrderRow},
+    store::{self, AtGateway, Fact, FaultHit, OrderRow, SagaConsumers},
 };
+
+/// Faults beyond these are counted on the saga's page, not told one by one.
+const FAULTS_TOLD: i64 = 20;
+/// How often everything is read at most, until nothing has happened meanwhile.
+const READS: u32 = 3;
 
 /// Where an order is and what it waits for.
 #[derive(Debug, Serialize, ToSchema)]
@@ -24,7 +36,7 @@ pub(super) struct Explanation {
     /// Null when the saga is not kept any more.
     #[schema(required = true)]
     saga_status: Option<String>,
-    /// In one sentence.
+    /// Where it is, what it waits for and what holds that up, in two or three sentences.
     summary: String,
     /// What has to happen next; empty when nothing has to.
     waiting_for: Vec<Awaited>,
@@ -39,8 +51,8 @@ pub(super) struct Explanation {
     /// What happens then.
     #[schema(required = true)]
     at_deadline: Option<String>,
-    /// What is refused, parked, dead-lettered or came too late.
-    findings: Vec<String>,
+    /// What stands in the way, the nearest first; then what was refused, came too late, or was injected.
+    findings: Vec<Finding>,
     links: Vec<String>,
 }
 
@@ -49,38 +61,131 @@ pub(super) struct Explanation {
 pub(super) struct Awaited {
     step: &'static str,
     service: String,
-    /// The event that sets the step in motion; null for steps that none does.
+    /// The event that sets the step in motion.
     #[schema(required = true)]
     on: Option<&'static str>,
+    /// That event's id.
+    #[schema(required = true)]
+    event_id: Option<Uuid>,
+}
+
+/// Everything that is known of an order at one moment.
+struct Known {
+    order: OrderRow,
+    saga: SagaView,
+    journal: Vec<StepView>,
+    facts: Vec<Fact>,
+    at_gateway: Option<AtGateway>,
+    fault_hits: Vec<FaultHit>,
+    now: OffsetDateTime,
+    broker_is_there: bool,
+    definition: &'static SagaDefinition,
+    /// How often each step is tried in this deployment.
+    attempts: Vec<(&'static str, u32)>,
 }
 
 /// Why an order is where it is
+///
+/// Reads what the database knows of the order's events in all services, so it answers also while the others, or the
+/// broker, are away.
 #[utoipa::path(get, path = "/api/orders/{id}/explain", tag = "orders",
     params(("id" = Uuid, Path, description = "The order's id")),
     responses((status = 200, description = "The explanation", body = Explanation),
         (status = 404, description = "No such order", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn explain_order(State(app): State<App>, Path(id): Path<Uuid>) -> Result<Json<Explanation>, Problem> {
+    match read(&app, id).await? {
+        Read::Known(known) => Ok(Json(explain(&known))),
+        Read::WithoutSaga(order) => Ok(Json(without_saga(&order))),
+    }
+}
+
+/// What there was to read.
+enum Read {
+    Known(Box<Known>),
+    WithoutSaga(Box<OrderRow>),
+}
+
+/// Reads until nothing has happened meanwhile, so that all is of one moment; but not for ever.
+async fn read(app: &App, order_id: Uuid) -> Result<Read, Problem> {
     let pool = &app.participant.pools.http;
-    let order = store::get_order(&mut *pool.acquire().await?, id).await?;
-    let order = order.ok_or_else(|| Problem::not_found(format!("There is no order {id}.")))?;
-    let Some(saga) = query::get(pool, order.saga_id).await? else { return Ok(Json(without_saga(&order))) };
-    let journal = query::journal(pool, order.saga_id).await?;
-    let mut findings = refusals(&journal);
-    findings.extend(unpublished(&app, &journal).await?);
-    findings.extend(dead_letters(&app, saga.saga_id).await?);
-    let (deadline, at_deadline) = deadline_of(&saga);
-    Ok(Json(Explanation {
+    let mut reads = 0;
+    loop {
+        let order = store::get_order(&mut *pool.acquire().await?, order_id).await?;
+        let order = order.ok_or_else(|| Problem::not_found(format!("There is no order {order_id}.")))?;
+        let Some(saga) = query::get(pool, order.saga_id).await? else { return Ok(Read::WithoutSaga(Box::new(order))) };
+        let known = read_around(app, order, saga).await?;
+        let later = query::get(pool, known.saga.saga_id).await?;
+        reads += 1;
+        if reads == READS || later.is_some_and(|later| later.last_progress_at == known.saga.last_progress_at) {
+            return Ok(Read::Known(Box::new(known)));
+        }
+    }
+}
+
+async fn read_around(app: &App, order: OrderRow, saga: SagaView) -> Result<Known, Problem> {
+    let (pool, definition) = (&app.participant.pools.http, app.participant.definition);
+    let consumers = SagaConsumers {
+        order: consumers(definition, ORDER),
+        inventory: consumers(definition, INVENTORY),
+        payment: consumers(definition, PAYMENT),
+    };
+    let (journal, now) = (query::journal(pool, saga.saga_id).await?, store::now(pool).await?);
+    let mut conn = pool.acquire().await?;
+    Ok(Known {
+        facts: store::obstacles(&mut conn, saga.saga_id, &consumers).await?,
+        at_gateway: store::at_gateway(&mut conn, order.order_id).await?,
+        fault_hits: store::fault_hits(&mut conn, saga.saga_id, FAULTS_TOLD).await?,
+        broker_is_there: app.participant.bus.is_connected(),
+        attempts: definition.steps.iter().map(|s| (s.name, app.participant.policy(s).retry.attempts)).collect(),
+        order,
+        saga,
+        journal,
+        now,
+        definition,
+    })
+}
+
+fn consumers(definition: &SagaDefinition, service: Service) -> Vec<String> {
+    let steps = definition.steps.iter().filter(|step| step.service == Some(service) && step.consumes().is_some());
+    steps.map(|step| step.consumer()).collect()
+}
+
+fn explain(known: &Known) -> Explanation {
+    let Known { order, saga, .. } = known;
+    let awaited = arrows::awaited(known.definition, saga, &known.journal);
+    let findings = findings(known, &awaited);
+    let (deadline, at_deadline) = clock::deadline(known.definition, saga);
+    Explanation {
         order_id: order.order_id,
-        summary: summary(&order, &saga),
-        waiting_for: awaited(&saga).into_iter().map(body).collect(),
+        order_status: order.status.clone(),
+        saga_status: Some(saga.status.clone()),
+        summary: clock::summary(known, &awaited, &findings),
+        waiting_for: awaited.iter().map(Awaited::from).collect(),
         since: at_deadline.is_some().then_some(saga.last_progress_at),
         deadline,
-        at_deadline: at_deadline.map(str::to_owned),
+        at_deadline,
         findings,
-        links: links(&order, &saga),
-        order_status: order.status,
-        saga_status: Some(saga.status),
-    }))
+        links: links(order),
+    }
+}
+
+fn findings(known: &Known, awaited: &[Arrow<'_>]) -> Vec<Finding> {
+    let (obstacles, clock) = (obstacles::of_awaited(known, awaited), clock::findings(known));
+    // Of a stuck saga nothing matters more than that somebody has to act.
+    let (first, second) = if known.saga.status == "FAILED" { (clock, obstacles) } else { (obstacles, clock) };
+    let others = obstacles::of_others(known, awaited);
+    first.into_iter().chain(second).chain(others).chain(finding::history(known)).collect()
+}
+
+impl From<&Arrow<'_>> for Awaited {
+    fn from(arrow: &Arrow<'_>) -> Self {
+        Awaited {
+            step: arrow.step.name,
+            service: arrow.service.to_string(),
+            on: arrow.step.consumes().map(|event| event.name),
+            event_id: Some(arrow.event_id),
+        }
+    }
 }
 
 fn without_saga(order: &OrderRow) -> Explanation {
@@ -98,104 +203,13 @@ fn without_saga(order: &OrderRow) -> Explanation {
     }
 }
 
-fn summary(order: &OrderRow, saga: &SagaView) -> String {
-    let cancelled = order.cancel_reason.as_deref().unwrap_or("no reason given");
-    match saga.status.as_str() {
-        "STARTED" => "The order is accepted; its stock is not reserved yet.".to_owned(),
-        "IN_PROGRESS" => format!("The order has done step {} of {}.", saga.current_step, SAGA.total_steps() - 1),
-        "COMPLETED" => "The order is confirmed: stock is reserved, the card is charged.".to_owned(),
-        "TIMED_OUT" => "The order took too long and is about to be cancelled.".to_owned(),
-        "COMPENSATING" => format!(
-            "The order is cancelled ({cancelled}); {} must confirm that all is undone.",
-            saga.receipts_due.join(" and ")
-        ),
-        "COMPENSATED" => format!("The order is cancelled ({cancelled}), and everything is undone."),
-        _ => format!(
-            "The order is cancelled ({cancelled}), but its compensation is stuck: an operator has to resume it."
-        ),
-    }
-}
-
-/// The steps that must come next, read off the saga's table.
-fn awaited(saga: &SagaView) -> Vec<&'static Step> {
-    let forward = |s: &&&Step| matches!(s.kind, Kind::Compensatable { .. } | Kind::Pivot);
-    let next = saga.current_step.unsigned_abs() + 1;
-    SAGA.steps
-        .iter()
-        .filter(|step| match saga.status.as_str() {
-            "STARTED" | "IN_PROGRESS" => forward(step) && u16::from(step.number) == next,
-            "TIMED_OUT" => step.name == "cancel_timed_out_order",
-            "COMPENSATING" | "FAILED" => {
-                step.is_compensation() && step.service.is_some_and(|s| saga.receipts_due.iter().any(|due| due == s.0))
-            }
-            _ => false,
-        })
-        .copied()
-        .collect()
-}
-
-fn body(step: &'static Step) -> Awaited {
-    let service = step.service.map_or_else(|| "any".to_owned(), |s| s.to_string());
-    Awaited { step: step.name, service, on: step.consumes().map(|event| event.name) }
-}
-
-fn deadline_of(saga: &SagaView) -> (Option<OffsetDateTime>, Option<&'static str>) {
-    match saga.status.as_str() {
-        "STARTED" | "IN_PROGRESS" => (Some(saga.deadline), Some("The saga times out, and the order is cancelled.")),
-        "TIMED_OUT" => (Some(saga.deadline), Some("The deadline has passed; the order is being cancelled.")),
-        "COMPENSATING" => (
-            saga.compensation_deadline,
-            Some("The cancellation is published again; after the last attempt the saga is FAILED."),
-        ),
-        "FAILED" => (None, Some("Nothing happens by itself; POST /api/admin/sagas/{id}/resume drives it on.")),
-        _ => (None, None),
-    }
-}
-
-fn refusals(journal: &[StepView]) -> Vec<String> {
-    let told = |step: &&StepView| matches!(step.status.as_str(), "FAILED" | "SKIPPED");
-    let tell = |step: &StepView| {
-        let what = if step.status == "FAILED" { "refused" } else { "came too late and changed nothing" };
-        let reason = step.reason.as_deref().unwrap_or("no reason given");
-        format!("{} ({}) {what}: {reason}.", step.step, step.service)
-    };
-    journal.iter().filter(told).map(tell).collect()
-}
-
-/// Events of order itself that have not left; the other services' outboxes are theirs to show.
-async fn unpublished(app: &App, journal: &[StepView]) -> Result<Vec<String>, Problem> {
-    let mut findings = Vec::new();
-    for step in journal.iter().filter(|s| s.service == app.participant.service.0) {
-        let Some(event_id) = step.event_id else { continue };
-        match outbox::get(&app.participant.pools.http, event_id).await? {
-            Some(entry) if entry.state == "PENDING" => {
-                findings.push(format!("{} is committed and waits to be published.", entry.event_type));
-            }
-            Some(entry) if entry.state == "PARKED" => {
-                let error = entry.last_error.unwrap_or_default();
-                findings.push(format!("{} is parked after {} attempts: {error}.", entry.event_type, entry.attempts));
-            }
-            _ => {}
-        }
-    }
-    Ok(findings)
-}
-
-/// Dead letters of order itself.
-async fn dead_letters(app: &App, saga_id: Uuid) -> Result<Vec<String>, Problem> {
-    let filter = dead_letter::Filter { saga_id: Some(saga_id), limit: 20, ..Default::default() };
-    let letters = dead_letter::list(&app.participant.pools.http, &filter).await?;
-    let tell = |l: dead_letter::DeadLetter| {
-        format!("{} is a dead letter of {} ({}, {}): {}.", l.event_type, l.step, l.status, l.reason, l.error_chain)
-    };
-    Ok(letters.into_iter().map(tell).collect())
-}
-
-fn links(order: &OrderRow, saga: &SagaView) -> Vec<String> {
+fn links(order: &OrderRow) -> Vec<String> {
     vec![
         format!("/api/orders/{}", order.order_id),
-        format!("/api/sagas/{}", saga.saga_id),
-        format!("/api/admin/dlq?saga_id={}", saga.saga_id),
+        format!("/api/sagas/{}", order.saga_id),
+        format!("/api/admin/dlq?saga_id={}", order.saga_id),
+        "/api/admin/outbox".to_owned(),
+        "/api/admin/relay".to_owned(),
         "/api/admin/consumers".to_owned(),
     ]
 }

@@ -12,7 +12,7 @@ use contracts::{
     order_fulfillment::{CREATE_ORDER, OrderCreated, OrderLine},
 };
 use messaging::{Context, StepError, UnitOfWork, retry_contended};
-use saga::{Event, SagaDefinition};
+use saga::Event;
 use saga_store::NewSaga;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -170,7 +170,7 @@ async fn create_order(
     };
     let placed = match placed {
         Ok(Some(order_id)) => Ok(Placed::Replayed(order_id)),
-        Ok(None) => write_order(app.participant.definition, &mut work, context, wanted, key).await,
+        Ok(None) => write_order(app, &mut work, context, wanted, key).await,
         Err(refusal) => Err(refusal),
     };
     if matches!(placed, Ok(Placed::New(_))) {
@@ -183,15 +183,18 @@ async fn create_order(
 }
 
 async fn write_order(
-    definition: &'static SagaDefinition,
+    app: &App,
     work: &mut UnitOfWork,
     context: &Context,
     wanted: &PlaceOrder,
     key: Option<&KeyUse<'_>>,
 ) -> Result<Placed, Refusal> {
+    let definition = app.participant.definition;
     let priced = price(work, &wanted.lines).await?;
     let (order_id, saga_id) = (OrderId::new(), SagaId::new());
-    let context = context.clone().in_saga(saga_id.0, definition.saga_type);
+    let skus = wanted.lines.iter().map(|line| line.sku.as_str());
+    let baggage = app.participant.baggage(order_id.0, &wanted.customer_id, skus);
+    let context = context.clone().in_saga(saga_id.0, definition.saga_type).with_baggage(baggage);
     let event_id =
         work.publish(&CREATE_ORDER, &context, 1, &created(order_id, wanted, &priced)).map_err(StepError::from)?;
     let new = NewSaga {

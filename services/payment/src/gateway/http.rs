@@ -6,9 +6,11 @@ use std::time::Duration;
 use contracts::{Money, PaymentId};
 use futures_util::future::BoxFuture;
 use messaging::Context;
-use reqwest::{Client, RequestBuilder, Response, StatusCode, redirect};
+use participant::edge::{Calls, Declines};
+use reqwest::{Client, Request, RequestBuilder, Response, StatusCode, redirect};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::sync::Semaphore;
+use tower::ServiceExt as _;
 
 use super::{GatewayError, Intent, PaymentGateway};
 use crate::{
@@ -22,9 +24,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A card processor that speaks the protocol of our simulator.
 #[derive(Debug)]
 pub struct HttpGateway {
+    /// Builds the requests.
     client: Client,
+    /// Makes the calls.
+    calls: Calls,
     base_url: String,
-    calls: Semaphore,
+    turns: Semaphore,
     /// How long a call waits for its turn.
     queue: Duration,
 }
@@ -63,9 +68,11 @@ enum VoidView {
 struct Absurd(&'static str);
 
 impl HttpGateway {
+    /// `calls` makes the calls through the client that it is given.
+    ///
     /// # Errors
     /// When the TLS or proxy configuration of this machine is unusable.
-    pub fn new(settings: &GatewayArgs) -> Result<Self, reqwest::Error> {
+    pub fn new(settings: &GatewayArgs, calls: impl FnOnce(Client, Declines) -> Calls) -> Result<Self, reqwest::Error> {
         let client = Client::builder()
             .no_proxy()
             .redirect(redirect::Policy::none())
@@ -76,9 +83,10 @@ impl HttpGateway {
             .build()?;
         let base_url = settings.gateway_url.trim_end_matches('/').to_owned();
         Ok(HttpGateway {
+            calls: calls(client.clone(), declined),
             client,
             base_url,
-            calls: Semaphore::new(settings.gateway_concurrency.max(1)),
+            turns: Semaphore::new(settings.gateway_concurrency.max(1)),
             queue: settings.gateway_patience,
         })
     }
@@ -115,14 +123,20 @@ impl HttpGateway {
     }
 
     fn post(&self, path: &str, context: &Context) -> RequestBuilder {
-        self.client.post(format!("{}{path}", self.base_url)).header("traceparent", context.trace.to_string())
+        let request = self.client.post(format!("{}{path}", self.base_url));
+        let request = request.header("traceparent", context.trace.to_string());
+        match context.baggage_header() {
+            Some(baggage) => request.header("baggage", baggage),
+            None => request,
+        }
     }
 
     /// The call's time limit begins when it is its turn. Who waits too long for that has not been asked for yet.
     async fn send(&self, request: RequestBuilder) -> Result<Response, GatewayError> {
-        let turn = tokio::time::timeout(self.queue, self.calls.acquire()).await;
+        let turn = tokio::time::timeout(self.queue, self.turns.acquire()).await;
         let _turn = turn.map_err(|elapsed| GatewayError::Unavailable(elapsed.into()))?.map_err(unknown)?;
-        request.send().await.map_err(|error| match error.is_connect() {
+        let request = request.build().map_err(unknown)?;
+        self.calls.clone().oneshot(request).await.map_err(|error| match error.is_connect() {
             true => GatewayError::Unavailable(error.into()),
             false => unknown(error),
         })
@@ -153,6 +167,16 @@ impl ChargeView {
         let reference = Reference(self.charge_id);
         Ok(if self.refunded { Answer::GivenBack(reference) } else { Answer::Captured(reference) })
     }
+}
+
+/// What the gateway's refusal of this request would look like: only a charge can be declined.
+fn declined(request: &Request) -> Option<Response> {
+    if request.url().path() != "/v1/charges" {
+        return None;
+    }
+    let mut refusal = axum::http::Response::new(r#"{"decline_code": "fault_injected"}"#);
+    *refusal.status_mut() = StatusCode::PAYMENT_REQUIRED;
+    Some(refusal.into())
 }
 
 fn keyed(request: RequestBuilder, payment_id: PaymentId) -> RequestBuilder {

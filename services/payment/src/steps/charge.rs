@@ -32,18 +32,18 @@ async fn prepare(app: &App, deliveries: &[Delivery<StockReserved>]) -> Result<Ve
     let event_ids: Vec<Uuid> = deliveries.iter().map(|d| d.meta.event_id).collect();
     let saga_ids: Vec<Uuid> = deliveries.iter().filter_map(|d| d.meta.saga_id()).collect();
     let orders: Vec<OrderId> = deliveries.iter().map(|d| d.event.order_id).collect();
-    let mut transaction = app.participant.pools.work.begin().await?;
-    let had = inbox::already_had(&mut transaction, &PROCESS_PAYMENT.consumer(), &event_ids).await?;
-    let sagas = store::saga_statuses(&mut transaction, &saga_ids).await?;
+    let mut work = app.participant.outbox.begin().await?;
+    let had = inbox::already_had(work.conn(), &PROCESS_PAYMENT.consumer(), &event_ids).await?;
+    let sagas = store::saga_statuses(work.conn(), &saga_ids).await?;
     let moves_forward = |d: &Delivery<StockReserved>| {
         d.meta.saga_id().and_then(|id| sagas.get(&id)).copied().is_some_and(Status::moves_forward)
     };
     let fresh = |d: &&Delivery<StockReserved>| !had.contains(&d.meta.event_id);
     let intents: Vec<NewPayment> =
         deliveries.iter().filter(fresh).filter(|d| moves_forward(d)).filter_map(new_payment).collect();
-    store::insert_intents(&mut transaction, &intents).await?;
-    let payments = store::payments_of(&mut transaction, &orders).await?;
-    transaction.commit().await?;
+    store::insert_intents(work.conn(), &intents).await?;
+    let payments = store::payments_of(work.conn(), &orders).await?;
+    work.commit_intent().await?;
     let next = deliveries.iter().map(|delivery| {
         let stored = payments.get(&delivery.event.order_id);
         let plan = match fresh(&delivery) {

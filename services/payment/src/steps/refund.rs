@@ -30,12 +30,12 @@ pub async fn refund_payment(app: App, batch: Batch<OrderCancelled>) -> Result<Co
 /// Writes down, before anybody is asked, that the orders are cancelled.
 async fn prepare(app: &App, deliveries: &[Delivery<OrderCancelled>]) -> Result<Vec<Next>, StepError> {
     let event_ids: Vec<Uuid> = deliveries.iter().map(|d| d.meta.event_id).collect();
-    let mut transaction = app.participant.pools.work.begin().await?;
-    let had = inbox::already_had(&mut transaction, &REFUND_PAYMENT.consumer(), &event_ids).await?;
+    let mut work = app.participant.outbox.begin().await?;
+    let had = inbox::already_had(work.conn(), &REFUND_PAYMENT.consumer(), &event_ids).await?;
     let fresh = deliveries.iter().filter(|d| !had.contains(&d.meta.event_id));
     let tombstones: Vec<NewPayment> = fresh.filter_map(tombstone).collect();
-    let payments = store::cancel_payments(&mut transaction, &tombstones).await?;
-    transaction.commit().await?;
+    let payments = store::cancel_payments(work.conn(), &tombstones).await?;
+    work.commit_intent().await?;
     let next = deliveries.iter().map(|delivery| {
         let stored = payments.get(&delivery.event.order_id).filter(|_| !had.contains(&delivery.meta.event_id));
         let plan = stored.map_or(Plan::Skip("a repeated delivery"), |stored| domain::plan_refund(&stored.payment));

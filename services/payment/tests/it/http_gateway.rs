@@ -49,7 +49,10 @@ async fn serve(router: Router) -> SocketAddr {
 fn at(address: SocketAddr) -> HttpGateway {
     let url = format!("http://{address}/");
     let arguments = ["payment", "--database-url", "postgres://", "--gateway-url", &url, "--gateway-timeout", "300ms"];
-    HttpGateway::new(&Config::parse_from(arguments).gateway).unwrap()
+    HttpGateway::new(&Config::parse_from(arguments).gateway, |client, declines| {
+        participant::edge::hit_calls(client, faults::Faults::none(), declines)
+    })
+    .unwrap()
 }
 
 async fn asked(gateway: &HttpGateway, ask: Ask) -> Result<Answer, GatewayError> {

@@ -54,7 +54,7 @@ impl Lab {
         let config = Config::parse_from(arguments.into_iter().chain(["--allow-unsafe-durability"]));
         let startup = Startup::new(payment::INFO, Readiness::default(), Metrics::default());
         let gateway = Arc::new(ScriptedGateway::default());
-        let app = App::connect_with(&startup, config, Faults::none(), gateway.clone()).await.unwrap();
+        let app = App::connect_with(&startup, config, Faults::none(), |_| Ok(gateway.clone())).await.unwrap();
         let options = PgConnectOptions::from_str(&url).unwrap().options([("search_path", "payment, saga")]);
         let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
         Lab { app, gateway, pool, _startup: startup, _database: database, _nats: nats }

@@ -128,6 +128,26 @@ async fn a_temporary_table_cannot_take_the_place_of_a_real_one_in_functions_of_t
 }
 
 #[tokio::test]
+async fn order_asks_every_schema_what_holds_an_order_up_and_nobody_else_does() {
+    let database = template().await;
+    for (role, _) in ROLES.into_iter().chain([("auditor", "")]) {
+        let mut connection = connect(&database.url_for(role)).await;
+        // A decoy of the caller's must not be read in place of the real table.
+        run(&mut connection, "create temporary table relay_lease (a int)".to_owned()).await.unwrap();
+        let asks = ROLES.map(|(_, schema)| format!("select kind from {schema}.obstacles(gen_random_uuid(), '{{}}')"));
+        let pays = "select intent from payment.at_gateway(gen_random_uuid())".to_owned();
+        for statement in asks.into_iter().chain([pays]) {
+            let asked = run(&mut connection, statement.clone()).await;
+            if role == "order_service" {
+                asked.unwrap();
+            } else {
+                assert_eq!(code(&asked.unwrap_err()), "42501", "{role}: {statement}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn passwords_are_set_again_and_connections_can_be_limited() {
     let postgres = Postgres::start().await.unwrap();
     let url = postgres.server().url("postgres");

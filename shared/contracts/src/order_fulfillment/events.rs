@@ -130,17 +130,28 @@ pub struct SagaTimedOut {
 }
 
 macro_rules! event {
-    ($name:ident, $aggregate:literal, $publishers:expr) => {
+    ($name:ident, $aggregate:literal, $publishers:expr, $refusal:expr) => {
         impl Event for $name {
-            const TYPE: EventType =
-                EventType { name: stringify!($name), version: 1, aggregate: $aggregate, publishers: $publishers };
+            const TYPE: EventType = EventType {
+                name: stringify!($name),
+                version: 1,
+                aggregate: $aggregate,
+                publishers: $publishers,
+                refusal: $refusal,
+            };
 
             fn aggregate_id(&self) -> String {
                 self.order_id.to_string()
             }
         }
     };
+    ($name:ident, $aggregate:literal, $publishers:expr) => {
+        event!($name, $aggregate, $publishers, false);
+    };
 }
+
+/// Refusals are events: they move no breaker, and nobody tries again.
+const REFUSAL: bool = true;
 
 const BY_ORDER: &[Service] = &[ORDER];
 const BY_INVENTORY: &[Service] = &[INVENTORY];
@@ -150,9 +161,9 @@ event!(OrderCreated, "order", BY_ORDER);
 event!(OrderConfirmed, "order", BY_ORDER);
 event!(OrderCancelled, "order", BY_ORDER);
 event!(StockReserved, "reservation", BY_INVENTORY);
-event!(StockReservationFailed, "reservation", BY_INVENTORY);
+event!(StockReservationFailed, "reservation", BY_INVENTORY, REFUSAL);
 event!(StockReleased, "reservation", BY_INVENTORY);
 event!(PaymentProcessed, "payment", BY_PAYMENT);
-event!(PaymentFailed, "payment", BY_PAYMENT);
+event!(PaymentFailed, "payment", BY_PAYMENT, REFUSAL);
 event!(PaymentRefunded, "payment", BY_PAYMENT);
 event!(SagaTimedOut, "saga", &SERVICES);

@@ -3,7 +3,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use async_nats::jetstream::{AckKind, Message};
-use faults::FaultPoint;
+use faults::{FaultPoint, Pass};
+use resilience::Permit;
 use sqlx::PgPool;
 use uuid::Uuid;
 
@@ -14,6 +15,7 @@ use crate::{
     error::chain,
     metrics::StepLabel,
     subscription::{Ran, RawEvent},
+    unit_of_work::Effect,
 };
 
 /// After how long a message comes back that could not be looked at for lack of a database.
@@ -24,16 +26,28 @@ const CONTENDED_ATTEMPTS: u32 = 5;
 /// The database is away: stop pulling.
 pub(super) struct Outage;
 
+/// Where a fault can hit the work on a delivery.
+const POINTS: [FaultPoint; 7] = [
+    FaultPoint::BeforeInboxClaim,
+    FaultPoint::InStep,
+    FaultPoint::GatewayCall,
+    FaultPoint::AfterChargeBeforeRecord,
+    FaultPoint::BeforeCommit,
+    FaultPoint::AfterCommitBeforePublish,
+    FaultPoint::AfterCommitBeforeAck,
+];
+
 /// Works on the messages until each is acknowledged, returned or a dead letter. Tells the broker every
 /// `progress` that work goes on.
 pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progress: Duration) -> Result<(), Outage> {
-    let mut todo = vec![messages];
+    let mut todo = isolate(consumer, messages);
     while let Some(mut batch) = todo.pop() {
-        let ran = match run(consumer, &batch, progress).await {
-            Ok(ran) => ran,
-            Err(error) => Ran { unreadable: Vec::new(), read: Vec::new(), result: Err(error) },
-        };
-        match settle(consumer, &batch, ran).await {
+        let permits = admit(consumer, &mut batch).await;
+        if batch.is_empty() || !survives(consumer, &batch, progress).await {
+            continue;
+        }
+        let ran = run(consumer, &batch, progress).await.unwrap_or_else(Ran::failed);
+        match settle(consumer, &batch, permits, ran).await {
             Settled::Done => {}
             Settled::Split => {
                 let second = batch.split_off(batch.len() / 2);
@@ -50,6 +64,50 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progres
     Ok(())
 }
 
+/// While a fault is armed that concerns a message, the message is a batch of its own: it shares its fate with no other.
+fn isolate(consumer: &Consumer, messages: Vec<Message>) -> Vec<Vec<Message>> {
+    let faults = &consumer.faults;
+    if !faults.is_armed() {
+        return vec![messages];
+    }
+    let step = consumer.subscription.step;
+    let (alone, others): (Vec<_>, Vec<_>) =
+        messages.into_iter().partition(|message| faults.concerns(&POINTS, &raw(message).subject(step)));
+    // What comes last is taken first.
+    let mut batches: Vec<_> = alone.into_iter().rev().map(|message| vec![message]).collect();
+    if !others.is_empty() {
+        batches.push(others);
+    }
+    batches
+}
+
+/// Asks the breaker for as many calls as there are messages; what it does not admit goes back.
+async fn admit(consumer: &Consumer, batch: &mut Vec<Message>) -> Vec<Permit> {
+    let permits: Vec<Permit> = batch.iter().map_while(|_| consumer.breaker.admit().ok()).collect();
+    give_back(batch.drain(permits.len()..).collect::<Vec<_>>().iter()).await;
+    permits
+}
+
+/// Passes the first fault point; false when the delivery ends there.
+async fn survives(consumer: &Consumer, batch: &[Message], progress: Duration) -> bool {
+    let subject = || batch.first().map(|m| raw(m).subject(consumer.subscription.step)).unwrap_or_default();
+    match consumer.faults.pass(FaultPoint::BeforeInboxClaim, subject).await {
+        Ok(Pass::Unharmed | Pass::Decline) => true,
+        Ok(Pass::Duplicate { copies }) => {
+            for _ in 0..copies {
+                let copy = run(consumer, batch, progress).await.and_then(|ran| ran.result);
+                tracing::warn!(consumer = consumer.name(), ?copy, "delivered once more on purpose");
+            }
+            true
+        }
+        Ok(Pass::Drop) => false,
+        Err(_) => {
+            give_back(batch.iter()).await;
+            false
+        }
+    }
+}
+
 enum Settled {
     Done,
     /// Somebody in the batch is bad; find out who.
@@ -60,10 +118,9 @@ enum Settled {
 /// Runs the step in a task of its own, which neither a panic nor a lost `select!` can harm, and
 /// tells the broker meanwhile that work goes on.
 async fn run(consumer: &Consumer, batch: &[Message], progress: Duration) -> Result<Ran, StepError> {
-    consumer.faults.pass(FaultPoint::BeforeInboxClaim).await.map_err(StepError::unavailable)?;
     for attempt in 1.. {
         let mut handler = tokio::spawn(consumer.subscription.run(batch.iter().map(raw).collect()));
-        let deadline = tokio::time::sleep(consumer.settings.handler_limit);
+        let deadline = tokio::time::sleep(consumer.policy.time_limit);
         tokio::pin!(deadline);
         let mut progress = tokio::time::interval_at(tokio::time::Instant::now() + progress, progress);
         let ran = loop {
@@ -89,7 +146,7 @@ async fn run(consumer: &Consumer, batch: &[Message], progress: Duration) -> Resu
     Err(StepError::failed("unreachable: the loop above returns"))
 }
 
-async fn settle(consumer: &Consumer, batch: &[Message], ran: Ran) -> Settled {
+async fn settle(consumer: &Consumer, batch: &[Message], permits: Vec<Permit>, ran: Ran) -> Settled {
     if batch.len() > 1 && matches!(&ran.result, Err(error) if !matches!(error, StepError::Unavailable(_))) {
         // Of the halves, too, what cannot be read is found and becomes a dead letter.
         return Settled::Split;
@@ -101,29 +158,55 @@ async fn settle(consumer: &Consumer, batch: &[Message], ran: Ran) -> Settled {
         }
     }
     match ran.result {
-        Ok(committed) => acknowledge(consumer, batch, &ran.read, committed).await,
+        Ok(committed) => {
+            tell_breaker(permits, &ran.read, &committed);
+            acknowledge(consumer, batch, &ran.read, committed).await
+        }
+        // The consumer itself waits for the database.
         Err(error @ StepError::Unavailable(_)) => Settled::Away(chain(&error)),
-        Err(error) => match batch.first() {
-            Some(message) => failed(consumer, message, &error).await,
-            None => Settled::Done,
-        },
+        Err(error) => {
+            if let (StepError::Failed(_), Some(permit)) = (&error, permits.into_iter().next()) {
+                permit.failure(chain(&error));
+            }
+            match batch.first() {
+                Some(message) => failed(consumer, message, &error).await,
+                None => Settled::Done,
+            }
+        }
+    }
+}
+
+/// Tells the breaker what each call came to. Refusals, repeats and what came too late say nothing about the
+/// systems that the step calls, and neither do messages that nobody can read; their permits are just dropped.
+fn tell_breaker(permits: Vec<Permit>, read: &[(usize, Uuid)], committed: &Committed) {
+    let failures: HashMap<Uuid, &StepError> = committed.deferred.iter().map(|(id, error)| (*id, error)).collect();
+    for (permit, (_, event_id)) in permits.into_iter().zip(read) {
+        match (committed.covered.get(event_id), failures.get(event_id)) {
+            (Some(Effect::Applied), _) => permit.success(),
+            (None, Some(error @ (StepError::Failed(_) | StepError::Unavailable(_)))) => permit.failure(chain(error)),
+            _ => permit.ignored(),
+        }
     }
 }
 
 /// Acknowledges what is committed; what the step deferred is counted and comes back; what it forgot
 /// comes back, too.
 async fn acknowledge(consumer: &Consumer, batch: &[Message], read: &[(usize, Uuid)], committed: Committed) -> Settled {
-    if consumer.faults.pass(FaultPoint::AfterCommitBeforeAck).await.is_err() {
+    let subject = || batch.first().map(|m| raw(m).subject(consumer.subscription.step)).unwrap_or_default();
+    if !matches!(consumer.faults.pass(FaultPoint::AfterCommitBeforeAck, subject).await, Ok(Pass::Unharmed)) {
         return Settled::Done;
     }
     let label = StepLabel { step: consumer.subscription.step.name };
-    let applied = committed.covered.len().saturating_sub(committed.duplicates) as u64;
+    let count = |effect| committed.covered.values().filter(|e| **e == effect).count() as u64;
+    let (duplicates, refusals) = (count(Effect::Duplicate), count(Effect::Refused));
+    let applied = committed.covered.len() as u64 - duplicates;
     consumer.metrics.inbox_applied.get_or_create_owned(&label).inc_by(applied);
-    consumer.metrics.inbox_duplicates.get_or_create_owned(&label).inc_by(committed.duplicates as u64);
+    consumer.metrics.inbox_duplicates.get_or_create_owned(&label).inc_by(duplicates);
+    consumer.metrics.refusals.get_or_create_owned(&label).inc_by(refusals);
     let mut deferred: HashMap<Uuid, StepError> = committed.deferred.into_iter().collect();
     for (place, event_id) in read {
         let Some(message) = batch.get(*place) else { continue };
-        if committed.covered.contains(event_id) {
+        if committed.covered.contains_key(event_id) {
             // A lost acknowledgement means a redelivery, and the inbox knows the event.
             let _ = message.ack().await;
         } else if let Some(error) = deferred.remove(event_id) {
@@ -155,14 +238,14 @@ async fn failed(consumer: &Consumer, message: &Message, error: &StepError) -> Se
         Ok(attempts) => attempts,
         Err(error) => return Settled::Away(error.to_string()),
     };
-    let last = i32::try_from(step.retry.attempts).unwrap_or(i32::MAX);
+    let last = i32::try_from(consumer.policy.retry.attempts).unwrap_or(i32::MAX);
     if attempts >= last || matches!(error, StepError::Poison(_)) {
         return match bury(consumer, message, &Failure::of_step(error, attempts)).await {
             Ok(()) => Settled::Done,
             Err(error) => Settled::Away(error.to_string()),
         };
     }
-    let bound = step.retry.bound(attempts.unsigned_abs());
+    let bound = consumer.policy.retry.bound(attempts.unsigned_abs());
     let wait = bound.mul_f64(rand::random_range(0.0..=1.0));
     tracing::warn!(consumer = consumer.name(), attempts, ?wait, error = chain(error), "the event is tried again");
     let _ = message.ack_with(AckKind::Nak(Some(wait))).await;

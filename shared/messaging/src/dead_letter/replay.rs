@@ -1,20 +1,38 @@
-//! What an operator does about a dead letter: replay it to the step that failed, or discard it.
+//! What an operator does about one dead letter: replay it to the step that failed, or discard it.
 
-use sqlx::PgPool;
+use std::{sync::Arc, time::Duration};
+
+use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
-use super::{get, headers_from_json, note_action};
-use crate::{Subscription, error::chain, subscription::RawEvent};
+use super::{
+    Batches, DeadLetter,
+    entry::{By, get, note},
+    headers, progress,
+};
+use crate::{StepError, Subscription, error::chain, retry_contended, subscription::RawEvent};
 
-const MAX_REPLAYS: i32 = 3;
+pub(super) const MAX_REPLAYS: i32 = 3;
+
+/// How long a step may work on one replay: half of the time after which an entry counts as left behind.
+pub(super) const STEP_LIMIT: Duration = Duration::from_secs(60);
+
+/// What replays run on: the steps of one service and its database. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Replays {
+    pub pool: PgPool,
+    pub subscriptions: Arc<[Subscription]>,
+    pub batches: Batches,
+}
 
 /// What became of a replay; it is written on the entry as well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplayOutcome {
     /// Applied, or found to be applied already.
     Resolved,
-    /// Failed once more, for this reason; the entry is PENDING again.
-    FailedAgain(String),
+    /// Failed once more, and the entry is PENDING again. Not `counted`: something was away, or a race for locks was
+    /// lost, which says nothing about the event and takes none of its replays.
+    FailedAgain { why: String, counted: bool },
 }
 
 /// Why nothing was done.
@@ -35,26 +53,41 @@ pub enum ReplayError {
 /// Runs the failed step on the event, now. The step's inbox claim was rolled back with the failure,
 /// so it works at once; had the event been applied after all, the inbox says so and nothing happens.
 pub async fn replay(
-    pool: &PgPool,
-    subscriptions: &[Subscription],
+    replays: &Replays,
     dead_letter_id: Uuid,
     actor: &str,
     reason: Option<&str>,
 ) -> Result<ReplayOutcome, ReplayError> {
-    let letter = get(pool, dead_letter_id).await?.ok_or(ReplayError::NotFound)?;
-    let subscription = subscriptions
-        .iter()
-        .find(|s| s.step.name == letter.step)
-        .ok_or_else(|| ReplayError::UnknownStep(letter.step.clone()))?;
-    take(pool, dead_letter_id).await?;
-    let raw = RawEvent {
-        subject: letter.subject,
-        headers: headers_from_json(&letter.headers),
-        payload: letter.payload.into(),
+    let by = By { actor: actor.to_owned(), reason: reason.map(str::to_owned), replay_id: None };
+    replay_by(replays, dead_letter_id, &by).await
+}
+
+pub(super) async fn replay_by(replays: &Replays, dead_letter_id: Uuid, by: &By) -> Result<ReplayOutcome, ReplayError> {
+    let letter = get(&replays.pool, dead_letter_id).await?.ok_or(ReplayError::NotFound)?;
+    let subscription = replays.step_of(&letter)?.clone();
+    take(&replays.pool, dead_letter_id).await?;
+    let raw = raw(letter);
+    let outcome = match retry_contended(|| apply(&subscription, raw.clone())).await {
+        Ok(()) => ReplayOutcome::Resolved,
+        Err(error) => {
+            let counted = !matches!(error, StepError::Unavailable(_) | StepError::Contended(_));
+            ReplayOutcome::FailedAgain { why: chain(&error), counted }
+        }
     };
-    let outcome = apply(subscription, raw).await;
-    write_back(pool, dead_letter_id, &outcome, actor, reason).await?;
+    write_back(&replays.pool, dead_letter_id, &outcome, by).await?;
     Ok(outcome)
+}
+
+impl Replays {
+    pub(super) fn step_of(&self, letter: &DeadLetter) -> Result<&Subscription, ReplayError> {
+        let found = self.subscriptions.iter().find(|s| s.step.name == letter.step);
+        found.ok_or_else(|| ReplayError::UnknownStep(letter.step.clone()))
+    }
+}
+
+/// The message as it was delivered.
+pub(super) fn raw(letter: DeadLetter) -> RawEvent {
+    RawEvent { subject: letter.subject, headers: headers::from_json(&letter.headers), payload: letter.payload.into() }
 }
 
 /// Marks the entry REPLAYED, so that two operators cannot replay it at the same time. One that has been so
@@ -77,53 +110,65 @@ async fn take(pool: &PgPool, dead_letter_id: Uuid) -> Result<(), ReplayError> {
     if letter.status == "PENDING" { Err(ReplayError::TooOften) } else { Err(ReplayError::NotPending(letter.status)) }
 }
 
-async fn apply(subscription: &Subscription, raw: RawEvent) -> ReplayOutcome {
-    // A task of its own: a panic of the step is its failure, not the operator's.
-    let ran = match tokio::spawn(subscription.run(vec![raw])).await {
-        Ok(ran) => ran,
-        Err(panic) => return ReplayOutcome::FailedAgain(chain(&panic)),
+/// Runs the step in a task of its own: its panic is its failure, not the operator's.
+async fn apply(subscription: &Subscription, raw: RawEvent) -> Result<(), StepError> {
+    let mut handler = tokio::spawn(subscription.run(vec![raw]));
+    let ran = match tokio::time::timeout(STEP_LIMIT, &mut handler).await {
+        Ok(joined) => joined.map_err(StepError::failed)?,
+        Err(elapsed) => {
+            handler.abort();
+            return Err(StepError::failed(elapsed));
+        }
     };
-    if let Some((_, error)) = ran.unreadable.first() {
-        return ReplayOutcome::FailedAgain(chain(error));
+    if let Some((_, unreadable)) = ran.unreadable.into_iter().next() {
+        return Err(StepError::Poison(unreadable.into()));
     }
-    match ran.result {
-        Err(error) => ReplayOutcome::FailedAgain(chain(&error)),
-        Ok(committed) => match committed.deferred.first() {
-            Some((_, error)) => ReplayOutcome::FailedAgain(chain(error)),
-            None => ReplayOutcome::Resolved,
-        },
+    match ran.result?.deferred.into_iter().next() {
+        Some((_, error)) => Err(error),
+        None => Ok(()),
     }
 }
 
-async fn write_back(
-    pool: &PgPool,
-    dead_letter_id: Uuid,
-    outcome: &ReplayOutcome,
-    actor: &str,
-    reason: Option<&str>,
-) -> Result<(), sqlx::Error> {
-    let (status, text) = match outcome {
-        ReplayOutcome::Resolved => ("RESOLVED", "resolved"),
-        ReplayOutcome::FailedAgain(error) => ("PENDING", error.as_str()),
+async fn write_back(pool: &PgPool, dead_letter_id: Uuid, outcome: &ReplayOutcome, by: &By) -> Result<(), sqlx::Error> {
+    let (status, text, given_back) = match outcome {
+        ReplayOutcome::Resolved => ("RESOLVED", "resolved", 0),
+        ReplayOutcome::FailedAgain { why, counted } => ("PENDING", why.as_str(), i32::from(!counted)),
     };
     let mut transaction = pool.begin().await?;
     sqlx::query!(
         "update dead_letter
-        set status = $2, notes = $3, updated_at = now()
+        set status = $2, notes = $3, replay_count = greatest(replay_count - $4, 0), updated_at = now()
         where dead_letter_id = $1",
         dead_letter_id,
         status,
         text,
+        given_back,
     )
     .execute(&mut *transaction)
     .await?;
-    note_action(&mut transaction, dead_letter_id, actor, "replay", reason, text).await?;
+    note(&mut transaction, by, "replay", [(dead_letter_id, text.to_owned())]).await?;
+    if let Some(replay_id) = by.replay_id {
+        let resolved = *outcome == ReplayOutcome::Resolved;
+        progress::count_replay(&mut transaction, replay_id, resolved).await?;
+    }
     transaction.commit().await
 }
 
 /// Gives the event up, on somebody's word.
 pub async fn discard(pool: &PgPool, dead_letter_id: Uuid, actor: &str, reason: &str) -> Result<(), ReplayError> {
     let mut transaction = pool.begin().await?;
+    if !write_off(&mut transaction, dead_letter_id, reason).await? {
+        drop(transaction);
+        let letter = get(pool, dead_letter_id).await?.ok_or(ReplayError::NotFound)?;
+        return Err(ReplayError::NotPending(letter.status));
+    }
+    let by = By { actor: actor.to_owned(), reason: Some(reason.to_owned()), replay_id: None };
+    note(&mut transaction, &by, "discard", [(dead_letter_id, "discarded".to_owned())]).await?;
+    transaction.commit().await?;
+    Ok(())
+}
+
+async fn write_off(conn: &mut PgConnection, dead_letter_id: Uuid, reason: &str) -> Result<bool, sqlx::Error> {
     let discarded = sqlx::query!(
         "update dead_letter
         set status = 'DISCARDED', notes = $2, updated_at = now()
@@ -132,14 +177,7 @@ pub async fn discard(pool: &PgPool, dead_letter_id: Uuid, actor: &str, reason: &
         dead_letter_id,
         reason,
     )
-    .execute(&mut *transaction)
+    .execute(conn)
     .await?;
-    if discarded.rows_affected() == 0 {
-        drop(transaction);
-        let letter = get(pool, dead_letter_id).await?.ok_or(ReplayError::NotFound)?;
-        return Err(ReplayError::NotPending(letter.status));
-    }
-    note_action(&mut transaction, dead_letter_id, actor, "discard", Some(reason), "discarded").await?;
-    transaction.commit().await?;
-    Ok(())
+    Ok(discarded.rows_affected() > 0)
 }

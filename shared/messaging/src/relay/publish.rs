@@ -10,13 +10,14 @@ use async_nats::{
         publish::PublishAck,
     },
 };
+use faults::{FaultPoint, Faults, Pass, Subject};
 use serde_json::{Map, Value};
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
 use crate::{
     bus::Bus,
-    envelope::{CE_ID, CE_PARTITIONKEY, CE_SAGAID, CE_SEQUENCE, CE_SPECVERSION, CE_SUBJECT, CE_TIME, CE_TYPE},
+    envelope::{BAGGAGE, CE_ID, CE_PARTITIONKEY, CE_SAGAID, CE_SEQUENCE, CE_SPECVERSION, CE_SUBJECT, CE_TIME, CE_TYPE},
     outbox::{PendingRow, Receipt},
 };
 
@@ -47,13 +48,18 @@ pub(super) enum Stop {
     Away(String),
 }
 
-pub(super) async fn publish(bus: &Bus, rows: &[PendingRow], position: StreamPosition, singly: bool) -> Published {
+pub(super) async fn publish(
+    bus: &Bus,
+    faults: &Faults,
+    rows: &[PendingRow],
+    position: StreamPosition,
+    singly: bool,
+) -> Published {
     let mut published =
         Published { receipts: Vec::with_capacity(rows.len()), last_sequence: position.last_sequence, stop: None };
-    if singly {
+    if singly || faults.is_armed() {
         for row in rows {
-            let sent = send(bus, row, published.last_sequence).await;
-            if !published.note(row, receipt(row, sent).await) {
+            if !published.one(bus, faults, row).await {
                 break;
             }
         }
@@ -76,6 +82,29 @@ pub(super) async fn publish(bus: &Bus, rows: &[PendingRow], position: StreamPosi
 }
 
 impl Published {
+    /// Publishes one row and awaits its receipt; false when the batch ends here.
+    async fn one(&mut self, bus: &Bus, faults: &Faults, row: &PendingRow) -> bool {
+        let copies = match faults.pass(FaultPoint::BusPublish, || row.subject()).await {
+            Ok(Pass::Duplicate { copies }) => copies,
+            Ok(Pass::Drop) => return self.note(row, Err(Stop::Away("no receipt came".to_owned()))),
+            Ok(Pass::Unharmed | Pass::Decline) => 0,
+            Err(injected) => return self.note(row, Err(Stop::Away(injected.to_string()))),
+        };
+        let sent = send(bus, row, self.last_sequence).await;
+        let mut noted = self.note(row, receipt(row, sent).await);
+        for copy in 1..=copies {
+            // Under an id of its own, because the broker would recognise the repeat.
+            let repeat = PendingRow { republication: row.republication + 1000 + i32::from(copy), ..row.clone() };
+            let sent = send(bus, &repeat, self.last_sequence).await;
+            match receipt(&repeat, sent).await {
+                Ok(ack) if !ack.duplicate => self.last_sequence = ack.sequence,
+                Ok(_) => {}
+                Err(stop) => noted &= self.note(&repeat, Err(stop)),
+            }
+        }
+        noted
+    }
+
     /// Notes the outcome of one row; false when the batch ends here.
     fn note(&mut self, row: &PendingRow, outcome: Result<PublishAck, Stop>) -> bool {
         match outcome {
@@ -100,6 +129,13 @@ async fn receipt(row: &PendingRow, sent: Result<PublishAckFuture, Stop>) -> Resu
     sent?.await.map_err(|error| sort(row, &error))
 }
 
+/// Publishes one event wherever the stream ends, as the outbox's relay never does.
+pub(crate) async fn publish_once(bus: &Bus, row: &PendingRow) -> Result<(), String> {
+    let message = PublishMessage::build().payload(row.payload.clone().into()).headers(headers(row)?);
+    let sent = bus.jetstream.send_publish(row.subject.clone(), message).await.map_err(|e| crate::error::chain(&e))?;
+    sent.await.map(drop).map_err(|e| crate::error::chain(&e))
+}
+
 async fn send(bus: &Bus, row: &PendingRow, expected_last: u64) -> Result<PublishAckFuture, Stop> {
     let headers = headers(row).map_err(|error| Stop::Refused { event_id: row.event_id, error })?;
     let message = PublishMessage::build()
@@ -115,6 +151,15 @@ fn message_id(row: &PendingRow) -> String {
     match row.republication {
         0 => row.event_id.to_string(),
         n => format!("{}-r{n}", row.event_id),
+    }
+}
+
+impl PendingRow {
+    /// What a fault may be limited to, as far as the event's headers tell it.
+    pub(super) fn subject(&self) -> Subject {
+        let stored = serde_json::from_str::<Map<String, Value>>(&self.headers).unwrap_or_default();
+        let baggage = stored.get(BAGGAGE).and_then(Value::as_str).unwrap_or_default();
+        Subject::from_baggage(self.saga_id, baggage)
     }
 }
 

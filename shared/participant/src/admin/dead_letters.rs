@@ -1,17 +1,17 @@
-//! Dead letters: look at them, replay them to the step that failed, or discard them.
+//! Dead letters: look at them, and give up those that nobody wants any more.
 
 use axum::{extract::State, http::HeaderMap};
 use bootstrap::{
     Json, Page, PageQuery, Path, Problem, Query, detached,
     http::{Cursor, Limit},
 };
-use messaging::dead_letter::{self, DeadLetter, Filter, ReplayError, ReplayOutcome};
+use messaging::dead_letter::{self, DeadLetter, Filter, ReplayError, Selection};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::Shared;
+use super::{Shared, actor};
 
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
@@ -44,6 +44,11 @@ pub(crate) struct DeadLetterQuery {
     /// With or without its version: `OrderCreated` or `OrderCreated.v1`.
     event_type: Option<String>,
     saga_id: Option<Uuid>,
+    /// In the words of the entry: `attempts exhausted`, `undecodable`, `unknown version`, `poison`.
+    reason: Option<String>,
+    /// Only older ones.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    created_before: Option<OffsetDateTime>,
     /// Entries per page.
     #[serde(default)]
     #[param(value_type = Option<Limit>)]
@@ -61,10 +66,13 @@ pub(crate) struct DeadLetterBody {
     event_id: Option<Uuid>,
     event_type: String,
     subject: String,
+    /// A text each, or a list of texts for a header that was there several times.
     #[schema(value_type = Object)]
     headers: serde_json::Value,
     /// The body as text; what is not UTF-8 is replaced.
     payload: String,
+    /// The body, byte for byte.
+    payload_base64: String,
     step: String,
     /// In a word: `attempts exhausted`, `undecodable`, `unknown version`, `poison`.
     reason: String,
@@ -95,10 +103,14 @@ pub(crate) struct DeadLetterAction {
     #[serde(with = "time::serde::rfc3339")]
     acted_at: OffsetDateTime,
     actor: String,
+    /// `replay`, `dry run` or `discard`.
     action: String,
     #[schema(required = true)]
     reason: Option<String>,
     outcome: String,
+    /// The batch that it was part of.
+    #[schema(required = true)]
+    replay_id: Option<Uuid>,
 }
 
 /// A dead letter and what was done to it.
@@ -119,7 +131,7 @@ pub(crate) struct DeadLetterCount {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Why {
-    reason: Option<String>,
+    pub(super) reason: Option<String>,
 }
 
 /// Dead letters, newest first
@@ -132,9 +144,13 @@ pub(crate) async fn list_dead_letters(
     let page = PageQuery::new(query.limit, query.cursor);
     let filter = Filter {
         status: query.status.map(|s| s.as_str().to_owned()),
-        step: query.step,
-        event_type: query.event_type,
-        saga_id: query.saga_id,
+        selection: Selection {
+            step: query.step,
+            event_type: query.event_type,
+            saga_id: query.saga_id,
+            reason: query.reason,
+            created_before: query.created_before,
+        },
         before: page.after()?,
         limit: page.rows(),
     };
@@ -168,34 +184,9 @@ pub(crate) async fn get_dead_letter(
         action: a.action,
         reason: a.reason,
         outcome: a.outcome,
+        replay_id: a.replay_id,
     });
     Ok(Json(DeadLetterHistory { entry: body(letter), actions: actions.collect() }))
-}
-
-/// Run the failed step on the event, now
-#[utoipa::path(post, path = "/api/admin/dlq/{id}/replay", tag = "administration",
-    params(("id" = Uuid, Path, description = "The dead letter's id")), request_body = Option<Why>,
-    responses((status = 200, description = "The dead letter with the outcome: RESOLVED, or PENDING again", body = DeadLetterHistory),
-        (status = 404, description = "No such dead letter", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "It is not PENDING, or was replayed three times", body = Problem, content_type = "application/problem+json")))]
-pub(crate) async fn replay_dead_letter(
-    State(desk): Shared,
-    Path(id): Path<Uuid>,
-    headers: HeaderMap,
-    why: Option<Json<Why>>,
-) -> Result<Json<DeadLetterHistory>, Problem> {
-    let reason = why.and_then(|Json(why)| why.reason);
-    let (shared, actor) = (desk.clone(), actor(&headers));
-    let outcome = detached(async move {
-        let pool = &shared.participant.pools.work;
-        let replayed = dead_letter::replay(pool, &shared.subscriptions, id, &actor, reason.as_deref()).await;
-        replayed.map_err(problem)
-    })
-    .await?;
-    if let ReplayOutcome::FailedAgain(error) = outcome {
-        tracing::warn!(dead_letter_id = %id, error, "a replay failed");
-    }
-    get_dead_letter(State(desk), Path(id)).await
 }
 
 /// Give the event up
@@ -216,17 +207,11 @@ pub(crate) async fn discard_dead_letter(
     get_dead_letter(State(desk), Path(id)).await
 }
 
-/// Who acts: the token says that they may, `x-actor` who they are.
-fn actor(headers: &HeaderMap) -> String {
-    let named = headers.get("x-actor").and_then(|v| v.to_str().ok()).filter(|v| (1..=128).contains(&v.len()));
-    named.unwrap_or("admin").to_owned()
-}
-
 fn not_found() -> Problem {
     Problem::not_found("There is no such dead letter.")
 }
 
-fn problem(error: ReplayError) -> Problem {
+pub(super) fn problem(error: ReplayError) -> Problem {
     match error {
         ReplayError::NotFound => not_found(),
         ReplayError::Database(error) => error.into(),
@@ -242,6 +227,7 @@ fn body(row: DeadLetter) -> DeadLetterBody {
         subject: row.subject,
         headers: row.headers,
         payload: String::from_utf8_lossy(&row.payload).into_owned(),
+        payload_base64: row.payload_base64,
         step: row.step,
         reason: row.reason,
         error_chain: row.error_chain,

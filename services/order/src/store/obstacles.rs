@@ -1,0 +1,107 @@
+//! What may hold an order up, wherever it is. Order's role reads no other service's tables; functions of the
+//! schemas' owner (`migrations/messaging/0009_obstacles.sql`, `migrations/payment/0002_at_gateway.sql`) read for it.
+
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// One fact about the events of a saga in one service's schema; the kinds are those of the function `obstacles`.
+#[derive(Debug, Clone)]
+pub(crate) struct Fact {
+    pub(crate) service: String,
+    pub(crate) kind: String,
+    /// The durable consumer's name, or for a breaker the step's.
+    pub(crate) consumer: Option<String>,
+    pub(crate) event_id: Option<Uuid>,
+    pub(crate) event_type: Option<String>,
+    pub(crate) state: Option<String>,
+    pub(crate) detail: Option<String>,
+    pub(crate) attempts: i32,
+    pub(crate) since: Option<OffsetDateTime>,
+    pub(crate) reference: Option<String>,
+}
+
+/// The durable consumers of each service that take part in the saga.
+#[derive(Debug, Default)]
+pub(crate) struct SagaConsumers {
+    pub(crate) order: Vec<String>,
+    pub(crate) inventory: Vec<String>,
+    pub(crate) payment: Vec<String>,
+}
+
+/// What all three schemas say at the same moment.
+pub(crate) async fn obstacles(
+    conn: &mut PgConnection,
+    saga_id: Uuid,
+    consumers: &SagaConsumers,
+) -> Result<Vec<Fact>, sqlx::Error> {
+    sqlx::query_as!(
+        Fact,
+        r#"select 'order' as "service!", kind as "kind!", consumer, event_id, event_type, state, detail,
+            attempts as "attempts!", since, reference
+        from orders.obstacles($1, $2)
+        union all
+        select 'inventory', kind, consumer, event_id, event_type, state, detail, attempts, since, reference
+        from inventory.obstacles($1, $3)
+        union all
+        select 'payment', kind, consumer, event_id, event_type, state, detail, attempts, since, reference
+        from payment.obstacles($1, $4)"#,
+        saga_id,
+        &consumers.order,
+        &consumers.inventory,
+        &consumers.payment,
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// A payment that waits for the card processor.
+#[derive(Debug, Clone)]
+pub(crate) struct AtGateway {
+    pub(crate) payment_id: Uuid,
+    /// `CHARGE`, or `UNDO`: a cancelled order's money is to be given back, or never to be taken.
+    pub(crate) intent: String,
+    pub(crate) since: OffsetDateTime,
+}
+
+pub(crate) async fn at_gateway(conn: &mut PgConnection, order_id: Uuid) -> Result<Option<AtGateway>, sqlx::Error> {
+    sqlx::query_as!(
+        AtGateway,
+        r#"select payment_id as "payment_id!", intent as "intent!", since as "since!"
+        from payment.at_gateway($1)"#,
+        order_id,
+    )
+    .fetch_optional(conn)
+    .await
+}
+
+/// A fault that somebody armed and that hit the saga.
+#[derive(Debug, Clone)]
+pub(crate) struct FaultHit {
+    pub(crate) service: String,
+    pub(crate) step: Option<String>,
+    pub(crate) point: String,
+    pub(crate) kind: String,
+    pub(crate) fault_id: i64,
+    pub(crate) hit_at: OffsetDateTime,
+}
+
+/// Newest first.
+pub(crate) async fn fault_hits(
+    conn: &mut PgConnection,
+    saga_id: Uuid,
+    limit: i64,
+) -> Result<Vec<FaultHit>, sqlx::Error> {
+    sqlx::query_as!(
+        FaultHit,
+        "select service, step, point, kind, fault_id, hit_at
+        from saga.fault_hit
+        where saga_id = $1
+        order by hit_id desc
+        limit $2",
+        saga_id,
+        limit,
+    )
+    .fetch_all(conn)
+    .await
+}

@@ -1,0 +1,241 @@
+//! What somebody asks for when a fault is to be armed, and whether that can be.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::{FaultPoint, Kind, Subject};
+
+/// How long a fault lasts unless its spec says otherwise, in seconds.
+const DEFAULT_EXPIRY: u32 = 60;
+/// How long a fault may last at most, in seconds.
+const LONGEST_EXPIRY: u32 = 3600;
+
+/// A fault as it is asked for. At most one of `probability`, `every` and `first`; without them every pass is hit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct FaultSpec {
+    pub point: FaultPoint,
+    pub kind: Kind,
+    /// How much longer it takes: for the kind `latency`, which needs it, and no other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_ms: Option<u64>,
+    /// How many copies there are besides the original: for the kind `duplicate` and no other. 1 if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copies: Option<u8>,
+    /// How likely each pass is hit, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probability: Option<f64>,
+    /// Each pass whose number is a multiple of this is hit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<u32>,
+    /// This many passes are hit, then the fault is done and gone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first: Option<u32>,
+    /// This many passes are spared before any of the above counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skip: Option<u32>,
+    /// Which passes are meant. Others are neither hit nor counted.
+    #[serde(default, skip_serializing_if = "Scope::is_everything")]
+    pub scope: Scope,
+    /// What `probability` draws from: the same seed and the same passes give the same hits. Random if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// How long the fault lasts at most, 1 to 3600. 60 if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_in_seconds: Option<u32>,
+}
+
+/// Which passes a fault is meant for: those that have everything that is given here.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Scope {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saga_id: Option<Uuid>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order_id: Option<Uuid>,
+    /// One of the order's SKUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sku: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub customer_id: Option<String>,
+    /// The name of a step of the saga.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
+}
+
+/// Why a fault is not armed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Refused {
+    #[error("faults are not enabled in this process")]
+    NotArmable,
+    #[error("{} cannot happen at {}, only {} can", .kind.as_str(), .point.as_str(), names(.point.kinds()))]
+    Impossible { point: FaultPoint, kind: Kind },
+    #[error("at most one of probability, every and first may be given")]
+    TwoTriggers,
+    #[error("probability must be 0 to 1, not {0}")]
+    Probability(f64),
+    #[error("{0} must be at least 1")]
+    Zero(&'static str),
+    #[error("the kind latency needs latency_ms")]
+    NoLatency,
+    #[error("{field} is only for the kind {}", .kind.as_str())]
+    OnlyFor { field: &'static str, kind: Kind },
+    #[error("expires_in_seconds must be 1 to {LONGEST_EXPIRY}, not {0}")]
+    Expiry(u32),
+    #[error("latency_ms must not be longer than the {0} s after which the fault expires")]
+    LatencyOutlastsFault(u32),
+}
+
+impl FaultSpec {
+    /// Hits every pass of the point, for as long as faults last by default.
+    pub fn new(point: FaultPoint, kind: Kind) -> Self {
+        FaultSpec {
+            point,
+            kind,
+            latency_ms: None,
+            copies: None,
+            probability: None,
+            every: None,
+            first: None,
+            skip: None,
+            scope: Scope::default(),
+            seed: None,
+            expires_in_seconds: None,
+        }
+    }
+
+    /// In milliseconds.
+    pub fn latency(mut self, milliseconds: u64) -> Self {
+        self.latency_ms = Some(milliseconds);
+        self
+    }
+
+    pub fn copies(mut self, copies: u8) -> Self {
+        self.copies = Some(copies);
+        self
+    }
+
+    pub fn probability(mut self, probability: f64) -> Self {
+        self.probability = Some(probability);
+        self
+    }
+
+    pub fn every(mut self, every: u32) -> Self {
+        self.every = Some(every);
+        self
+    }
+
+    pub fn first(mut self, first: u32) -> Self {
+        self.first = Some(first);
+        self
+    }
+
+    pub fn skip(mut self, skip: u32) -> Self {
+        self.skip = Some(skip);
+        self
+    }
+
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    pub fn expires_in(mut self, seconds: u32) -> Self {
+        self.expires_in_seconds = Some(seconds);
+        self
+    }
+
+    /// How long the fault lasts at most, in seconds.
+    pub(crate) fn lasts(&self) -> u32 {
+        self.expires_in_seconds.unwrap_or(DEFAULT_EXPIRY)
+    }
+
+    /// Whether a fault like this can be armed at all.
+    pub fn validate(&self) -> Result<(), Refused> {
+        if !self.point.can(self.kind) {
+            return Err(Refused::Impossible { point: self.point, kind: self.kind });
+        }
+        self.validate_trigger()?;
+        let lasts = self.lasts();
+        if !(1..=LONGEST_EXPIRY).contains(&lasts) {
+            return Err(Refused::Expiry(lasts));
+        }
+        match (self.kind, self.latency_ms) {
+            (Kind::Latency, None) => return Err(Refused::NoLatency),
+            (Kind::Latency, Some(0)) => return Err(Refused::Zero("latency_ms")),
+            (Kind::Latency, Some(latency)) if latency > u64::from(lasts) * 1000 => {
+                return Err(Refused::LatencyOutlastsFault(lasts));
+            }
+            (Kind::Latency, Some(_)) | (_, None) => {}
+            (_, Some(_)) => return Err(Refused::OnlyFor { field: "latency_ms", kind: Kind::Latency }),
+        }
+        match (self.kind, self.copies) {
+            (Kind::Duplicate, Some(0)) => Err(Refused::Zero("copies")),
+            (Kind::Duplicate, _) | (_, None) => Ok(()),
+            (_, Some(_)) => Err(Refused::OnlyFor { field: "copies", kind: Kind::Duplicate }),
+        }
+    }
+
+    fn validate_trigger(&self) -> Result<(), Refused> {
+        match (self.probability, self.every, self.first) {
+            (Some(probability), None, None) if !(0.0..=1.0).contains(&probability) => {
+                Err(Refused::Probability(probability))
+            }
+            (None, Some(0), None) => Err(Refused::Zero("every")),
+            (None, None, Some(0)) => Err(Refused::Zero("first")),
+            (None, None, _) | (None, _, None) | (_, None, None) => Ok(()),
+            _ => Err(Refused::TwoTriggers),
+        }
+    }
+}
+
+impl Scope {
+    pub fn saga(mut self, saga_id: Uuid) -> Self {
+        self.saga_id = Some(saga_id);
+        self
+    }
+
+    pub fn order(mut self, order_id: Uuid) -> Self {
+        self.order_id = Some(order_id);
+        self
+    }
+
+    pub fn sku(mut self, sku: impl Into<String>) -> Self {
+        self.sku = Some(sku.into());
+        self
+    }
+
+    pub fn customer(mut self, customer_id: impl Into<String>) -> Self {
+        self.customer_id = Some(customer_id.into());
+        self
+    }
+
+    pub fn step(mut self, step: impl Into<String>) -> Self {
+        self.step = Some(step.into());
+        self
+    }
+
+    /// Whether this subject has everything that is given here. What is not known of a subject, it does not have.
+    pub fn matches(&self, subject: &Subject) -> bool {
+        self.saga_id.is_none_or(|id| subject.saga_id == Some(id))
+            && self.order_id.is_none_or(|id| subject.order_id == Some(id))
+            && self.sku.as_ref().is_none_or(|sku| subject.skus.contains(sku))
+            && self.customer_id.as_deref().is_none_or(|id| subject.customer_id.as_deref() == Some(id))
+            && self.step.as_deref().is_none_or(|step| subject.step == Some(step))
+    }
+
+    fn is_everything(&self) -> bool {
+        *self == Scope::default()
+    }
+}
+
+fn names(kinds: &[Kind]) -> String {
+    kinds.iter().map(|kind| kind.as_str()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,43 @@
+//! The headers of a dead letter as JSON: a text each, or a list of texts for a header that was there several times.
+
+use async_nats::{HeaderMap, HeaderValue};
+use serde_json::{Map, Value};
+
+pub(super) fn to_json(headers: &HeaderMap) -> Value {
+    let text = |value: &HeaderValue| Value::String(value.as_str().to_owned());
+    let json = |values: &Vec<HeaderValue>| match values.as_slice() {
+        [one] => text(one),
+        several => Value::Array(several.iter().map(text).collect()),
+    };
+    Value::Object(headers.iter().map(|(name, values)| (name.to_string(), json(values))).collect::<Map<_, _>>())
+}
+
+pub(super) fn from_json(json: &Value) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in json.as_object().into_iter().flatten() {
+        let values = match value {
+            Value::Array(several) => several.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        for text in values.iter().filter_map(Value::as_str) {
+            headers.append(name.as_str(), text);
+        }
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_that_is_there_several_times_comes_back_so() {
+        let mut headers = HeaderMap::new();
+        headers.insert("ce-id", "1");
+        headers.append("tracestate", "a=1");
+        headers.append("tracestate", "b=2");
+        let json = to_json(&headers);
+        assert_eq!(json, serde_json::json!({"ce-id": "1", "tracestate": ["a=1", "b=2"]}));
+        assert_eq!(from_json(&json), headers);
+    }
+}

@@ -1,0 +1,167 @@
+//! The table of batches: what was asked for, and how far each came.
+
+use serde_json::Value;
+use sqlx::{PgConnection, PgPool};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::BatchRequest;
+
+/// A batch of replays.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    pub replay_id: Uuid,
+    pub requested_at: OffsetDateTime,
+    pub requested_by: String,
+    pub reason: Option<String>,
+    pub filter: Value,
+    /// The entries, frozen when the batch was asked for, in the order in which they are replayed.
+    pub ids: Vec<Uuid>,
+    pub ramp: Vec<i32>,
+    /// `RUNNING`, `DONE` or `STOPPED`.
+    pub state: String,
+    pub resolved: i32,
+    pub failed: i32,
+    /// Entries that were somebody else's when their turn came, or cannot be replayed any more.
+    pub skipped: i32,
+    pub stopped_entry: Option<Uuid>,
+    pub stopped_why: Option<String>,
+    pub updated_at: OffsetDateTime,
+}
+
+/// What stopped a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stop {
+    /// The entry whose replay failed; none when something else stopped the batch.
+    pub dead_letter_id: Option<Uuid>,
+    pub error: String,
+}
+
+impl Batch {
+    /// How many entries have been replayed, with whatever outcome.
+    pub fn replayed(&self) -> i32 {
+        self.resolved + self.failed
+    }
+
+    pub fn stopped_by(&self) -> Option<Stop> {
+        let error = self.stopped_why.clone()?;
+        Some(Stop { dead_letter_id: self.stopped_entry, error })
+    }
+}
+
+/// A batch that nobody has heard of for two minutes is shown as stopped: its replica is gone.
+pub async fn batch(pool: &PgPool, replay_id: Uuid) -> Result<Option<Batch>, sqlx::Error> {
+    sqlx::query_as!(
+        Batch,
+        r#"select replay_id, requested_at, requested_by, reason, filter as "filter: Value", ids, ramp,
+            case when lost then 'STOPPED' else state end as "state!", resolved, failed, skipped, stopped_entry,
+            case when lost then 'its replica has not been heard of for two minutes' else stopped_why end as stopped_why,
+            updated_at
+        from dead_letter_replay,
+            lateral (select state = 'RUNNING' and updated_at < now() - interval '2 minutes') as l (lost)
+        where replay_id = $1"#,
+        replay_id,
+    )
+    .fetch_optional(pool)
+    .await
+}
+
+/// Newest first; `before` is the last one of the page before.
+pub async fn batches(pool: &PgPool, before: Option<Uuid>, limit: i64) -> Result<Vec<Batch>, sqlx::Error> {
+    sqlx::query_as!(
+        Batch,
+        r#"select replay_id, requested_at, requested_by, reason, filter as "filter: Value", ids, ramp,
+            case when lost then 'STOPPED' else state end as "state!", resolved, failed, skipped, stopped_entry,
+            case when lost then 'its replica has not been heard of for two minutes' else stopped_why end as stopped_why,
+            updated_at
+        from dead_letter_replay,
+            lateral (select state = 'RUNNING' and updated_at < now() - interval '2 minutes') as l (lost)
+        where $1::uuid is null or replay_id < $1
+        order by replay_id desc
+        limit $2"#,
+        before,
+        limit,
+    )
+    .fetch_all(pool)
+    .await
+}
+
+pub(super) async fn insert(
+    pool: &PgPool,
+    replay_id: Uuid,
+    request: &BatchRequest,
+    ids: &[Uuid],
+) -> Result<Batch, sqlx::Error> {
+    let filter = serde_json::to_value(&request.selection).map_err(|error| sqlx::Error::Encode(error.into()))?;
+    sqlx::query!(
+        "insert into dead_letter_replay (replay_id, requested_by, reason, filter, ids, ramp)
+        values ($1, $2, $3, $4, $5, $6)",
+        replay_id,
+        request.actor,
+        request.reason,
+        filter,
+        ids,
+        &request.ramp,
+    )
+    .execute(pool)
+    .await?;
+    batch(pool, replay_id).await?.ok_or(sqlx::Error::RowNotFound)
+}
+
+/// Says that the batch goes on; false when it does not: everybody takes it for stopped by now.
+pub(super) async fn goes_on(pool: &PgPool, replay_id: Uuid) -> Result<bool, sqlx::Error> {
+    let touched = sqlx::query!(
+        "update dead_letter_replay
+        set updated_at = now()
+        where replay_id = $1 and state = 'RUNNING' and updated_at > now() - interval '2 minutes'",
+        replay_id,
+    )
+    .execute(pool)
+    .await?;
+    Ok(touched.rows_affected() == 1)
+}
+
+/// Counts one outcome. A batch that everybody takes for stopped does not come back to life by it.
+pub(super) async fn count_replay(conn: &mut PgConnection, replay_id: Uuid, resolved: bool) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "update dead_letter_replay
+        set resolved = resolved + $2, failed = failed + $3,
+            updated_at = case when updated_at > now() - interval '2 minutes' then now() else updated_at end
+        where replay_id = $1",
+        replay_id,
+        i32::from(resolved),
+        i32::from(!resolved),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn count_skipped(pool: &PgPool, replay_id: Uuid) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "update dead_letter_replay
+        set skipped = skipped + 1,
+            updated_at = case when updated_at > now() - interval '2 minutes' then now() else updated_at end
+        where replay_id = $1",
+        replay_id,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// The end of a batch, and what stopped it.
+pub(super) async fn finish(pool: &PgPool, replay_id: Uuid, stop: Option<&Stop>) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "update dead_letter_replay
+        set state = case when $2::text is null then 'DONE' else 'STOPPED' end, stopped_why = $2, stopped_entry = $3,
+            updated_at = now()
+        where replay_id = $1 and state = 'RUNNING'",
+        replay_id,
+        stop.map(|s| s.error.as_str()),
+        stop.and_then(|s| s.dead_letter_id),
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}

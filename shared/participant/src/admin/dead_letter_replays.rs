@@ -1,0 +1,234 @@
+//! Replays of dead letters to the step that failed: of one, or of a batch in growing waves, and what a batch would
+//! come to.
+
+use axum::{
+    extract::State,
+    http::{HeaderMap, StatusCode, header::LOCATION},
+    response::{IntoResponse, Response},
+};
+use bootstrap::{Json, Page, PageQuery, Path, Problem, Query, detached};
+use messaging::dead_letter::{self, Batch, BatchRequest, DEFAULT_RAMP, DryRun, ReplayOutcome, Selection};
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use super::{
+    Shared, actor,
+    dead_letters::{DeadLetterHistory, Why, get_dead_letter, problem},
+};
+
+/// Which dead letters: those that wait and that all of this is true of. `{}` means all that wait.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReplayFilter {
+    /// The step that failed.
+    step: Option<String>,
+    /// With or without its version: `OrderCreated` or `OrderCreated.v1`.
+    event_type: Option<String>,
+    saga_id: Option<Uuid>,
+    /// In the words of the entry: `attempts exhausted`, `undecodable`, `unknown version`, `poison`.
+    reason: Option<String>,
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    created_before: Option<OffsetDateTime>,
+}
+
+/// What to replay, how fast, and why.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReplayRequest {
+    filter: ReplayFilter,
+    /// How many entries at most, the oldest first; 1000 by default.
+    #[schema(minimum = 1, maximum = 10_000)]
+    limit: Option<i64>,
+    /// Only say what each replay would come to; nothing is changed and nobody is called.
+    #[serde(default)]
+    dry_run: bool,
+    /// How many entries each wave has, the last size being repeated: 1, 2, 5, 10, 10 ... by default.
+    #[schema(min_items = 1, max_items = 20)]
+    ramp: Option<Vec<i32>>,
+    reason: Option<String>,
+}
+
+/// A batch of replays: its set of entries was frozen when it was asked for.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ReplayBody {
+    replay_id: Uuid,
+    /// `RUNNING`, `DONE`, or `STOPPED` by the first entry that failed again, or by the end of its replica.
+    state: String,
+    selected: usize,
+    /// How many entries each wave has.
+    waves: Vec<usize>,
+    replayed: i32,
+    resolved: i32,
+    failed: i32,
+    /// Entries that were somebody else's when their turn came, or cannot be replayed any more.
+    skipped: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped_by: Option<StoppedBy>,
+    #[schema(value_type = Object)]
+    filter: serde_json::Value,
+    requested_by: String,
+    #[schema(required = true)]
+    reason: Option<String>,
+    #[serde(with = "time::serde::rfc3339")]
+    requested_at: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
+    updated_at: OffsetDateTime,
+}
+
+/// What stopped a batch.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct StoppedBy {
+    /// The entry whose replay failed; null when something else stopped the batch.
+    #[schema(required = true)]
+    dead_letter_id: Option<Uuid>,
+    error: String,
+}
+
+/// A batch of replays and its entries, in the order in which they are replayed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ReplayDetail {
+    #[serde(flatten)]
+    replay: ReplayBody,
+    dead_letter_ids: Vec<Uuid>,
+}
+
+/// What a batch would come to.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DryRunBody {
+    dry_run: bool,
+    selected: usize,
+    items: Vec<DryRunItem>,
+}
+
+/// What a replay of one entry would come to.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct DryRunItem {
+    dead_letter_id: Uuid,
+    #[schema(required = true)]
+    event_id: Option<Uuid>,
+    step: String,
+    /// `would_apply`, `duplicate`, `refused_by_state`, `would_call` (it depends on another system's answer, and nobody
+    /// asked) or `would_fail`.
+    outcome: &'static str,
+    /// The types of the events that it would publish.
+    emits: Vec<String>,
+    detail: String,
+}
+
+/// Run the failed step on the event, now
+#[utoipa::path(post, path = "/api/admin/dlq/{id}/replay", tag = "administration",
+    params(("id" = Uuid, Path, description = "The dead letter's id")), request_body = Option<Why>,
+    responses((status = 200, description = "The dead letter with the outcome: RESOLVED, or PENDING again", body = DeadLetterHistory),
+        (status = 404, description = "No such dead letter", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "It is not PENDING, or was replayed three times", body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn replay_dead_letter(
+    State(desk): Shared,
+    Path(id): Path<Uuid>,
+    headers: HeaderMap,
+    why: Option<Json<Why>>,
+) -> Result<Json<DeadLetterHistory>, Problem> {
+    let reason = why.and_then(|Json(why)| why.reason);
+    let (replays, actor) = (desk.replays.clone(), actor(&headers));
+    let outcome =
+        detached(async move { dead_letter::replay(&replays, id, &actor, reason.as_deref()).await.map_err(problem) })
+            .await?;
+    if let ReplayOutcome::FailedAgain { why, .. } = outcome {
+        tracing::warn!(dead_letter_id = %id, why, "a replay failed");
+    }
+    get_dead_letter(State(desk), Path(id)).await
+}
+
+/// Replay a batch, or say what it would come to
+#[utoipa::path(post, path = "/api/admin/dlq/replay", tag = "administration", request_body = ReplayRequest,
+    responses((status = 202, description = "The batch, which goes on without the client", body = ReplayBody,
+            headers(("Location" = String, description = "The batch"))),
+        (status = 200, description = "With `dry_run`: what each replay would come to", body = DryRunBody)))]
+pub(crate) async fn replay_dead_letters(
+    State(desk): Shared,
+    headers: HeaderMap,
+    Json(wanted): Json<ReplayRequest>,
+) -> Result<Response, Problem> {
+    let (replays, dry_run) = (desk.replays.clone(), wanted.dry_run);
+    let request = wanted.checked(actor(&headers))?;
+    if dry_run {
+        let runs = detached(async move { dead_letter::dry_run(&replays, request).await }).await?;
+        return Ok(Json(dry_run_body(runs)).into_response());
+    }
+    let batch = detached(async move { dead_letter::replay_batch(&replays, request).await }).await?;
+    let location = format!("/api/admin/dlq/replays/{}", batch.replay_id);
+    Ok((StatusCode::ACCEPTED, [(LOCATION, location)], Json(body(&batch))).into_response())
+}
+
+/// Batches of replays, newest first
+#[utoipa::path(get, path = "/api/admin/dlq/replays", tag = "administration", params(PageQuery),
+    responses((status = 200, description = "A page of batches", body = Page<ReplayBody>)))]
+pub(crate) async fn list_dead_letter_replays(
+    State(desk): Shared,
+    Query(page): Query<PageQuery>,
+) -> Result<Json<Page<ReplayBody>>, Problem> {
+    let rows = dead_letter::batches(&desk.participant.pools.http, page.after()?, page.rows()).await?;
+    Ok(Json(Page::from_rows(rows, &page, |row| row.replay_id).map(|row| body(&row))))
+}
+
+/// One batch of replays and its entries
+#[utoipa::path(get, path = "/api/admin/dlq/replays/{id}", tag = "administration",
+    params(("id" = Uuid, Path, description = "The batch's id")),
+    responses((status = 200, description = "The batch", body = ReplayDetail),
+        (status = 404, description = "No such batch", body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn get_dead_letter_replay(
+    State(desk): Shared,
+    Path(id): Path<Uuid>,
+) -> Result<Json<ReplayDetail>, Problem> {
+    let batch = dead_letter::batch(&desk.participant.pools.http, id).await?;
+    let batch = batch.ok_or_else(|| Problem::not_found("There is no such batch of replays."))?;
+    Ok(Json(ReplayDetail { replay: body(&batch), dead_letter_ids: batch.ids }))
+}
+
+impl ReplayRequest {
+    fn checked(self, actor: String) -> Result<BatchRequest, Problem> {
+        let limit = self.limit.unwrap_or(1000);
+        if !(1..=10_000).contains(&limit) {
+            return Err(Problem::invalid("/limit", "A number of entries, 1 to 10,000."));
+        }
+        let ramp = self.ramp.unwrap_or_else(|| DEFAULT_RAMP.to_vec());
+        if !(1..=20).contains(&ramp.len()) || ramp.iter().any(|wave| !(1..=1000).contains(wave)) {
+            return Err(Problem::invalid("/ramp", "1 to 20 sizes of waves, each 1 to 1,000."));
+        }
+        let ReplayFilter { step, event_type, saga_id, reason, created_before } = self.filter;
+        let selection = Selection { step, event_type, saga_id, reason, created_before };
+        Ok(BatchRequest { actor, reason: self.reason, selection, limit, ramp })
+    }
+}
+
+fn body(batch: &Batch) -> ReplayBody {
+    ReplayBody {
+        replay_id: batch.replay_id,
+        state: batch.state.clone(),
+        selected: batch.ids.len(),
+        waves: dead_letter::waves(&batch.ramp, batch.ids.len()),
+        replayed: batch.replayed(),
+        resolved: batch.resolved,
+        failed: batch.failed,
+        skipped: batch.skipped,
+        stopped_by: batch.stopped_by().map(|s| StoppedBy { dead_letter_id: s.dead_letter_id, error: s.error }),
+        filter: batch.filter.clone(),
+        requested_by: batch.requested_by.clone(),
+        reason: batch.reason.clone(),
+        requested_at: batch.requested_at,
+        updated_at: batch.updated_at,
+    }
+}
+
+fn dry_run_body(runs: Vec<DryRun>) -> DryRunBody {
+    let item = |run: DryRun| DryRunItem {
+        dead_letter_id: run.dead_letter_id,
+        event_id: run.event_id,
+        step: run.step,
+        outcome: run.outcome.as_str(),
+        emits: run.emits,
+        detail: run.detail,
+    };
+    DryRunBody { dry_run: true, selected: runs.len(), items: runs.into_iter().map(item).collect() }
+}

@@ -1,0 +1,182 @@
+//! How each step bears with failures: what its row of the saga's table says, and what a deployment
+//! sets otherwise, step by step and value by value.
+
+use std::{collections::BTreeMap, str::FromStr, time::Duration};
+
+use saga::{Breaker, Retry, Step};
+
+/// What applies to one step.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Policy {
+    pub retry: Retry,
+    pub breaker: Breaker,
+    /// How long one run of the step may take.
+    pub time_limit: Duration,
+}
+
+impl Policy {
+    /// As the step's row says.
+    pub fn of(step: &Step) -> Self {
+        Policy { retry: step.retry, breaker: step.breaker, time_limit: step.time_limit }
+    }
+}
+
+/// What a deployment sets otherwise: `process_payment.open_for=2s,reserve_stock.attempts=7`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Overrides {
+    by_step: BTreeMap<String, Vec<Setting>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Setting {
+    Attempts(u32),
+    Initial(Duration),
+    Multiplier(f64),
+    Max(Duration),
+    TimeLimit(Duration),
+    Window(u32),
+    MinCalls(u32),
+    FailureRate(f64),
+    OpenFor(Duration),
+    HalfOpenProbes(u32),
+}
+
+/// A text that sets nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidOverride {
+    #[error("{0:?} does not read `step.setting=value`")]
+    Form(String),
+    #[error(
+        "there is no setting {0:?}: there are attempts, initial, multiplier, max, time_limit, window, min_calls, \
+         failure_rate, open_for and half_open_probes"
+    )]
+    Setting(String),
+    #[error("{value:?} cannot be the value of {setting}")]
+    Value { setting: String, value: String },
+}
+
+impl Overrides {
+    /// What applies to this step in this deployment.
+    pub fn policy(&self, step: &Step) -> Policy {
+        let mut policy = Policy::of(step);
+        for setting in self.by_step.get(step.name).into_iter().flatten() {
+            setting.apply(&mut policy);
+        }
+        policy
+    }
+
+    /// The steps that something is set for.
+    pub fn steps(&self) -> impl Iterator<Item = &str> {
+        self.by_step.keys().map(String::as_str)
+    }
+}
+
+impl FromStr for Overrides {
+    type Err = InvalidOverride;
+
+    fn from_str(text: &str) -> Result<Self, InvalidOverride> {
+        let mut overrides = Overrides::default();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let form = || InvalidOverride::Form(part.to_owned());
+            let (name, value) = part.split_once('=').ok_or_else(form)?;
+            let (step, setting) = name.split_once('.').ok_or_else(form)?;
+            let setting = Setting::read(setting.trim(), value.trim())?;
+            overrides.by_step.entry(step.trim().to_owned()).or_default().push(setting);
+        }
+        Ok(overrides)
+    }
+}
+
+impl Setting {
+    fn read(name: &str, value: &str) -> Result<Self, InvalidOverride> {
+        let wrong = || InvalidOverride::Value { setting: name.to_owned(), value: value.to_owned() };
+        let count = || value.parse::<u32>().ok().filter(|n| *n > 0).ok_or_else(wrong);
+        let time = || humantime::parse_duration(value).ok().filter(|t| !t.is_zero()).ok_or_else(wrong);
+        let number =
+            |least: f64, most: f64| value.parse::<f64>().ok().filter(|n| (least..=most).contains(n)).ok_or_else(wrong);
+        Ok(match name {
+            "attempts" => Setting::Attempts(count()?),
+            "initial" => Setting::Initial(time()?),
+            "multiplier" => Setting::Multiplier(number(1.0, 100.0)?),
+            "max" => Setting::Max(time()?),
+            "time_limit" => Setting::TimeLimit(time()?),
+            "window" => Setting::Window(count()?),
+            "min_calls" => Setting::MinCalls(count()?),
+            "failure_rate" => Setting::FailureRate(number(0.0, 1.0)?),
+            "open_for" => Setting::OpenFor(time()?),
+            "half_open_probes" => Setting::HalfOpenProbes(count()?),
+            unknown => return Err(InvalidOverride::Setting(unknown.to_owned())),
+        })
+    }
+
+    fn apply(self, policy: &mut Policy) {
+        let Policy { retry, breaker, time_limit } = policy;
+        match self {
+            Setting::Attempts(n) => retry.attempts = n,
+            Setting::Initial(time) => retry.initial = time,
+            Setting::Multiplier(factor) => retry.multiplier = factor,
+            Setting::Max(time) => retry.max = time,
+            Setting::TimeLimit(time) => *time_limit = time,
+            Setting::Window(n) => breaker.window = n,
+            Setting::MinCalls(n) => breaker.min_calls = n,
+            Setting::FailureRate(rate) => breaker.failure_rate = rate,
+            Setting::OpenFor(time) => breaker.open_for = time,
+            Setting::HalfOpenProbes(n) => breaker.half_open_probes = n,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::breaker_tests::STEP;
+
+    fn policy(text: &str) -> Policy {
+        text.parse::<Overrides>().expect("it reads").policy(&STEP)
+    }
+
+    #[test]
+    fn a_step_without_overrides_has_what_its_row_says() {
+        assert_eq!(policy(""), Policy::of(&STEP));
+        assert_eq!(policy("another_step.attempts=9"), Policy::of(&STEP));
+    }
+
+    #[test]
+    fn every_setting_changes_its_own_value_and_no_other() {
+        let row = Policy::of(&STEP);
+        let (retry, breaker) = (row.retry, row.breaker);
+        let seconds = Duration::from_secs;
+        for (setting, expected) in [
+            ("attempts=9", Policy { retry: Retry { attempts: 9, ..retry }, ..row }),
+            ("initial=7s", Policy { retry: Retry { initial: seconds(7), ..retry }, ..row }),
+            ("multiplier=3.5", Policy { retry: Retry { multiplier: 3.5, ..retry }, ..row }),
+            ("max=77s", Policy { retry: Retry { max: seconds(77), ..retry }, ..row }),
+            ("time_limit=8s", Policy { time_limit: seconds(8), ..row }),
+            ("window=44", Policy { breaker: Breaker { window: 44, ..breaker }, ..row }),
+            ("min_calls=2", Policy { breaker: Breaker { min_calls: 2, ..breaker }, ..row }),
+            ("failure_rate=0.9", Policy { breaker: Breaker { failure_rate: 0.9, ..breaker }, ..row }),
+            ("open_for=90s", Policy { breaker: Breaker { open_for: seconds(90), ..breaker }, ..row }),
+            ("half_open_probes=6", Policy { breaker: Breaker { half_open_probes: 6, ..breaker }, ..row }),
+        ] {
+            let changed = policy(&format!("{}.{setting}", STEP.name));
+            assert_eq!(changed, expected, "{setting}");
+            assert_ne!(changed, row, "{setting} is what the row says anyway");
+        }
+    }
+
+    #[test]
+    fn the_last_of_two_says_it_and_spaces_do_no_harm() {
+        let name = STEP.name;
+        assert_eq!(policy(&format!("{name}.attempts=4 , {name}.attempts = 8")).retry.attempts, 8);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for text in ["attempts", "a.attempts", "a=1", "a.speed=1", "a.attempts=0", "a.attempts=-1", "a.open_for=5"] {
+            assert!(text.parse::<Overrides>().is_err(), "{text}");
+        }
+        for text in ["a.failure_rate=1.1", "a.failure_rate=NaN", "a.multiplier=0.5", "a.open_for=0s"] {
+            assert!(text.parse::<Overrides>().is_err(), "{text}");
+        }
+    }
+}

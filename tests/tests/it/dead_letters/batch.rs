@@ -1,0 +1,182 @@
+//! Batches: a frozen set in growing waves, which the first new failure stops.
+
+use anyhow::ensure;
+use contracts::{INVENTORY, ORDER};
+use serde_json::{Value, json};
+use suite_tests::{Forged, Stage};
+use testkit::eventually;
+use uuid::Uuid;
+
+use super::{
+    LIMIT, STEP, ask, at_once, ended, forbid, hold_up, id, letter, letters, make_letters, mend, sku, start, unwelcome,
+};
+use crate::Test;
+
+#[tokio::test]
+async fn a_batch_stops_at_the_first_new_failure_and_leaves_the_rest_as_it_was() -> Test {
+    let stage = Stage::with(at_once()).await?;
+    let order = stage.start(ORDER).await?;
+    let made = make_letters(&stage, &order, 12).await?;
+    mend(&stage).await?;
+    forbid(&stage, &sku(&made[4])).await?;
+    let wanted = json!({"filter": {"step": STEP}, "ramp": [1], "reason": "the view takes them again"});
+    let batch = start(&order, &wanted).await?;
+    ensure!(
+        batch["selected"] == 12 && batch["waves"] == json!(vec![1; 12]) && batch["requested_by"] == "ann",
+        "{batch:#}"
+    );
+    let batch = ended(&order, &batch).await?;
+    ensure!(batch["state"] == "STOPPED" && batch["stopped_by"]["dead_letter_id"] == made[4]["id"], "{batch:#}");
+    ensure!(batch["stopped_by"]["error"].as_str().is_some_and(|e| e.contains("forbidden")), "{batch:#}");
+    ensure!(batch["replayed"] == 5 && batch["resolved"] == 4 && batch["failed"] == 1, "{batch:#}");
+    for (place, made) in made.iter().enumerate() {
+        let now = letter(&order, made).await?;
+        let (status, replays) = match place {
+            0..4 => ("RESOLVED", 1),
+            4 => ("PENDING", 1),
+            _ => ("PENDING", 0),
+        };
+        ensure!(now["status"] == status && now["replay_count"] == replays, "entry {place}: {now:#}");
+        let actions = now["actions"].as_array().unwrap();
+        ensure!(actions.len() == usize::from(place < 5), "entry {place}: {now:#}");
+        if let Some(action) = actions.first() {
+            let (who, which) = (&action["actor"], &action["replay_id"]);
+            ensure!(who == "ann" && which == &batch["replay_id"], "entry {place}: {action}");
+            ensure!(action["reason"] == "the view takes them again" && action["action"] == "replay", "{action}");
+        } else {
+            ensure!(now["updated_at"] == made["updated_at"], "entry {place} was touched: {now:#}");
+        }
+    }
+    ensure!(letter(&order, &made[4]).await?["notes"].as_str().is_some_and(|n| n.contains("forbidden")));
+
+    mend(&stage).await?;
+    let batch = ended(&order, &start(&order, &wanted).await?).await?;
+    ensure!(batch["state"] == "DONE" && batch["selected"] == 8 && batch["resolved"] == 8, "{batch:#}");
+    ensure!(batch.get("stopped_by").is_none(), "{batch:#}");
+    ensure!(stage.number("select count(*) from orders.product_view").await? == 12);
+    let all = order.client.get("/api/admin/dlq/replays").await?.expect(200)?;
+    let states: Vec<_> = all["items"].as_array().unwrap().iter().map(|b| b["state"].as_str().unwrap()).collect();
+    ensure!(states == ["DONE", "STOPPED"], "{all:#}");
+    ensure!(order.client.get("/api/admin/dlq/count").await?.body["count"] == 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn waves_grow_along_the_ramp_and_a_failure_keeps_the_next_one_from_beginning() -> Test {
+    let stage = Stage::with(at_once()).await?;
+    let order = stage.start(ORDER).await?;
+    let made = make_letters(&stage, &order, 22).await?;
+    mend(&stage).await?;
+    // The first of the third wave.
+    forbid(&stage, &sku(&made[3])).await?;
+    let batch = start(&order, &json!({"filter": {"event_type": "ProductCreated"}})).await?;
+    ensure!(batch["waves"] == json!([1, 2, 5, 10, 4]), "{batch:#}");
+    let batch = ended(&order, &batch).await?;
+    ensure!(batch["stopped_by"]["dead_letter_id"] == made[3]["id"] && batch["failed"] == 1, "{batch:#}");
+    ensure!((3..=7).contains(&batch["resolved"].as_i64().unwrap()), "{batch:#}");
+    for (place, made) in made.iter().enumerate() {
+        let now = letter(&order, made).await?;
+        match place {
+            0..3 => ensure!(now["status"] == "RESOLVED", "entry {place}: {now:#}"),
+            // Of the wave that failed, some were under way.
+            3..8 => {}
+            _ => ensure!(now["status"] == "PENDING" && now["replay_count"] == 0, "entry {place}: {now:#}"),
+        }
+    }
+    mend(&stage).await?;
+    let left = 22 - batch["resolved"].as_i64().unwrap();
+    let batch = start(&order, &json!({"filter": {}, "ramp": [3, 7]})).await?;
+    let waves: Vec<i64> = batch["waves"].as_array().unwrap().iter().map(|w| w.as_i64().unwrap()).collect();
+    ensure!(waves[..2] == [3, 7] && waves.iter().sum::<i64>() == left, "{batch:#}");
+    ensure!(ended(&order, &batch).await?["state"] == "DONE");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_set_is_frozen_and_what_others_settle_meanwhile_is_passed_over() -> Test {
+    let stage = Stage::with(at_once()).await?;
+    let order = stage.start(ORDER).await?;
+    let made = make_letters(&stage, &order, 4).await?;
+    mend(&stage).await?;
+    let held = hold_up(&stage).await?;
+    let batch = start(&order, &json!({"filter": {"step": STEP}, "ramp": [1]})).await?;
+    ensure!(batch["state"] == "RUNNING" && batch["selected"] == 4, "{batch:#}");
+    let newcomer = Forged::new(INVENTORY, Uuid::now_v7(), &unwelcome(99)).body("not JSON at all");
+    stage.publish(&newcomer).await?;
+    eventually(LIMIT, async || letters(&order, "reason=undecodable").await.is_ok_and(|l| l.len() == 1)).await?;
+    let discard = order.client.request(reqwest::Method::DELETE, &format!("/api/admin/dlq/{}", id(&made[2])));
+    let discarded = order.client.send(discard.json(&json!({"reason": "nobody needs it"}))).await?.expect(200)?;
+    ensure!(discarded["status"] == "DISCARDED" && discarded["notes"] == "nobody needs it", "{discarded:#}");
+    held.rollback().await?;
+    let batch = ended(&order, &batch).await?;
+    ensure!(batch["state"] == "DONE" && batch["resolved"] == 3 && batch["skipped"] == 1, "{batch:#}");
+    let ids: Vec<&str> = made.iter().map(id).collect();
+    ensure!(batch["dead_letter_ids"] == json!(ids), "{batch:#}");
+    ensure!(letter(&order, &made[2]).await?["status"] == "DISCARDED");
+    let new = letters(&order, "reason=undecodable").await?;
+    ensure!(new[0]["status"] == "PENDING" && new[0]["replay_count"] == 0, "{new:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn operators_who_replay_the_same_entries_at_the_same_time_replay_each_once() -> Test {
+    let stage = Stage::with(at_once()).await?;
+    let order = stage.start(ORDER).await?;
+    let other = stage.start(ORDER).await?;
+    let made = make_letters(&stage, &order, 20).await?;
+    mend(&stage).await?;
+    let wanted = json!({"filter": {"step": STEP}, "ramp": [5]});
+    let (one, two, single) =
+        tokio::try_join!(start(&order, &wanted), start(&other, &wanted), super::replay_one(&order, &made[19]))?;
+    let single = i64::from(single.status == 200);
+    let (one, two) = (ended(&order, &one).await?, ended(&other, &two).await?);
+    let sum = |field: &str| one[field].as_i64().unwrap() + two[field].as_i64().unwrap();
+    ensure!(one["state"] == "DONE" && two["state"] == "DONE" && sum("failed") == 0, "{one:#} {two:#}");
+    ensure!(sum("resolved") + single == 20, "{one:#} {two:#}");
+    ensure!(sum("resolved") + sum("skipped") == sum("selected"), "{one:#} {two:#}");
+    for made in &made {
+        let now = letter(&order, made).await?;
+        ensure!(now["status"] == "RESOLVED" && now["replay_count"] == 1, "{now:#}");
+        ensure!(now["actions"].as_array().unwrap().len() == 1, "{now:#}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_filter_and_the_limit_say_which_entries_are_meant() -> Test {
+    let stage = Stage::with(at_once()).await?;
+    let order = stage.start(ORDER).await?;
+    let made = make_letters(&stage, &order, 3).await?;
+    let selects = async |filter: Value| -> anyhow::Result<Vec<Value>> {
+        let run = ask(&order, &json!({"filter": filter, "dry_run": true})).await?.expect(200)?;
+        Ok(run["items"].as_array().unwrap().iter().map(|item| item["dead_letter_id"].clone()).collect())
+    };
+    let ids = |letters: &[Value]| letters.iter().map(|l| l["id"].clone()).collect::<Vec<_>>();
+    let third = made[2]["created_at"].clone();
+    ensure!(selects(json!({})).await? == ids(&made));
+    ensure!(selects(json!({"event_type": "ProductCreated.v1", "reason": "attempts exhausted"})).await? == ids(&made));
+    ensure!(selects(json!({"created_before": third})).await? == ids(&made[..2]));
+    ensure!(selects(json!({"saga_id": made[1]["saga_id"]})).await? == ids(&made[1..2]));
+    for nothing in [json!({"reason": "poison"}), json!({"step": "confirm_order"}), json!({"event_type": "Product"})] {
+        ensure!(selects(nothing.clone()).await?.is_empty(), "{nothing}");
+    }
+    let encoded = third.as_str().unwrap().replace('+', "%2B");
+    ensure!(ids(&letters(&order, &format!("created_before={encoded}")).await?) == ids(&made[..2]));
+    ensure!(letters(&order, "reason=poison").await?.is_empty());
+    let batch = start(&order, &json!({"filter": {}, "limit": 2})).await?;
+    let batch = ended(&order, &batch).await?;
+    ensure!(batch["selected"] == 2 && batch["dead_letter_ids"] == json!(ids(&made[..2])), "{batch:#}");
+    for refused in [
+        json!({}),
+        json!({"filter": {"sku": "A"}}),
+        json!({"filter": {}, "limit": 0}),
+        json!({"filter": {}, "ramp": []}),
+        json!({"filter": {}, "ramp": [1, 0]}),
+        json!({"filter": {"created_before": "yesterday"}}),
+    ] {
+        let answer = ask(&order, &refused).await?;
+        ensure!(answer.status == 422, "{refused}: {answer:?}");
+    }
+    ensure!(ask(&order, &json!({"filter": {"step": "nobody's"}})).await?.expect(202)?["selected"] == 0);
+    Ok(())
+}

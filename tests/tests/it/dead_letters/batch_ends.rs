@@ -1,0 +1,105 @@
+//! How a batch ends that does not come to its end: with the service, or with a crash.
+
+use anyhow::ensure;
+use contracts::ORDER;
+use serde_json::json;
+use suite_tests::Stage;
+use testkit::eventually;
+use uuid::Uuid;
+
+use super::{LIMIT, STEP, at_once, ended, hold_up, letter, make_letters, mend, shown, start};
+use crate::Test;
+
+const UNDER_WAY: &str = "select count(*) from orders.dead_letter where status = 'REPLAYED'";
+
+#[tokio::test]
+async fn a_batch_ends_with_its_service_and_says_so() -> Test {
+    let stage = Stage::with(at_once()).await?;
+    let order = stage.start(ORDER).await?;
+    let other = stage.start(ORDER).await?;
+    let made = make_letters(&stage, &order, 3).await?;
+    mend(&stage).await?;
+    let held = hold_up(&stage).await?;
+    let batch = start(&order, &json!({"filter": {"step": STEP}, "ramp": [1]})).await?;
+    eventually(LIMIT, async || stage.number(UNDER_WAY).await.is_ok_and(|n| n == 1)).await?;
+    let stopping = order.startup.stop.clone();
+    let stopped = tokio::spawn(order.stop());
+    stopping.cancelled().await;
+    held.rollback().await?;
+    stopped.await?;
+    let batch = shown(&other, &batch).await?;
+    ensure!(batch["state"] == "STOPPED" && batch["resolved"] == 1 && batch["replayed"] == 1, "{batch:#}");
+    let why = json!({"dead_letter_id": null, "error": "the service was stopped"});
+    ensure!(batch["stopped_by"] == why, "{batch:#}");
+    for left in &made[1..] {
+        let left = letter(&other, left).await?;
+        ensure!(left["status"] == "PENDING" && left["replay_count"] == 0, "{left:#}");
+    }
+    let batch = ended(&other, &start(&other, &json!({"filter": {"step": STEP}})).await?).await?;
+    ensure!(batch["state"] == "DONE" && batch["resolved"] == 2, "{batch:#}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_batch_nobody_has_heard_of_for_two_minutes_is_stopped_and_stays_so() -> Test {
+    let stage = Stage::with(at_once()).await?;
+    let order = stage.start(ORDER).await?;
+    let made = make_letters(&stage, &order, 3).await?;
+    mend(&stage).await?;
+    let held = hold_up(&stage).await?;
+    let batch = start(&order, &json!({"filter": {"step": STEP}, "ramp": [1]})).await?;
+    eventually(LIMIT, async || stage.number(UNDER_WAY).await.is_ok_and(|n| n == 1)).await?;
+    // As if its replica had been frozen in the middle of the first entry.
+    sqlx::query("update orders.dead_letter_replay set updated_at = now() - interval '3 minutes'")
+        .execute(&stage.pool)
+        .await?;
+    let lost = shown(&order, &batch).await?;
+    ensure!(lost["state"] == "STOPPED", "{lost:#}");
+    ensure!(lost["stopped_by"]["error"].as_str().is_some_and(|e| e.contains("two minutes")), "{lost:#}");
+    held.rollback().await?;
+    eventually(LIMIT, async || letter(&order, &made[0]).await.is_ok_and(|l| l["status"] == "RESOLVED")).await?;
+    // The next batch is behind the lost one, so that one would have been seen to go on.
+    let next = ended(&order, &start(&order, &json!({"filter": {"step": STEP}})).await?).await?;
+    ensure!(next["state"] == "DONE" && next["resolved"] == 2 && next["skipped"] == 0, "{next:#}");
+    let lost = shown(&order, &batch).await?;
+    ensure!(lost["state"] == "STOPPED" && lost["resolved"] == 1 && lost["skipped"] == 0, "{lost:#}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_entry_left_behind_by_a_crash_can_be_replayed_after_two_minutes_and_not_before() -> Test {
+    let stage = Stage::with(at_once()).await?;
+    let order = stage.start(ORDER).await?;
+    make_letters(&stage, &order, 1).await?;
+    mend(&stage).await?;
+    sqlx::query("update orders.dead_letter set status = 'REPLAYED', replay_count = 1, updated_at = now()")
+        .execute(&stage.pool)
+        .await?;
+    let batch = start(&order, &json!({"filter": {}})).await?;
+    ensure!(batch["selected"] == 0, "{batch:#}");
+    sqlx::query("update orders.dead_letter set updated_at = now() - interval '3 minutes'").execute(&stage.pool).await?;
+    let batch = ended(&order, &start(&order, &json!({"filter": {}})).await?).await?;
+    ensure!(batch["resolved"] == 1, "{batch:#}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn batches_are_kept_as_long_as_dead_letters() -> Test {
+    let stage = Stage::new().await?;
+    let order = stage.start(ORDER).await?;
+    let new = start(&order, &json!({"filter": {}})).await?;
+    sqlx::query(
+        "insert into orders.dead_letter_replay (replay_id, requested_at, requested_by, filter, ids, ramp, state)
+        values ($1, now() - interval '8 days', 'ann', '{}', '{}', '{1}', 'DONE')",
+    )
+    .bind(Uuid::now_v7())
+    .execute(&stage.pool)
+    .await?;
+    let participant = order.app.participant();
+    let mut conn = participant.pools.work.acquire().await?;
+    messaging::housekeeping::tidy(&mut conn, &participant.settings.messaging).await?;
+    let left = order.client.get("/api/admin/dlq/replays").await?.expect(200)?;
+    ensure!(left["items"].as_array().unwrap().len() == 1, "{left:#}");
+    ensure!(left["items"][0]["replay_id"] == new["replay_id"], "{left:#}");
+    Ok(())
+}

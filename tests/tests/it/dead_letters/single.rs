@@ -1,0 +1,118 @@
+//! One dead letter: everything of it is kept, and a replay works at once.
+
+use anyhow::ensure;
+use async_nats::HeaderMap;
+use contracts::{INVENTORY, ORDER};
+use faults::{FaultPoint, FaultSpec, Kind};
+use messaging::dead_letter;
+use serde_json::{Value, json};
+use suite_tests::{Forged, Stage, Tuning};
+use testkit::eventually;
+use uuid::Uuid;
+
+use super::{LIMIT, STEP, at_once, letters, make_letters, publish, replay_one, unwelcome};
+use crate::Test;
+
+#[tokio::test]
+async fn replayed_right_after_its_cause_is_gone_a_dead_letter_completes_its_saga() -> Test {
+    let tuning = Tuning { resilience: "confirm_order.attempts=2,confirm_order.initial=1ms", ..Tuning::default() };
+    let stage = Stage::with(tuning).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    sqlx::query("alter table orders.customer_order add constraint forbidden check (status <> 'CONFIRMED')")
+        .execute(&stage.pool)
+        .await?;
+    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
+    let letter =
+        eventually(LIMIT, async || letters(&suite.order, "step=confirm_order").await.map(|mut l| l.pop())).await?;
+    ensure!(letter["saga_id"] == placed["saga_id"] && letter["attempts"] == 2, "{letter:#}");
+    sqlx::query("alter table orders.customer_order drop constraint forbidden").execute(&stage.pool).await?;
+    let resolved = replay_one(&suite.order, &letter).await?.expect(200)?;
+    ensure!(resolved["status"] == "RESOLVED", "{resolved:#}");
+    // The replay has answered, so its effect is there: nothing is waited for.
+    let path = format!("/api/sagas/{}", placed["saga_id"].as_str().unwrap());
+    let saga = suite.order.client.get(&path).await?.expect(200)?;
+    ensure!(saga["status"] == "COMPLETED", "{saga:#}");
+    ensure!(suite.order(&placed).await?["status"] == "CONFIRMED");
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn an_entry_is_replayed_three_times_at_most_by_whomever() -> Test {
+    let stage = Stage::with(at_once()).await?;
+    let order = stage.start(ORDER).await?;
+    let letter = make_letters(&stage, &order, 1).await?.remove(0);
+    for replays in 1..=3 {
+        let again = replay_one(&order, &letter).await?.expect(200)?;
+        ensure!(again["status"] == "PENDING" && again["replay_count"] == replays, "{again:#}");
+        ensure!(again["notes"].as_str().is_some_and(|n| n.contains("forbidden")), "{again:#}");
+    }
+    ensure!(replay_one(&order, &letter).await?.status == 409);
+    let participant = order.app.participant();
+    let replays = participant.replays(&order.subscriptions);
+    ensure!(dead_letter::auto_replay(&replays, STEP).await?.is_none(), "a fourth replay was begun");
+    let batch = super::start(&order, &json!({"filter": {"step": STEP}})).await?;
+    ensure!(batch["selected"] == 0, "{batch:#}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_away_takes_none_of_an_entrys_replays() -> Test {
+    let tuning = Tuning { resilience: "process_payment.attempts=1", ..Tuning::default() };
+    let stage = Stage::with(tuning).await?;
+    let suite = stage.dancers_with_faults().await?;
+    suite.sell("A", 100, 10).await?;
+    sqlx::query("alter table payment.payment add constraint forbidden check (amount > 100)")
+        .execute(&stage.pool)
+        .await?;
+    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
+    let letter =
+        eventually(LIMIT, async || letters(&suite.payment, "step=process_payment").await.map(|mut l| l.pop())).await?;
+    sqlx::query("alter table payment.payment drop constraint forbidden").execute(&stage.pool).await?;
+    let away = FaultSpec::new(FaultPoint::GatewayCall, Kind::Error);
+    let fault = suite.payment.faults.arm(away, "test")?;
+    for _ in 0..4 {
+        let again = replay_one(&suite.payment, &letter).await?.expect(200)?;
+        ensure!(again["status"] == "PENDING" && again["replay_count"] == 0, "{again:#}");
+        ensure!(again["notes"].as_str().is_some_and(|n| n.contains("unavailable")), "{again:#}");
+    }
+    ensure!(suite.payment.faults.disarm(fault.id));
+    let resolved = replay_one(&suite.payment, &letter).await?.expect(200)?;
+    ensure!(resolved["status"] == "RESOLVED" && resolved["replay_count"] == 1, "{resolved:#}");
+    ensure!(resolved["actions"].as_array().unwrap().len() == 5, "{resolved:#}");
+    suite.saga_becomes(&placed, "COMPLETED").await?;
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn a_message_without_an_event_id_is_kept_once_with_all_its_bytes_and_headers() -> Test {
+    let stage = Stage::with(at_once()).await?;
+    let order = stage.start(ORDER).await?;
+    let mut headers = HeaderMap::new();
+    headers.insert("ce-type", "ProductCreated.v1");
+    headers.append("tracestate", "a=1");
+    headers.append("tracestate", "b=2");
+    let subject = "events.inventory.ProductCreated";
+    for body in [vec![0xff, 0x00, b'{'], vec![0xff, 0x00, b'{'], vec![b'x'; 100]] {
+        publish(&stage, subject, headers.clone(), body).await?;
+    }
+    // Behind them in the same lane: when it is there, they have been worked on.
+    stage.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &unwelcome(1))).await?;
+    eventually(LIMIT, async || order.client.get("/api/products/X-1").await.is_ok_and(|a| a.status == 200)).await?;
+    let kept = eventually(LIMIT, async || {
+        let kept = letters(&order, &format!("step={STEP}")).await?;
+        ensure!(kept.len() >= 2, "{kept:#?}");
+        anyhow::Ok(Some(kept))
+    })
+    .await?;
+    ensure!(kept.len() == 2, "{kept:#?}");
+    let odd = kept.iter().find(|l| l["payload"] == "\u{fffd}\0{").expect("the one that is no UTF-8");
+    ensure!(odd["payload_base64"] == "/wB7" && odd["event_id"].is_null(), "{odd:#}");
+    ensure!(odd["headers"]["tracestate"] == json!(["a=1", "b=2"]), "{odd:#}");
+    ensure!(odd["headers"]["ce-type"] == "ProductCreated.v1" && odd["reason"] == "undecodable", "{odd:#}");
+    let long = kept.iter().find(|l| l["payload"] != odd["payload"]).expect("the other one");
+    ensure!(long["payload_base64"].as_str().is_some_and(|b| b.len() == 136 && !b.contains('\n')), "{long:#}");
+    let again: Value = replay_one(&order, odd).await?.expect(200)?;
+    ensure!(again["status"] == "PENDING" && again["notes"].as_str().unwrap().contains("ce-id"), "{again:#}");
+    Ok(())
+}

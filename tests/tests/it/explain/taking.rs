@@ -1,0 +1,230 @@
+//! From the stream to the commit of the step.
+
+use anyhow::ensure;
+use contracts::{INVENTORY, ORDER, PAYMENT};
+use serde_json::json;
+use sqlx::Connection;
+use suite_tests::{Dancers, Replica, Stage, Tuning, order_of};
+use testkit::eventually;
+
+use super::{LIMIT, awaited, dancers, explained, finding, follow, found, kinds, says};
+use crate::Test;
+
+/// Payment can write no payment of exactly 6.66.
+async fn forbid(stage: &Stage) -> Test {
+    sqlx::query("alter table payment.payment add constraint forbidden check (amount <> 666)")
+        .execute(&stage.pool)
+        .await?;
+    Ok(())
+}
+
+async fn allow(stage: &Stage) -> Test {
+    sqlx::query("alter table payment.payment drop constraint forbidden").execute(&stage.pool).await?;
+    Ok(())
+}
+
+async fn latency(stage: &Stage, milliseconds: u32) -> Test {
+    let faults = json!({"latency_ms": milliseconds});
+    stage.gateway_client().post("/v1/faults", &faults).await?.expect(200)?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_step_has_the_event_and_is_not_done() -> Test {
+    let stage = Stage::new().await?;
+    let suite = dancers(&stage).await?;
+    // Whoever wants the product waits for this transaction.
+    let mut other = sqlx::PgConnection::connect(&stage.database.admin_url()).await?;
+    let mut lock = other.begin().await?;
+    sqlx::query("lock table inventory.product in exclusive mode").execute(&mut *lock).await?;
+    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
+    let (explanation, under_way) = found(&suite.order, &placed, "under_way").await?;
+    says(&under_way, &["OrderCreated is in the stream ORDER", "reserve_stock of inventory has not finished"])?;
+    ensure!(kinds(&explanation) == ["under_way"] && under_way["since"].is_string(), "{explanation:#}");
+    lock.rollback().await?;
+    suite.saga_becomes(&placed, "COMPLETED").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_operator_has_paused_the_consumer() -> Test {
+    let stage = Stage::new().await?;
+    let suite = dancers(&stage).await?;
+    stage.pause(&suite.payment, "process_payment").await?;
+    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
+    suite.saga_becomes(&placed, "IN_PROGRESS").await?;
+    let (explanation, paused) = found(&suite.order, &placed, "consumer_paused").await?;
+    says(&paused, &["operator", "process_payment of payment"])?;
+    ensure!(explanation["summary"].as_str().is_some_and(|s| s.starts_with("The order has done step 1 of 3.")));
+    ensure!(paused["since"].is_string(), "{paused:#}");
+    ensure!(paused["remedy"]["request"] == "POST /api/admin/consumers/process_payment/resume", "{paused:#}");
+    follow(&paused, &suite.payment).await?;
+    suite.saga_becomes(&placed, "COMPLETED").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_service_that_should_go_on_was_never_started() -> Test {
+    let stage = Stage::new().await?;
+    let (order, inventory) = (stage.start(ORDER).await?, stage.start(INVENTORY).await?);
+    let product = json!({"sku": "A", "name": "a", "initial_quantity": 9, "price": {"amount": 100, "currency": "USD"}});
+    inventory.client.post("/api/products", &product).await?.expect(201)?;
+    let placed = eventually(LIMIT, async || {
+        order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201).map(Some)
+    })
+    .await?;
+    let (explanation, down) = found(&order, &placed, "service_down").await?;
+    says(&down, &["No replica of payment keeps its lease", "process_payment"])?;
+    ensure!(down["since"].is_null() && down["remedy"]["what"] == "Start a replica of payment.", "{down:#}");
+    ensure!(awaited(&explanation) == ["process_payment of payment"], "{explanation:#}");
+    let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
+    suite.saga_becomes(&placed, "COMPLETED").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_service_that_should_go_on_has_died() -> Test {
+    let tuning = Tuning { relay_lease: std::time::Duration::from_millis(500), ..Tuning::default() };
+    let stage = Stage::with(tuning).await?;
+    let Dancers { order, inventory, payment } = dancers(&stage).await?;
+    drop(payment);
+    let placed = order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
+    let (_, down) = found(&order, &placed, "service_down").await?;
+    says(&down, &["No replica of payment keeps its lease"])?;
+    let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
+    suite.saga_becomes(&placed, "COMPLETED").await?;
+    let after = explained(&suite.order, &placed).await?;
+    ensure!(finding(&after, "service_down").is_none(), "{after:#}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_steps_circuit_breaker_is_open() -> Test {
+    let resilience = "process_payment.open_for=1h,process_payment.attempts=100,process_payment.initial=10ms";
+    let stage = Stage::with(Tuning { resilience, ..Tuning::default() }).await?;
+    let suite = dancers(&stage).await?;
+    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 1.0})).await?.expect(200)?;
+    let mut placed = Vec::new();
+    for _ in 0..8 {
+        placed.push(suite.place(&[("A", 1)], "tok_visa").await?);
+    }
+    let (_, open) = found(&suite.order, &placed[7], "breaker_open").await?;
+    says(&open, &["circuit breaker of process_payment of payment is open in replica payment-"])?;
+    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 0.0})).await?.expect(200)?;
+    follow(&open, &suite.payment).await?;
+    for order in &placed {
+        suite.saga_becomes(order, "COMPLETED").await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_step_has_failed_and_tries_again() -> Test {
+    let stage = Stage::with(Tuning { resilience: "process_payment.attempts=7", ..Tuning::default() }).await?;
+    let suite = dancers(&stage).await?;
+    suite.sell("BEAST", 666, 10).await?;
+    forbid(&stage).await?;
+    let placed = suite.place(&[("BEAST", 1)], "tok_visa").await?;
+    let (explanation, retry) = found(&suite.order, &placed, "retry_wait").await?;
+    says(&retry, &["process_payment of payment has failed on StockReserved", "of 7 times", "forbidden"])?;
+    ensure!(finding(&explanation, "under_way").is_none(), "{explanation:#}");
+    allow(&stage).await?;
+    suite.saga_becomes(&placed, "COMPLETED").await?;
+    let after = explained(&suite.order, &placed).await?;
+    ensure!(finding(&after, "retry_wait").is_none(), "what succeeded in the end is not tried again: {after:#}");
+    Ok(())
+}
+
+/// A suite with an order whose payment is a dead letter.
+async fn with_a_dead_letter(stage: &Stage) -> anyhow::Result<(Dancers, serde_json::Value)> {
+    let suite = dancers(stage).await?;
+    suite.sell("BEAST", 666, 10).await?;
+    forbid(stage).await?;
+    let placed = suite.place(&[("BEAST", 1)], "tok_visa").await?;
+    Ok((suite, placed))
+}
+
+#[tokio::test]
+async fn the_event_is_a_dead_letter_of_the_step() -> Test {
+    let stage = Stage::with(Tuning { resilience: "process_payment.attempts=1", ..Tuning::default() }).await?;
+    let (suite, placed) = with_a_dead_letter(&stage).await?;
+    let (explanation, dead) = found(&suite.order, &placed, "dead_letter").await?;
+    says(&dead, &["StockReserved is a dead letter of process_payment of payment", "forbidden", "replayed 0 times"])?;
+    ensure!(kinds(&explanation) == ["dead_letter"], "{explanation:#}");
+    allow(&stage).await?;
+    follow(&dead, &suite.payment).await?;
+    suite.saga_becomes(&placed, "COMPLETED").await?;
+    let (_, resolved) = found(&suite.order, &placed, "dead_letter").await?;
+    says(&resolved, &["was a dead letter", "was applied later"])?;
+    ensure!(resolved["remedy"].is_null(), "{resolved:#}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_operator_has_given_the_dead_letter_up() -> Test {
+    let stage = Stage::with(Tuning { resilience: "process_payment.attempts=1", ..Tuning::default() }).await?;
+    let (suite, placed) = with_a_dead_letter(&stage).await?;
+    let (_, dead) = found(&suite.order, &placed, "dead_letter").await?;
+    let replay = dead["remedy"]["request"].as_str().unwrap_or_default();
+    let path = replay.trim_start_matches("POST ").trim_end_matches("/replay");
+    discard(&suite.payment, path).await?;
+    let (explanation, given_up) = found(&suite.order, &placed, "dead_letter").await?;
+    says(&given_up, &["an operator gave it up: not worth it"])?;
+    ensure!(given_up["remedy"].is_null() && awaited(&explanation) == ["process_payment of payment"], "{explanation:#}");
+    Ok(())
+}
+
+async fn discard(payment: &Replica, path: &str) -> Test {
+    let request = payment.client.request(reqwest::Method::DELETE, path).json(&json!({"reason": "not worth it"}));
+    payment.client.send(request).await?.expect(200)?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_card_processor_has_not_answered_the_charge() -> Test {
+    let stage = Stage::new().await?;
+    let suite = dancers(&stage).await?;
+    latency(&stage, 2_000).await?;
+    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
+    let (explanation, asked) = found(&suite.order, &placed, "at_gateway").await?;
+    says(&asked, &["Payment ", "card processor's answer is not there"])?;
+    ensure!(kinds(&explanation) == ["at_gateway"] && asked["since"].is_string(), "{explanation:#}");
+    follow(&asked, &suite.payment).await?;
+    suite.saga_becomes(&placed, "COMPLETED").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_card_processor_has_not_answered_the_refund() -> Test {
+    let stage = Stage::new().await?;
+    let suite = dancers(&stage).await?;
+    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
+    suite.saga_becomes(&placed, "COMPLETED").await?;
+    latency(&stage, 2_000).await?;
+    ensure!(suite.cancel(&placed).await? == 202);
+    let (explanation, asked) = found(&suite.order, &placed, "at_gateway").await?;
+    says(&asked, &["is to be given back", "card processor's answer is not there"])?;
+    ensure!(awaited(&explanation).contains(&"refund_payment of payment".to_owned()), "{explanation:#}");
+    suite.saga_becomes(&placed, "COMPENSATED").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_step_is_done_and_the_saga_goes_on_at_this_moment() -> Test {
+    let stage = Stage::new().await?;
+    let suite = dancers(&stage).await?;
+    stage.pause(&suite.payment, "process_payment").await?;
+    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
+    suite.saga_becomes(&placed, "IN_PROGRESS").await?;
+    // The moment between the commit of the step and the next look at the saga, made to last.
+    let (explanation, _) = found(&suite.order, &placed, "consumer_paused").await?;
+    let event_id: uuid::Uuid = explanation["waiting_for"][0]["event_id"].as_str().unwrap_or_default().parse()?;
+    sqlx::query("insert into payment.inbox (event_id, consumer) values ($1, 'payment-process_payment')")
+        .bind(event_id)
+        .execute(&stage.pool)
+        .await?;
+    let (explanation, handled) = found(&suite.order, &placed, "handled").await?;
+    says(&handled, &["process_payment of payment has handled StockReserved"])?;
+    ensure!(kinds(&explanation) == ["handled"], "{explanation:#}");
+    Ok(())
+}

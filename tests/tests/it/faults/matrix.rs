@@ -1,0 +1,174 @@
+//! Every kind of fault at every point where it can happen, except crashes: each hits an order, which comes to its
+//! right end all the same, and the audit finds nothing.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use faults::{Armed, FaultPoint, FaultSpec, Kind, Scope};
+use serde_json::{Value, json};
+use suite_tests::{Dancers, Replica, Stage, Tuning, order_of};
+use testkit::eventually;
+
+use crate::Test;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Each kind at this point, one after the other, with a product of its own.
+async fn every_kind_at(point: FaultPoint) -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers_with_faults().await?;
+    for kind in point.kinds().iter().copied().filter(|kind| *kind != Kind::Crash) {
+        strike(&stage, &suite, point, kind)
+            .await
+            .with_context(|| format!("{} at {}", kind.as_str(), point.as_str()))?;
+    }
+    if matches!(point, FaultPoint::HttpIn | FaultPoint::BusPublish) {
+        stage.nothing_was_counted().await?;
+    }
+    stage.audit().await
+}
+
+async fn strike(stage: &Stage, suite: &Dancers, point: FaultPoint, kind: Kind) -> Test {
+    let sku = format!("{}-{}", point.as_str(), kind.as_str()).to_uppercase().replace('_', "-");
+    suite.sell(&sku, 100, 10).await?;
+    let victim = victim(suite, point);
+    let mut spec = FaultSpec::new(point, kind).first(1).scope(Scope::default().sku(&sku));
+    spec = if kind == Kind::Latency { spec.latency(30) } else { spec };
+    let armed = victim.faults.arm(spec, "test")?;
+    let placing = {
+        let (client, body, key) = (suite.order.client.clone(), order_of(&[(&sku, 1)], "tok_visa"), sku.clone());
+        tokio::spawn(async move { client.insist(&key, &body).await })
+    };
+    hit(victim, point, kind).await?;
+    if kind == Kind::Hang {
+        hangs_until_disarmed(stage, suite, victim, &armed, &placing).await?;
+    }
+    let order = placing.await??;
+    let expected = if kind == Kind::Decline { "COMPENSATED" } else { "COMPLETED" };
+    let saga = suite.saga_becomes(&order, expected).await?;
+    let left = suite.product(&sku).await?["available"].clone();
+    ensure!(left == if kind == Kind::Decline { 10 } else { 9 }, "{left} of 10 are left");
+    let journalled = format!("{} at {}", kind.as_str(), point.as_str());
+    // What hits a request has no saga yet, and behind the last step nothing is journalled any more.
+    let named = saga["steps"].as_array().into_iter().flatten().any(|step| step["fault"] == journalled.as_str());
+    ensure!(named || point == FaultPoint::HttpIn, "no step names {journalled}: {saga:#}");
+    ensure!(victim.faults.armed().is_empty(), "the fault is still there");
+    Ok(())
+}
+
+/// Where the point is passed on the way of an order to its end, with a step to be journalled behind it.
+fn victim(suite: &Dancers, point: FaultPoint) -> &Replica {
+    match point {
+        FaultPoint::HttpIn => &suite.order,
+        FaultPoint::GatewayCall | FaultPoint::AfterChargeBeforeRecord => &suite.payment,
+        _ => &suite.inventory,
+    }
+}
+
+async fn hit(victim: &Replica, point: FaultPoint, kind: Kind) -> Test {
+    eventually(LIMIT, async || {
+        let hits = victim.faults.hits();
+        ensure!(hits.contains_key(&(point, kind)), "not hit: {hits:?}");
+        anyhow::Ok(())
+    })
+    .await
+}
+
+/// The order does not come on while the fault holds it, and another one does.
+async fn hangs_until_disarmed(
+    stage: &Stage,
+    suite: &Dancers,
+    victim: &Replica,
+    armed: &Armed,
+    placing: &tokio::task::JoinHandle<anyhow::Result<Value>>,
+) -> Test {
+    let point = armed.spec.point;
+    if point == FaultPoint::HttpIn {
+        ensure!(!placing.is_finished());
+    }
+    // Behind its commit an event may go on without the one who hangs.
+    let committed =
+        [FaultPoint::AfterCommitBeforePublish, FaultPoint::AfterPublishBeforeMark, FaultPoint::AfterCommitBeforeAck];
+    let held = point != FaultPoint::HttpIn && !committed.contains(&point);
+    let open = "select count(*) from saga.saga_instance where status in ('STARTED', 'IN_PROGRESS')";
+    // The relay keeps the order of its events, so behind a hanging one it holds back all.
+    let others_pass = !matches!(point, FaultPoint::BusPublish | FaultPoint::AfterPublishBeforeMark);
+    if others_pass && victim.service != contracts::INVENTORY {
+        suite.sell("ANOTHER", 100, 100).await.or_else(|error| match error.to_string().contains("409") {
+            true => Ok(()),
+            false => Err(error),
+        })?;
+        let scope = order_of(&[("ANOTHER", 1)], "tok_visa");
+        let other = suite.order.client.post("/api/orders", &scope).await?.expect(201)?;
+        suite.saga_becomes(&other, "COMPLETED").await?;
+    }
+    ensure!(!held || stage.number(open).await? == 1, "nothing hangs");
+    ensure!(victim.faults.disarm(armed.id), "it has ended by itself");
+    Ok(())
+}
+
+macro_rules! every_kind {
+    ($($test:ident: $point:ident,)*) => {$(
+        #[tokio::test]
+        async fn $test() -> Test {
+            every_kind_at(FaultPoint::$point).await
+        }
+    )*};
+}
+
+every_kind! {
+    every_kind_at_http_in: HttpIn,
+    every_kind_at_gateway_call: GatewayCall,
+    every_kind_at_after_charge_before_record: AfterChargeBeforeRecord,
+    every_kind_at_bus_publish: BusPublish,
+    every_kind_at_before_inbox_claim: BeforeInboxClaim,
+    every_kind_at_in_step: InStep,
+    every_kind_at_before_commit: BeforeCommit,
+    every_kind_at_after_commit_before_publish: AfterCommitBeforePublish,
+    every_kind_at_after_publish_before_mark: AfterPublishBeforeMark,
+    every_kind_at_after_commit_before_ack: AfterCommitBeforeAck,
+}
+
+#[tokio::test]
+async fn every_kind_at_between_timeout_and_compensation() -> Test {
+    let tuning = Tuning { saga_deadline: Duration::from_millis(700), ..Tuning::default() };
+    let stage = Stage::with(tuning).await?;
+    let suite = stage.dancers_with_faults().await?;
+    suite.sell("A", 100, 100).await?;
+    stage.pause(&suite.payment, "process_payment").await?;
+    let point = FaultPoint::BetweenTimeoutAndCompensation;
+    for kind in point.kinds().iter().copied().filter(|kind| *kind != Kind::Crash) {
+        // Whichever detector finds the saga.
+        let detectors = [&suite.order, &suite.inventory, &suite.payment];
+        for replica in detectors {
+            let spec = FaultSpec::new(point, kind).first(1);
+            replica.faults.arm(if kind == Kind::Latency { spec.latency(30) } else { spec }, "test")?;
+        }
+        let order = suite.place(&[("A", 1)], "tok_visa").await?;
+        eventually(LIMIT, async || detectors.iter().any(|r| r.faults.hits().contains_key(&(point, kind)))).await?;
+        // A hanging detector holds up no other part: the order is cancelled, and the others still detect.
+        suite.saga_becomes(&order, "COMPENSATED").await?;
+        for replica in detectors {
+            replica.faults.disarm_all();
+        }
+    }
+    stage.resume(&suite.payment, "process_payment").await?;
+    stage.audit().await
+}
+
+#[tokio::test]
+async fn what_cannot_happen_at_a_point_is_refused_and_nothing_else_is() -> Test {
+    let stage = Stage::new().await?;
+    let inventory = stage.start_with(contracts::INVENTORY, faults::Faults::armable(), "").await?;
+    for point in FaultPoint::ALL {
+        for kind in Kind::ALL {
+            let mut body = json!({"point": point.as_str(), "kind": kind.as_str(), "scope": {"sku": "NOBODY"}});
+            if kind == Kind::Latency {
+                body["latency_ms"] = 5.into();
+            }
+            let status = inventory.client.post("/api/admin/faults", &body).await?.status;
+            ensure!(status == if point.can(kind) { 201 } else { 422 }, "{body}: {status}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! The routes, the plan, and that a process without faults has neither.
+
+use anyhow::ensure;
+use contracts::{INVENTORY, ORDER};
+use faults::Faults;
+use reqwest::Method;
+use serde_json::json;
+use suite_tests::{Running, Stage};
+
+use crate::Test;
+
+#[tokio::test]
+async fn faults_are_armed_listed_and_disarmed_over_rest_and_expire() -> Test {
+    let stage = Stage::new().await?;
+    let inventory = stage.start_with(INVENTORY, Faults::armable(), "").await?;
+    let client = &inventory.client;
+    let body = json!({"point": "in_step", "kind": "latency", "latency_ms": 5, "every": 3, "scope": {"sku": "A"}});
+    let request = client.request(Method::POST, "/api/admin/faults").header("x-actor", "carol").json(&body);
+    let armed = client.send(request).await?.expect(201)?;
+    ensure!(armed["id"] == 1 && armed["armed_by"] == "carol" && armed["expires_in_seconds"] == 60, "{armed:#}");
+    ensure!(armed["scope"]["sku"] == "A" && armed["every"] == 3 && armed["hits"] == 0, "{armed:#}");
+    let second = client.post("/api/admin/faults", &json!({"point": "before_commit", "kind": "error"})).await?;
+    second.expect(201)?;
+    let listed = client.get("/api/admin/faults").await?.expect(200)?;
+    ensure!(listed["items"].as_array().is_some_and(|items| items.len() == 2 && items[0] == armed), "{listed:#}");
+    ensure!(listed["points"].as_array().is_some_and(|points| points.len() == faults::FaultPoint::ALL.len()));
+    let delete = async |path: &str| client.send(client.request(Method::DELETE, path)).await;
+    delete("/api/admin/faults/1").await?.expect(200)?;
+    ensure!(delete("/api/admin/faults/1").await?.status == 404);
+    ensure!(delete("/api/admin/faults").await?.expect(200)?["disarmed"] == 1);
+    let listed = client.get("/api/admin/faults").await?.expect(200)?;
+    ensure!(listed["items"].as_array().is_some_and(Vec::is_empty), "{listed:#}");
+    let unauthorized = reqwest::get(format!("{}/api/admin/faults", inventory.url)).await?.status();
+    ensure!(unauthorized == 401);
+    let hits = inventory.startup.metrics.encode()?;
+    ensure!(hits.contains("faults_armed 0"), "the metrics do not tell how many faults are armed");
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_faults_enabled_the_routes_are_not_there() -> Test {
+    let stage = Stage::new().await?;
+    let inventory = stage.start(INVENTORY).await?;
+    for (method, path) in [(Method::GET, "/api/admin/faults"), (Method::POST, "/api/admin/faults")] {
+        let request = inventory.client.request(method, path).json(&json!({"point": "in_step", "kind": "error"}));
+        ensure!(inventory.client.send(request).await?.status == 404);
+    }
+    let document = serde_json::to_string(&inventory.openapi)?;
+    ensure!(!document.contains("/api/admin/faults"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_build_without_faults_has_no_routes_no_settings_and_no_points() -> Test {
+    let stage = Stage::new().await?;
+    let settings = [("FAULTS_ENABLED", "true")];
+    let order = Running::start_program(&stage, ORDER, "order-without-faults", &settings).await?;
+    for method in [Method::GET, Method::POST, Method::DELETE] {
+        let request = order.client.request(method, "/api/admin/faults").json(&json!({}));
+        ensure!(order.client.send(request).await?.status == 404);
+    }
+    let program = |name| anyhow::Ok(String::from_utf8_lossy(&std::fs::read(testkit::bin(name)?)?).into_owned());
+    let (with, without) = (program("order")?, program("order-without-faults")?);
+    for name in ["fault-plan", "faults_injected", "Arm a fault"] {
+        ensure!(with.contains(name), "{name} is in no program: this proves nothing");
+        ensure!(!without.contains(name), "{name} is in the program without faults");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_plan_is_armed_at_the_start_and_a_plan_that_cannot_be_is_refused() -> Test {
+    let stage = Stage::new().await?;
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("plan.json");
+    std::fs::write(&path, json!([{"point": "http_in", "kind": "error", "first": 1}]).to_string())?;
+    let plan = path.to_string_lossy().into_owned();
+    let settings = [("FAULTS_ENABLED", "true"), ("FAULT_PLAN", plan.as_str())];
+    let order = Running::start(&stage, ORDER, &settings).await?;
+    ensure!(order.client.get("/api/products").await?.status == 500, "the planned fault did not hit");
+    ensure!(order.client.get("/api/products").await?.status == 200);
+    drop(order);
+    std::fs::write(&path, json!([{"point": "http_in", "kind": "decline"}]).to_string())?;
+    let refused = Running::start(&stage, ORDER, &settings).await.err().map(|error| format!("{error:#}"));
+    ensure!(refused.as_ref().is_some_and(|text| text.contains("decline")), "{refused:?}");
+    let production = [("FAULTS_ENABLED", "true"), ("APP_ENV", "production"), ("ADMIN_TOKEN", "a-long-secret-token")];
+    let refused = Running::start(&stage, ORDER, &production).await.err().map(|error| format!("{error:#}"));
+    ensure!(refused.as_ref().is_some_and(|text| text.contains("FAULTS_ENABLED")), "{refused:?}");
+    Ok(())
+}

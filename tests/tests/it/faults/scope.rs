@@ -1,0 +1,111 @@
+//! A fault touches what is in its scope and nothing else.
+
+use anyhow::ensure;
+use faults::{FaultPoint, FaultSpec, Kind, Scope};
+use serde_json::{Value, json};
+use suite_tests::{Dancers, Stage};
+use uuid::Uuid;
+
+use crate::Test;
+
+/// Where a fault of an event's own sake is told apart from others' by nothing but its scope.
+const POINTS: [FaultPoint; 7] = [
+    FaultPoint::BeforeInboxClaim,
+    FaultPoint::InStep,
+    FaultPoint::BeforeCommit,
+    FaultPoint::AfterCommitBeforePublish,
+    FaultPoint::AfterCommitBeforeAck,
+    FaultPoint::GatewayCall,
+    FaultPoint::AfterChargeBeforeRecord,
+];
+
+/// Alternating orders of alice and bob, so that they share batches where they may.
+async fn orders_of_both(suite: &Dancers) -> anyhow::Result<(Vec<Value>, Vec<Value>)> {
+    let (mut alices, mut bobs) = (Vec::new(), Vec::new());
+    for n in 0..16 {
+        let (customer, sku) = if n % 2 == 0 { ("alice", "A") } else { ("bob", "B") };
+        let body = json!({"customer_id": customer, "payment_method": "tok_visa",
+            "lines": [{"sku": sku, "quantity": 1}, {"sku": "SHARED", "quantity": 1}]});
+        let order = suite.order.client.post("/api/orders", &body).await?.expect(201)?;
+        if n % 2 == 0 { &mut alices } else { &mut bobs }.push(order);
+    }
+    Ok((alices, bobs))
+}
+
+async fn only_bobs_are_hit(scope: impl Fn(&Value) -> Scope, all_of_his: bool) -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers_with_faults().await?;
+    for sku in ["A", "B", "SHARED"] {
+        suite.sell(sku, 100, 1000).await?;
+    }
+    // Nothing moves until the faults are armed, so that saga and order ids can be named.
+    stage.pause(&suite.inventory, "reserve_stock").await?;
+    let (alices, bobs) = orders_of_both(&suite).await?;
+    for point in POINTS {
+        for replica in [&suite.inventory, &suite.payment] {
+            let spec = FaultSpec::new(point, Kind::Error).first(1).scope(scope(&bobs[3]));
+            replica.faults.arm(spec, "test")?;
+        }
+    }
+    stage.resume(&suite.inventory, "reserve_stock").await?;
+    for order in alices.iter().chain(&bobs) {
+        suite.saga_becomes(order, "COMPLETED").await?;
+    }
+    let hits = suite.inventory.faults.hits().values().sum::<u64>() + suite.payment.faults.hits().values().sum::<u64>();
+    ensure!(hits >= 8, "only {hits} hits");
+    let meant: Vec<Uuid> = bobs
+        .iter()
+        .filter(|o| all_of_his || *o == &bobs[3])
+        .filter_map(|o| o["saga_id"].as_str()?.parse().ok())
+        .collect();
+    let touched: Vec<Option<Uuid>> =
+        sqlx::query_scalar("select distinct saga_id from saga.fault_hit").fetch_all(&stage.pool).await?;
+    ensure!(!touched.is_empty() && touched.iter().all(|id| id.is_some_and(|id| meant.contains(&id))), "{touched:?}");
+    let strangers: Vec<String> = sqlx::query_scalar(
+        "select step || ' of ' || saga_id from saga.saga_step where fault is not null and not saga_id = any($1)",
+    )
+    .bind(&meant)
+    .fetch_all(&stage.pool)
+    .await?;
+    ensure!(strangers.is_empty(), "steps outside the scope name a fault: {strangers:?}");
+    attempts_are_of(&stage, &meant).await?;
+    stage.audit().await
+}
+
+/// Every attempt that failed and was counted belongs to one of these sagas.
+async fn attempts_are_of(stage: &Stage, meant: &[Uuid]) -> Test {
+    let counted: i64 = sqlx::query_scalar(
+        "select count(*) from (
+            select event_id from inventory.delivery_attempt union all select event_id from payment.delivery_attempt) a
+        where event_id not in (select event_id from saga.saga_step where saga_id = any($1) and event_id is not null)",
+    )
+    .bind(meant)
+    .fetch_one(&stage.pool)
+    .await?;
+    ensure!(counted == 0, "{counted} attempts were counted outside the scope");
+    Ok(())
+}
+
+fn id(order: &Value, name: &str) -> Uuid {
+    order[name].as_str().unwrap_or_default().parse().expect("an id")
+}
+
+#[tokio::test]
+async fn a_customers_scope() -> Test {
+    only_bobs_are_hit(|_| Scope::default().customer("bob"), true).await
+}
+
+#[tokio::test]
+async fn a_skus_scope() -> Test {
+    only_bobs_are_hit(|_| Scope::default().sku("B"), true).await
+}
+
+#[tokio::test]
+async fn an_orders_scope() -> Test {
+    only_bobs_are_hit(|order| Scope::default().order(id(order, "order_id")), false).await
+}
+
+#[tokio::test]
+async fn a_sagas_scope() -> Test {
+    only_bobs_are_hit(|order| Scope::default().saga(id(order, "saga_id")), false).await
+}
