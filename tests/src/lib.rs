@@ -4,12 +4,14 @@
 #![expect(clippy::expect_used, clippy::disallowed_methods, reason = "this crate is for tests only")]
 
 mod client;
+mod collector;
 mod events;
 mod replica;
 mod running;
 mod stage;
 
 pub use client::{Answer, Client};
+pub use collector::{CollectedSpan, Collector};
 pub use events::Forged;
 pub use replica::{App, Replica, Tuning};
 pub use running::Running;

@@ -72,10 +72,12 @@ fn provider(service: &ServiceInfo, args: &TelemetryArgs) -> Result<SdkTracerProv
             KeyValue::new("service.instance.id", uuid::Uuid::now_v7().to_string()),
         ])
         .build();
-    let sampler = Sampler::TraceIdRatioBased(args.trace_sample_ratio);
-    let builder =
-        SdkTracerProvider::builder().with_resource(resource).with_sampler(Sampler::ParentBased(Box::new(sampler)));
-    let Some(endpoint) = args.otlp_endpoint.as_deref().filter(|endpoint| !endpoint.is_empty()) else {
+    let endpoint = args.otlp_endpoint.as_deref().filter(|endpoint| !endpoint.is_empty());
+    // Nobody collects: no span is worth its time.
+    let ratio = if endpoint.is_some() { args.trace_sample_ratio } else { 0.0 };
+    let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio)));
+    let builder = SdkTracerProvider::builder().with_resource(resource).with_sampler(sampler);
+    let Some(endpoint) = endpoint else {
         return Ok(builder.build());
     };
     let exporter = SpanExporter::builder()

@@ -19,6 +19,7 @@ pub(crate) const CE_SAGAID: &str = "ce-sagaid";
 pub(crate) const CE_SEQUENCE: &str = "ce-sequence";
 pub(crate) const CE_PARTITIONKEY: &str = "ce-partitionkey";
 pub(crate) const BAGGAGE: &str = "baggage";
+pub(crate) const TRACEPARENT: &str = "traceparent";
 
 /// In which saga, on whose behalf and in reply to what something happens.
 #[derive(Debug, Clone)]
@@ -89,11 +90,10 @@ pub struct Metadata {
 impl Metadata {
     /// The context of whatever is done in reply to this event.
     pub fn context(&self) -> Context {
-        Context {
-            causation_id: Some(self.event_id),
-            trace: self.published_in.trace.child(),
-            ..self.published_in.clone()
-        }
+        let told = self.published_in.trace;
+        // A sampled trace goes on from the span that works on this event; others get no spans, but ids all the same.
+        let trace = if told.is_sampled() { told } else { told.child() };
+        Context { causation_id: Some(self.event_id), trace, ..self.published_in.clone() }
     }
 
     pub fn saga_id(&self) -> Option<Uuid> {
@@ -135,7 +135,7 @@ pub(crate) struct StoredHeaders {
 }
 
 impl StoredHeaders {
-    pub(crate) fn new(publisher: Service, step: &Step, context: &Context) -> Self {
+    pub(crate) fn new(publisher: Service, step: &Step, context: &Context, trace: TraceContext) -> Self {
         StoredHeaders {
             source: format!("/services/{publisher}"),
             saga_type: context.saga.as_ref().map(|s| s.saga_type.clone()),
@@ -143,7 +143,7 @@ impl StoredHeaders {
             compensating: step.is_compensation().to_string(),
             correlation_id: context.correlation_id.clone(),
             causation_id: context.causation_id,
-            traceparent: context.trace.to_string(),
+            traceparent: trace.to_string(),
             baggage: context.baggage.clone(),
         }
     }

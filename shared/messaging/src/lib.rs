@@ -25,6 +25,7 @@ mod metrics;
 pub mod outbox;
 pub mod relay;
 mod settings;
+mod span;
 mod subscription;
 pub mod topology;
 mod trace_context;
@@ -40,6 +41,7 @@ pub use error::{Severity, StepError};
 pub use metrics::Metrics;
 pub use relay::Relay;
 pub use settings::MessagingArgs;
+pub use span::Span;
 pub use subscription::{Subscription, subscribe};
 pub use trace_context::TraceContext;
 pub use unit_of_work::{

@@ -7,11 +7,12 @@ use async_nats::HeaderMap;
 use bytes::Bytes;
 use faults::{FaultPoint, Faults, Subject};
 use futures_util::future::BoxFuture;
+use opentelemetry::{KeyValue, trace::SpanKind};
 use saga::{Event, EventType, Step, StepOn};
 
 use crate::{
-    Batch, Committed, Delivery, StepError,
-    envelope::{self, BAGGAGE, CE_SAGAID, EnvelopeError},
+    Batch, Committed, Delivery, Span, StepError, TraceContext,
+    envelope::{self, BAGGAGE, CE_ID, CE_SAGAID, EnvelopeError},
 };
 
 /// A message as the broker delivered it, or as a dead letter kept it.
@@ -20,9 +21,45 @@ pub(crate) struct RawEvent {
     pub(crate) subject: String,
     pub(crate) headers: HeaderMap,
     pub(crate) payload: Bytes,
+    /// Not the first time that this event comes to the step.
+    pub(crate) again: bool,
+    /// The span that works on it; none when its trace is not sampled, or goes on elsewhere.
+    pub(crate) span: Option<TraceContext>,
 }
 
 impl RawEvent {
+    pub(crate) fn new(subject: String, headers: HeaderMap, payload: Bytes, again: bool) -> Self {
+        RawEvent { subject, headers, payload, again, span: None }
+    }
+
+    /// Opens the span of the step that works on this event. What comes again has one in a trace of its own, linked to
+    /// the publication; what the step says then still belongs to the order's trace.
+    fn open_span(&mut self, step: &'static Step) -> Option<Span> {
+        let header = |name| envelope::header(&self.headers, name);
+        let published: TraceContext = header("traceparent")?.parse().ok()?;
+        if !published.is_sampled() {
+            return None;
+        }
+        let text = |name| header(name).unwrap_or_default().to_owned();
+        let facts = vec![
+            KeyValue::new("messaging.system", "nats"),
+            KeyValue::new("messaging.operation.type", "process"),
+            KeyValue::new("messaging.operation.name", step.name),
+            KeyValue::new("messaging.destination.name", self.subject.clone()),
+            KeyValue::new("messaging.consumer.group.name", step.consumer()),
+            KeyValue::new("messaging.message.id", text(CE_ID)),
+            KeyValue::new("messaging.message.conversation_id", text("ce-correlationid")),
+            KeyValue::new("saga.id", text(CE_SAGAID)),
+        ];
+        let name = format!("{} {}", step.name, self.subject);
+        if self.again {
+            return Span::start_linked(SpanKind::Consumer, name, published, facts);
+        }
+        let span = Span::start(SpanKind::Consumer, name, published, facts)?;
+        self.span = Some(span.context());
+        Some(span)
+    }
+
     /// What a fault may be limited to, as far as the message's headers tell it.
     pub(crate) fn subject(&self, step: &'static Step) -> Subject {
         let saga_id = envelope::header(&self.headers, CE_SAGAID).and_then(|id| id.parse().ok());
@@ -104,14 +141,19 @@ impl Subscription {
         self
     }
 
-    pub(crate) fn run(&self, messages: Vec<RawEvent>) -> BoxFuture<'static, Ran> {
+    pub(crate) fn run(&self, mut messages: Vec<RawEvent>) -> BoxFuture<'static, Ran> {
         let (handler, faults, step) = (Arc::clone(&self.handler), self.faults.clone(), self.step);
         Box::pin(async move {
+            let mut spans: Vec<Span> = messages.iter_mut().filter_map(|message| message.open_span(step)).collect();
             let subject = || messages.first().map(|m| m.subject(step)).unwrap_or_default();
             if let Err(injected) = faults.pass(FaultPoint::InStep, subject).await {
                 return Ran::failed(StepError::failed(injected));
             }
-            handler(messages).await
+            let ran = handler(messages).await;
+            if let Err(error) = &ran.result {
+                spans.iter_mut().for_each(|span| span.fail(error.to_string()));
+            }
+            ran
         })
     }
 
@@ -128,7 +170,10 @@ impl fmt::Debug for Subscription {
 }
 
 fn decode<E: Event>(message: &RawEvent) -> Result<Delivery<E>, EnvelopeError> {
-    let meta = envelope::read(&message.headers, E::TYPE)?;
+    let mut meta = envelope::read(&message.headers, E::TYPE)?;
+    if let Some(span) = message.span {
+        meta.published_in.trace = span;
+    }
     let event = serde_json::from_slice(&message.payload).map_err(EnvelopeError::Body)?;
     Ok(Delivery { event, meta })
 }

@@ -33,6 +33,19 @@ impl TraceContext {
         TraceContext { span_id: rand::random::<u64>().max(1), ..self }
     }
 
+    pub(crate) fn of(trace_id: u128, span_id: u64, sampled: bool) -> Self {
+        TraceContext { trace_id, span_id, sampled }
+    }
+
+    pub(crate) fn ids(self) -> (u128, u64) {
+        (self.trace_id, self.span_id)
+    }
+
+    /// Whether somebody collects this trace's spans.
+    pub fn is_sampled(self) -> bool {
+        self.sampled
+    }
+
     pub fn trace_id(self) -> String {
         format!("{:032x}", self.trace_id)
     }

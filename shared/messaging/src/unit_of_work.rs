@@ -5,15 +5,17 @@ use std::{
     collections::{HashMap, HashSet},
     ops::{Deref, DerefMut},
     sync::Arc,
+    time::Instant,
 };
 
 use faults::{FaultPoint, Faults, Guard, Subject};
+use opentelemetry::{KeyValue, trace::SpanKind};
 use saga::{Event, Service, Step};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
 use crate::{
-    Bus, Context, Metadata, StepError, direct, dry_run,
+    Bus, Context, Metadata, Span, StepError, TraceContext, direct, dry_run,
     envelope::StoredHeaders,
     error::Severity,
     inbox,
@@ -61,6 +63,8 @@ impl Outbox {
             outgoing: Vec::new(),
             answers: HashMap::new(),
             subject: Subject::default(),
+            begun: Instant::now(),
+            spans: Vec::new(),
         })
     }
 
@@ -128,6 +132,9 @@ pub struct UnitOfWork {
     answers: HashMap<Uuid, Answer>,
     /// What faults armed in this process may be limited to.
     subject: Subject,
+    begun: Instant,
+    /// The transaction's span in each sampled trace that it publishes in, and what is above it.
+    spans: Vec<(TraceContext, Span)>,
 }
 
 /// What an event was answered with.
@@ -197,6 +204,8 @@ impl UnitOfWork {
         if self.subject == Subject::default() && self.origin.faults.is_armed() {
             self.subject = subject(context);
         }
+        let trace = self.trace(context);
+        let headers = StoredHeaders::new(self.origin.service, step, context, trace);
         self.outgoing.push(OutboxRow {
             event_id,
             aggregate_type: E::TYPE.aggregate,
@@ -204,11 +213,32 @@ impl UnitOfWork {
             aggregate_sequence: sequence,
             event_type: E::TYPE.wire_name(),
             subject: E::TYPE.subject(self.origin.service),
-            headers: serde_json::to_string(&StoredHeaders::new(self.origin.service, step, context)).map_err(encode)?,
+            headers: serde_json::to_string(&headers).map_err(encode)?,
             payload: serde_json::to_string(event).map_err(encode)?,
             saga_id: context.saga_id(),
         });
         Ok(event_id)
+    }
+
+    /// What a publication goes on from: the transaction's span, where the trace is sampled.
+    fn trace(&mut self, context: &Context) -> TraceContext {
+        let above = context.trace;
+        if let Some((_, span)) = self.spans.iter().find(|(known, _)| *known == above) {
+            return span.context();
+        }
+        let facts = vec![
+            KeyValue::new("db.system.name", "postgresql"),
+            KeyValue::new("db.namespace", self.origin.service.0),
+            KeyValue::new("db.operation.name", "TRANSACTION"),
+        ];
+        match Span::started_before(self.begun.elapsed(), SpanKind::Client, "TRANSACTION", above, facts) {
+            Some(span) => {
+                let trace = span.context();
+                self.spans.push((above, span));
+                trace
+            }
+            None => above,
+        }
     }
 
     /// Gives up all that was done, and its locks, now; dropping the unit of work does so some time later.

@@ -18,6 +18,7 @@ pub struct Overdue {
     trace_id: String,
     last_event_id: Uuid,
     baggage: Option<String>,
+    traceparent: Option<String>,
 }
 
 impl Overdue {
@@ -27,10 +28,16 @@ impl Overdue {
             saga: Some(SagaRef { saga_id: self.saga_id, saga_type: definition.saga_type.to_owned() }),
             correlation_id: self.correlation_id.clone(),
             causation_id: Some(self.last_event_id),
-            trace: TraceContext::in_trace(&self.trace_id).unwrap_or_else(TraceContext::root),
+            trace: began_in(self.traceparent.as_deref(), &self.trace_id),
             baggage: self.baggage.as_deref().map(Into::into),
         }
     }
+}
+
+/// The trace context in which the saga began.
+pub(crate) fn began_in(traceparent: Option<&str>, trace_id: &str) -> TraceContext {
+    let told = traceparent.and_then(|told| told.parse().ok());
+    told.or_else(|| TraceContext::in_trace(trace_id)).unwrap_or_else(TraceContext::root)
 }
 
 /// Locks a batch of overdue sagas; those that another transaction works on are left to it.
@@ -42,7 +49,7 @@ pub async fn overdue(
     let found = sqlx::query_as!(
         Overdue,
         "select saga_id, business_key, compensation_attempts as attempts, failed_at_step, correlation_id,
-            trace_id, last_event_id, baggage
+            trace_id, last_event_id, baggage, traceparent
         from saga.saga_instance
         where saga_type = $1 and status in ('TIMED_OUT', 'COMPENSATING') and compensation_deadline < now()
         order by compensation_deadline
@@ -61,7 +68,7 @@ pub async fn named(conn: &mut PgConnection, saga_id: Uuid) -> Result<Option<Over
     let found = sqlx::query_as!(
         Overdue,
         "select saga_id, business_key, compensation_attempts as attempts, failed_at_step, correlation_id,
-            trace_id, last_event_id, baggage
+            trace_id, last_event_id, baggage, traceparent
         from saga.saga_instance
         where saga_id = $1
         for update",

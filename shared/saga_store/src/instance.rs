@@ -29,8 +29,9 @@ pub async fn start(conn: &mut PgConnection, context: &Context, new: &NewSaga<'_>
         "with begun as (
             insert into saga.saga_instance
                 (saga_id, saga_type, business_key, correlation_id, trace_id, status, current_step, total_steps,
-                deadline, initiating_service, initiating_event_id, last_event_id, last_service, version, baggage)
-            values ($1, $2, $3, $4, $5, 'STARTED', 0, $6, now() + $7, $8, $9, $9, $8, 1, $13)
+                deadline, initiating_service, initiating_event_id, last_event_id, last_service, version, baggage,
+                traceparent)
+            values ($1, $2, $3, $4, $5, 'STARTED', 0, $6, now() + $7, $8, $9, $9, $8, 1, $13, $14)
             returning saga_id
         )
         insert into saga.saga_step
@@ -51,6 +52,7 @@ pub async fn start(conn: &mut PgConnection, context: &Context, new: &NewSaga<'_>
         new.first_step.name,
         new.first_event_type,
         context.baggage.as_deref(),
+        context.trace.to_string(),
     )
     .execute(conn)
     .await?;

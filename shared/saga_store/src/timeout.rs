@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use faults::{FaultPoint, Subject};
-use messaging::{Context, Outbox, SagaRef, StepError, TraceContext, housekeeping::every, retry_contended};
+use messaging::{Context, Outbox, SagaRef, StepError, housekeeping::every, retry_contended};
 use saga::{Event, SagaDefinition, Step, StepStatus, Transition};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{Recorded, lock};
+use crate::{Recorded, compensation::began_in, lock};
 
 /// A saga whose deadline has passed.
 #[derive(Debug, Clone)]
@@ -24,6 +24,7 @@ pub struct DueSaga {
     trace_id: String,
     last_event_id: Uuid,
     baggage: Option<String>,
+    traceparent: Option<String>,
     version: i32,
 }
 
@@ -62,7 +63,7 @@ impl<E: Event> Detector<E> {
         let due = sqlx::query_as!(
             DueSaga,
             "select saga_id, business_key, deadline, current_step, correlation_id, trace_id, last_event_id, version,
-                baggage
+                baggage, traceparent
             from saga.saga_instance
             where saga_type = $1 and status in ('STARTED', 'IN_PROGRESS') and deadline < now()
             order by deadline
@@ -105,7 +106,7 @@ impl<E: Event> Detector<E> {
     }
 
     fn context(&self, saga: &DueSaga) -> Context {
-        let trace = TraceContext::in_trace(&saga.trace_id).unwrap_or_else(TraceContext::root);
+        let trace = began_in(saga.traceparent.as_deref(), &saga.trace_id);
         Context {
             saga: Some(SagaRef { saga_id: saga.saga_id, saga_type: self.definition.saga_type.to_owned() }),
             correlation_id: saga.correlation_id.clone(),

@@ -21,6 +21,7 @@ mod processes;
 mod redelivery;
 mod relay;
 mod saga_paths;
+mod traces;
 mod windows;
 
 type Test = anyhow::Result<()>;

@@ -301,9 +301,9 @@ fn event_id(message: &Message) -> Option<Uuid> {
 }
 
 fn raw(message: &Message) -> RawEvent {
-    RawEvent {
-        subject: message.subject.to_string(),
-        headers: message.headers.clone().unwrap_or_default(),
-        payload: message.payload.clone(),
-    }
+    let headers = message.headers.clone().unwrap_or_default();
+    let header = |name| crate::envelope::header(&headers, name);
+    let republished = header("Nats-Msg-Id") != header(crate::envelope::CE_ID);
+    let again = republished || message.info().is_ok_and(|info| info.delivered > 1);
+    RawEvent::new(message.subject.to_string(), headers, message.payload.clone(), again)
 }

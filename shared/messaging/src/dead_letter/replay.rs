@@ -87,7 +87,7 @@ impl Replays {
 
 /// The message as it was delivered.
 pub(super) fn raw(letter: DeadLetter) -> RawEvent {
-    RawEvent { subject: letter.subject, headers: headers::from_json(&letter.headers), payload: letter.payload.into() }
+    RawEvent::new(letter.subject, headers::from_json(&letter.headers), letter.payload.into(), true)
 }
 
 /// Marks the entry REPLAYED, so that two operators cannot replay it at the same time. One that has been so

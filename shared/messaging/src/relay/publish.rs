@@ -11,13 +11,18 @@ use async_nats::{
     },
 };
 use faults::{FaultPoint, Faults, Pass, Subject};
+use opentelemetry::{KeyValue, trace::SpanKind};
 use serde_json::{Map, Value};
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
 use crate::{
+    Span, TraceContext,
     bus::Bus,
-    envelope::{BAGGAGE, CE_ID, CE_PARTITIONKEY, CE_SAGAID, CE_SEQUENCE, CE_SPECVERSION, CE_SUBJECT, CE_TIME, CE_TYPE},
+    envelope::{
+        self, BAGGAGE, CE_ID, CE_PARTITIONKEY, CE_SAGAID, CE_SEQUENCE, CE_SPECVERSION, CE_SUBJECT, CE_TIME, CE_TYPE,
+        TRACEPARENT,
+    },
     outbox::{PendingRow, Receipt},
 };
 
@@ -125,8 +130,20 @@ impl Published {
     }
 }
 
-async fn receipt(row: &PendingRow, sent: Result<PublishAckFuture, Stop>) -> Result<PublishAck, Stop> {
-    sent?.await.map_err(|error| sort(row, &error))
+/// A message on its way, and the span of its publication.
+struct Sent {
+    ack: PublishAckFuture,
+    span: Option<Span>,
+}
+
+async fn receipt(row: &PendingRow, sent: Result<Sent, Stop>) -> Result<PublishAck, Stop> {
+    let Sent { ack, span } = sent?;
+    ack.await.map_err(|error| {
+        if let Some(mut span) = span {
+            span.fail(error.to_string());
+        }
+        sort(row, &error)
+    })
 }
 
 /// Publishes one event wherever the stream ends, as the outbox's relay never does.
@@ -136,14 +153,40 @@ pub(crate) async fn publish_once(bus: &Bus, row: &PendingRow) -> Result<(), Stri
     sent.await.map(drop).map_err(|e| crate::error::chain(&e))
 }
 
-async fn send(bus: &Bus, row: &PendingRow, expected_last: u64) -> Result<PublishAckFuture, Stop> {
-    let headers = headers(row).map_err(|error| Stop::Refused { event_id: row.event_id, error })?;
+async fn send(bus: &Bus, row: &PendingRow, expected_last: u64) -> Result<Sent, Stop> {
+    let mut headers = headers(row).map_err(|error| Stop::Refused { event_id: row.event_id, error })?;
+    let span = open_span(row, &headers);
+    if let Some(span) = span.as_ref().filter(|_| row.republication == 0) {
+        headers.insert(TRACEPARENT, span.context().to_string());
+    }
     let message = PublishMessage::build()
         .payload(row.payload.clone().into())
         .headers(headers)
         .message_id(message_id(row))
         .expected_last_sequence(expected_last);
-    bus.jetstream.send_publish(row.subject.clone(), message).await.map_err(|e| sort(row, &e))
+    let ack = bus.jetstream.send_publish(row.subject.clone(), message).await.map_err(|e| sort(row, &e))?;
+    Ok(Sent { ack, span })
+}
+
+/// The span of a publication, where the event's trace is sampled. A republication, which comes much later, has one in a
+/// trace of its own.
+fn open_span(row: &PendingRow, headers: &HeaderMap) -> Option<Span> {
+    let written: TraceContext = envelope::header(headers, TRACEPARENT)?.parse().ok()?;
+    if !written.is_sampled() {
+        return None;
+    }
+    let facts = vec![
+        KeyValue::new("messaging.system", "nats"),
+        KeyValue::new("messaging.operation.type", "send"),
+        KeyValue::new("messaging.operation.name", "publish"),
+        KeyValue::new("messaging.destination.name", row.subject.clone()),
+        KeyValue::new("messaging.message.id", row.event_id.to_string()),
+    ];
+    let name = format!("publish {}", row.subject);
+    match row.republication {
+        0 => Span::start(SpanKind::Producer, name, written, facts),
+        _ => Span::start_linked(SpanKind::Producer, name, written, facts),
+    }
 }
 
 /// The broker's deduplication id: the event's own, except that a repeat on purpose is another message.

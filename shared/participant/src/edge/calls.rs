@@ -7,6 +7,8 @@ use std::{
 
 use faults::{FaultPoint, Faults, Injected, Pass, Subject};
 use futures_util::future::BoxFuture;
+use messaging::{Span, TraceContext};
+use opentelemetry::{KeyValue, trace::SpanKind};
 use reqwest::{Client, Request, Response};
 use tower::{Layer, Service, ServiceExt as _, util::BoxCloneSyncService};
 
@@ -78,15 +80,48 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
+        let mut request = request;
+        let span = open_span(&mut request);
         let waiting = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, waiting);
         let (faults, declines) = (self.faults.clone(), self.declines);
         if !faults.is_armed() {
             let mut ready = ready;
-            return Box::pin(ready.call(request));
+            return Box::pin(close_span(span, ready.call(request)));
         }
-        Box::pin(hit(ready, faults, declines, request))
+        Box::pin(close_span(span, hit(ready, faults, declines, request)))
     }
+}
+
+/// The span of a call, where its trace is sampled; whoever is called goes on from it.
+fn open_span(request: &mut Request) -> Option<Span> {
+    let above: TraceContext = request.headers().get("traceparent")?.to_str().ok()?.parse().ok()?;
+    let url = request.url();
+    let mut facts = vec![
+        KeyValue::new("http.request.method", request.method().to_string()),
+        KeyValue::new("url.full", url.to_string()),
+    ];
+    facts.extend(url.host_str().map(|host| KeyValue::new("server.address", host.to_owned())));
+    facts.extend(url.port_or_known_default().map(|port| KeyValue::new("server.port", i64::from(port))));
+    let span = Span::start(SpanKind::Client, request.method().to_string(), above, facts)?;
+    if let Ok(value) = span.context().to_string().try_into() {
+        request.headers_mut().insert("traceparent", value);
+    }
+    Some(span)
+}
+
+async fn close_span(
+    span: Option<Span>,
+    call: impl Future<Output = Result<Response, CallError>>,
+) -> Result<Response, CallError> {
+    let answer = call.await;
+    if let Some(mut span) = span {
+        match &answer {
+            Ok(response) => span.set("http.response.status_code", i64::from(response.status().as_u16())),
+            Err(error) => span.fail(error.to_string()),
+        }
+    }
+    answer
 }
 
 async fn hit<S>(mut inner: S, faults: Faults, declines: Declines, request: Request) -> Result<Response, CallError>
