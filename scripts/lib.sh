@@ -86,6 +86,18 @@ running_pid() { # NAME: prints its id; fails when it does not run
 
 is_running() { running_pid "$1" >/dev/null; }
 
+is_frozen() { # NAME: whether it runs and has been stopped in its tracks
+    local pid line
+    pid=$(running_pid "$1") || return 1
+    if [[ -r /proc/self/stat ]]; then
+        line=$(cat "/proc/$pid/stat" 2>/dev/null) || return 1
+        line=${line##*) }
+    else
+        line=$(ps -o state= -p "$pid") || return 1
+    fi
+    [[ $line == T* ]]
+}
+
 something_runs() {
     local file
     for file in "$run"/pid/*; do if is_running "${file##*/}"; then return 0; fi; done
@@ -106,6 +118,8 @@ stop_process() { # NAME SIGNAL SECONDS: and kill -9 when it takes longer
     local name=$1 signal=$2 limit=$3 pid step
     if pid=$(running_pid "$name"); then
         kill -s "$signal" "$pid" 2>/dev/null || true
+        # A frozen process does not notice before it goes on.
+        kill -s CONT "$pid" 2>/dev/null || true
         for ((step = 0; step < limit * 20; step++)); do
             is_running "$name" || break
             sleep 0.05
@@ -364,12 +378,16 @@ program() { # NAME: the path of one of the suite's programs
     printf %s "$path"
 }
 
-console() { # ARGUMENT...: the operator's desk, pointed at the running suite
+console() { # ARGUMENT...: becomes the operator's desk, pointed at the running suite
     load_settings
     [[ -n ${ORDER_URL-} ]] || die "the suite has not been started here; ./scripts/up starts it"
     export ORDER_URL INVENTORY_URL PAYMENT_URL GATEWAY_URL ADMIN_TOKEN
     cd "$root" || exit
     local program
     program=$(program console)
-    with_access auditor "$program" "$@"
+    with_access auditor exec "$program" "$@"
+}
+
+revision() { # what the sources are, for reports: a commit, and whether something was changed since
+    git -C "$root" describe --always --dirty 2>/dev/null || printf unknown
 }

@@ -6,6 +6,7 @@ pub mod demo;
 pub mod health;
 pub mod load;
 pub mod suite;
+pub mod watch;
 
 use clap::{Parser, Subcommand};
 

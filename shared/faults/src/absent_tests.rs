@@ -35,5 +35,5 @@ fn the_compiler_knows_that_nothing_is_armed_and_no_mechanism_is_off() {
     const ARMED: bool = FAULTS.is_armed();
     const WITHOUT: [bool; 2] = [FAULTS.without(Guard::Outbox), FAULTS.without(Guard::Inbox)];
     assert_eq!((ARMED, WITHOUT), (false, [false, false]));
-    assert!(!Faults::default().concerns(&FaultPoint::ALL, &Subject::default()));
+    assert!(!Faults::default().concerns(&FaultPoint::ALL, Subject::default));
 }

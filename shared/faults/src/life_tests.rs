@@ -55,10 +55,10 @@ async fn an_expired_fault_is_seen_by_nobody_even_if_nobody_passed() {
     let faults = Faults::armable();
     let id = faults.arm(spec(POINT, Kind::Error), "test").expect("armed").id;
     advance(seconds(60) - Duration::from_millis(1)).await;
-    assert!(faults.is_armed() && faults.concerns(&[POINT], &one()));
+    assert!(faults.is_armed() && faults.concerns(&[POINT], one));
     advance(Duration::from_millis(1)).await;
     assert!(!faults.is_armed());
-    assert!(!faults.concerns(&[POINT], &one()));
+    assert!(!faults.concerns(&[POINT], one));
     assert!(!faults.disarm(id), "it was gone");
 }
 
@@ -113,7 +113,7 @@ async fn a_hang_that_has_hit_its_last_pass_can_still_be_disarmed() {
     let mut held = Box::pin(faults.pass(POINT, one));
     assert_eq!(polled(&mut held).await, None);
     assert_eq!(faults.armed().len(), 1, "it still holds somebody");
-    assert!(!faults.is_armed() && !faults.concerns(&[POINT], &one()), "it hits nobody else");
+    assert!(!faults.is_armed() && !faults.concerns(&[POINT], one), "it hits nobody else");
     assert_eq!(pass(&faults, POINT, &one()).await, Seen::Nothing);
     let next = faults.arm(spec(POINT, Kind::Drop), "test").expect("armed");
     assert_eq!(pass(&faults, POINT, &one()).await, seen_of(&next), "nor when another fault is armed there");

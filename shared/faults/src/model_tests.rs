@@ -63,7 +63,7 @@ async fn agree(actions: Vec<Action>) -> Result<(), TestCaseError> {
                 let subject = Subject::default().customer(customer);
                 let mut meant = (1..).zip(&mut model).filter(|(_, fault)| fault.lives(now));
                 let mut meant = meant.by_ref().filter(|(_, fault)| fault.is_for(point, customer)).peekable();
-                prop_assert_eq!(faults.concerns(&[point], &subject), meant.peek().is_some());
+                prop_assert_eq!(faults.concerns(&[point], || subject.clone()), meant.peek().is_some());
                 let hit = meant.find_map(|(id, fault)| fault.is_hit_by_next_pass().then_some(id));
                 let passed = faults.pass(point, || subject).await;
                 prop_assert_eq!(passed.err(), hit.map(|fault_id| Injected { point, fault_id }));

@@ -94,6 +94,18 @@ impl FaultPoint {
         }
     }
 
+    /// Whether a pass of this point knows the step that is being taken.
+    pub const fn knows_step(self) -> bool {
+        matches!(
+            self,
+            FaultPoint::BeforeInboxClaim
+                | FaultPoint::InStep
+                | FaultPoint::BeforeCommit
+                | FaultPoint::AfterCommitBeforePublish
+                | FaultPoint::AfterCommitBeforeAck
+        )
+    }
+
     /// Whether this kind can happen here.
     pub fn can(self, kind: Kind) -> bool {
         self.kinds().contains(&kind)

@@ -69,7 +69,7 @@ impl Faults {
     }
 
     /// Whether a fault at one of these points may hit a pass with this subject.
-    pub fn concerns(&self, points: &[FaultPoint], subject: &Subject) -> bool {
+    pub fn concerns(&self, points: &[FaultPoint], subject: impl FnOnce() -> Subject) -> bool {
         self.registry.as_ref().is_some_and(|registry| registry.concerns(points, subject))
     }
 
@@ -177,12 +177,12 @@ impl Registry {
         self.points.load(Ordering::Relaxed) != 0 && self.with(|state| state.points() != 0)
     }
 
-    fn concerns(&self, points: &[FaultPoint], subject: &Subject) -> bool {
-        let any_armed = points.iter().any(|point| self.is_armed_at(*point));
-        any_armed
-            && self.with(|state| {
-                state.faults.iter().any(|fault| points.iter().any(|point| fault.concerns(*point, subject)))
-            })
+    fn concerns(&self, points: &[FaultPoint], subject: impl FnOnce() -> Subject) -> bool {
+        if !points.iter().any(|point| self.is_armed_at(*point)) {
+            return false;
+        }
+        let subject = subject();
+        self.with(|state| state.faults.iter().any(|fault| points.iter().any(|point| fault.concerns(*point, &subject))))
     }
 
     async fn pass(&self, point: FaultPoint, subject: Subject) -> Result<Pass, Injected> {
@@ -191,6 +191,10 @@ impl Registry {
         tracing::warn!(fault = fault_id, point = point.as_str(), kind = kind.as_str(), "injecting a fault");
         if let Some(sink) = self.sink.get() {
             sink(Hit { fault_id, point, kind, subject }).await;
+        }
+        // Disarmed while its hit was written down.
+        if blow.life.has_changed().is_err() {
+            return Ok(Pass::Unharmed);
         }
         blow.strike(point).await
     }

@@ -72,6 +72,8 @@ pub enum Refused {
     NotArmable,
     #[error("{} cannot happen at {}, only {} can", .kind.as_str(), .point.as_str(), names(.point.kinds()))]
     Impossible { point: FaultPoint, kind: Kind },
+    #[error("a scope cannot name a step at {}, where none is known", .0.as_str())]
+    NoStep(FaultPoint),
     #[error("at most one of probability, every and first may be given")]
     TwoTriggers,
     #[error("probability must be 0 to 1, not {0}")]
@@ -161,6 +163,9 @@ impl FaultSpec {
     pub fn validate(&self) -> Result<(), Refused> {
         if !self.point.can(self.kind) {
             return Err(Refused::Impossible { point: self.point, kind: self.kind });
+        }
+        if self.scope.step.is_some() && !self.point.knows_step() {
+            return Err(Refused::NoStep(self.point));
         }
         self.validate_trigger()?;
         let lasts = self.lasts();

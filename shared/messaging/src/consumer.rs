@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_nats::jetstream::{self, consumer::PullConsumer};
 use faults::Faults;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::{FutureExt, StreamExt, future::join_all};
 use resilience::{Breaker, Policy, State};
 use saga::Service;
 use sqlx::PgPool;
@@ -27,7 +27,9 @@ const HEARTBEAT: Duration = Duration::from_secs(2);
 /// How often a paused consumer looks whether it may go on.
 const PAUSED_POLL: Duration = Duration::from_millis(250);
 /// How often a half-open breaker's consumer looks for something to probe with.
-const PROBE_POLL: Duration = Duration::from_millis(100);
+const PROBE_POLL: Duration = Duration::from_millis(250);
+/// How long the answer to a request for probes may take.
+const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
 /// A step's consumer on one stream: a step whose trigger has several publishers has one for each.
 #[derive(Clone)]
@@ -122,6 +124,8 @@ impl Consumer {
         let batches = messages.ready_chunks(self.settings.consumer_batch);
         tokio::pin!(batches);
         let mut in_hand = tokio::task::JoinSet::new();
+        // What a fault concerns is held up by nobody and holds up nobody.
+        let mut apart = tokio::task::JoinSet::new();
         let halt = Arc::new(Notify::new());
         let mut look = tokio::time::interval(Duration::from_secs(1));
         let mut breaker = self.breaker.watch();
@@ -132,6 +136,7 @@ impl Consumer {
                 () = halt.notified() => break PullEnd::Broken("the database is away".to_owned()),
                 () = opens(&mut breaker) => break PullEnd::Paused,
                 Some(_) = in_hand.join_next() => {}
+                Some(_) = apart.join_next() => {}
                 _ = look.tick() => match control::is_paused(&self.pool, &self.name()).await {
                     Ok(true) => break PullEnd::Paused,
                     Ok(false) => {}
@@ -141,13 +146,12 @@ impl Consumer {
                     None => break PullEnd::Broken("the pull has ended".to_owned()),
                     Some(chunk) => {
                         let (messages, error) = until_error(chunk);
+                        let (alone, messages) = batch::isolate(self, messages);
+                        for message in alone {
+                            apart.spawn(self.clone().work_on(vec![message], progress, Arc::clone(&halt)));
+                        }
                         if !messages.is_empty() {
-                            let (this, halt) = (Arc::clone(self), Arc::clone(&halt));
-                            in_hand.spawn(async move {
-                                if batch::process(&this, messages, progress).await.is_err() {
-                                    halt.notify_one();
-                                }
-                            });
+                            in_hand.spawn(self.clone().work_on(messages, progress, Arc::clone(&halt)));
                         }
                         if let Some(error) = error {
                             break PullEnd::Broken(error);
@@ -161,7 +165,14 @@ impl Consumer {
             batch::give_back(until_error(chunk).0.iter()).await;
         }
         while in_hand.join_next().await.is_some() {}
+        while apart.join_next().await.is_some() {}
         Ok(end)
+    }
+
+    async fn work_on(self: Arc<Self>, messages: Vec<jetstream::Message>, progress: Duration, halt: Arc<Notify>) {
+        if batch::process(&self, messages, progress).await.is_err() {
+            halt.notify_one();
+        }
     }
 
     /// Takes as many events as there are probes left, and works on them.
@@ -171,13 +182,26 @@ impl Consumer {
         let mut messages = consumer.fetch().max_messages(most).messages().await.map_err(|e| chain(&e))?;
         (self.report)(Ok(()));
         let mut probes = Vec::new();
-        while let Some(message) = messages.next().await {
-            probes.push(message.map_err(|error| error.to_string())?);
+        let until = tokio::time::Instant::now() + PROBE_LIMIT;
+        let fetched = loop {
+            match tokio::time::timeout_at(until, messages.next()).await {
+                Ok(Some(Ok(message))) => probes.push(message),
+                Ok(Some(Err(error))) => break Err(error.to_string()),
+                Ok(None) => break Ok(()),
+                // The client itself would wait for ever when the connection breaks between request and answer.
+                Err(_) => break Err("the broker does not answer".to_owned()),
+            }
+        };
+        if let Err(error) = fetched {
+            batch::give_back(probes.iter()).await;
+            return Err(error);
         }
         if probes.is_empty() {
             sleep_or_stop(PROBE_POLL, stop).await;
         }
-        match batch::process(self, probes, progress).await {
+        // Each alone and all at once: a bad event fails its own probe only.
+        let alone = probes.into_iter().map(|probe| batch::process(self, vec![probe], progress));
+        match join_all(alone).await.into_iter().collect::<Result<(), _>>() {
             Ok(()) => Ok(PullEnd::Paused),
             Err(batch::Outage) => Err("the database is away".to_owned()),
         }

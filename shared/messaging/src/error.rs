@@ -26,6 +26,15 @@ impl StepError {
         StepError::Failed(error.into())
     }
 
+    /// Whether somebody made this happen on purpose.
+    pub(crate) fn is_injected(&self) -> bool {
+        let StepError::Unavailable(error) = self else { return false };
+        match error.downcast_ref::<sqlx::Error>() {
+            Some(sqlx::Error::Io(io)) => io.get_ref().is_some_and(|inner| inner.is::<faults::Injected>()),
+            _ => error.is::<faults::Injected>(),
+        }
+    }
+
     pub fn unavailable(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         StepError::Unavailable(error.into())
     }

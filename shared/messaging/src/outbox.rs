@@ -197,6 +197,14 @@ pub(crate) async fn move_published(
     Ok(moved)
 }
 
+/// Lets this event wait, without counting anything against it.
+pub(crate) async fn postpone(pool: &PgPool, event_id: Uuid, wait: Duration) -> Result<(), sqlx::Error> {
+    sqlx::query!("update outbox set next_attempt_at = now() + $2 where event_id = $1", event_id, interval(wait))
+        .execute(pool)
+        .await?;
+    Ok(())
+}
+
 /// Counts a refusal of this one message; after the last attempt it is parked. Returns whether it is.
 pub(crate) async fn count_refusal(
     pool: &PgPool,

@@ -37,6 +37,9 @@ pub use lease::{LeaseState, pause, state};
 pub(crate) use publish::publish_once;
 pub use reconcile::OpenEvents;
 
+/// How long an event waits that a fault on purpose keeps from leaving.
+const HELD_UP: Duration = Duration::from_millis(200);
+
 /// Why the relay paused.
 #[derive(Debug, thiserror::Error)]
 pub enum RelayError {
@@ -52,8 +55,6 @@ pub enum RelayError {
     ConsumerAhead(String),
     #[error("the stream is not where the last receipt says it is")]
     OutOfStep,
-    #[error(transparent)]
-    Injected(#[from] faults::Injected),
 }
 
 /// One replica's relay.
@@ -208,7 +209,7 @@ impl<'a> Leader<'a> {
         }
         let before = rows.len();
         let points = [FaultPoint::BusPublish, FaultPoint::AfterPublishBeforeMark];
-        let concerned = rows.iter().position(|row| faults.concerns(&points, &row.subject()));
+        let concerned = rows.iter().position(|row| faults.concerns(&points, || row.subject()));
         rows.truncate(concerned.map_or(before, |place| place.max(1)));
         rows.len() == before
     }
@@ -216,7 +217,12 @@ impl<'a> Leader<'a> {
     /// Moves what was acknowledged, and deals with what stopped the batch, if anything did.
     async fn settle(&mut self, rows: &[PendingRow], published: Published) -> Result<(), RelayError> {
         let subject = || rows.first().map(PendingRow::subject).unwrap_or_default();
-        let _ = self.relay.faults.pass(FaultPoint::AfterPublishBeforeMark, subject).await?;
+        if self.relay.faults.pass(FaultPoint::AfterPublishBeforeMark, subject).await.is_err() {
+            return match rows.first() {
+                Some(row) => self.hold_up(row.event_id).await,
+                None => Ok(()),
+            };
+        }
         let mover = Mover {
             holder: &self.lease.holder,
             epoch: self.lease.epoch,
@@ -239,6 +245,7 @@ impl<'a> Leader<'a> {
                 self.refused(event_id, &error).await?;
                 self.reconcile().await
             }
+            Some(publish::Stop::Held { event_id }) => self.hold_up(event_id).await,
             Some(publish::Stop::OutOfStep) => {
                 let before = self.position;
                 self.reconcile().await?;
@@ -247,6 +254,13 @@ impl<'a> Leader<'a> {
             }
             Some(publish::Stop::Away(error)) => Err(RelayError::Broker(error)),
         }
+    }
+
+    /// A fault keeps this event from leaving: it waits with its aggregate's followers, and the others go on.
+    async fn hold_up(&mut self, event_id: Uuid) -> Result<(), RelayError> {
+        outbox::postpone(&self.relay.pool, event_id, HELD_UP).await?;
+        self.singly = true;
+        self.reconcile().await
     }
 
     async fn refused(&self, event_id: Uuid, error: &str) -> Result<(), RelayError> {

@@ -40,7 +40,7 @@ struct Model {
 enum Phase {
     Closed,
     Open { since: u64 },
-    HalfOpen { running: usize, succeeded: usize },
+    HalfOpen { running: usize, succeeded: usize, answered: bool, failed: bool },
 }
 
 impl Model {
@@ -54,7 +54,7 @@ impl Model {
 
     fn look(&mut self) {
         if matches!(self.phase, Phase::Open { since } if self.now - since >= self.open_for()) {
-            self.enter(Phase::HalfOpen { running: 0, succeeded: 0 });
+            self.enter(Phase::HalfOpen { running: 0, succeeded: 0, answered: false, failed: false });
         }
     }
 
@@ -67,7 +67,7 @@ impl Model {
         match &mut self.phase {
             Phase::Closed => true,
             Phase::Open { .. } => false,
-            Phase::HalfOpen { running, succeeded } => {
+            Phase::HalfOpen { running, succeeded, .. } => {
                 let free = *running + *succeeded < self.policy.half_open_probes as usize;
                 *running += usize::from(free);
                 free
@@ -81,13 +81,18 @@ impl Model {
         }
         let counted = matches!(end, End::Success | End::Failure);
         match &mut self.phase {
-            Phase::HalfOpen { running, succeeded } => {
+            Phase::HalfOpen { running, succeeded, answered, failed } => {
                 *running -= 1;
                 *succeeded += usize::from(end == End::Success);
+                *answered |= end == End::Success;
+                *failed |= end == End::Failure;
+                let over = *running == 0;
                 if *succeeded == self.policy.half_open_probes as usize {
                     self.enter(Phase::Closed);
-                } else if end == End::Failure {
+                } else if over && *failed && !*answered {
                     self.enter(Phase::Open { since: self.now });
+                } else if over {
+                    (*answered, *failed) = (false, false);
                 }
             }
             Phase::Closed if counted => {

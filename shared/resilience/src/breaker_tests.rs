@@ -109,6 +109,18 @@ async fn one_failing_probe_opens_it_again_for_the_whole_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_failing_probe_among_succeeding_ones_does_not_open_it() {
+    let breaker = half_open().await;
+    let [first, second, third] = [permit(&breaker), permit(&breaker), permit(&breaker)];
+    first.failure("this event alone is bad");
+    second.success();
+    third.success();
+    assert_eq!(state(&breaker), "half-open");
+    succeed(&breaker, 1);
+    assert_eq!(state(&breaker), "closed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refused_or_cancelled_probe_gives_its_place_back() {
     let breaker = half_open().await;
     let probes = [permit(&breaker), permit(&breaker), permit(&breaker)];

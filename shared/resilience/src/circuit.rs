@@ -21,7 +21,7 @@ pub enum State {
     Closed,
     /// No call is admitted.
     Open { until: Instant },
-    /// A few probes are admitted: all must succeed to close it, one failure opens it again.
+    /// A few probes are admitted: enough successes close it, a round without any opens it again.
     HalfOpen,
 }
 
@@ -106,6 +106,9 @@ pub(crate) struct Circuit {
     window: VecDeque<bool>,
     under_way: u32,
     succeeded: u32,
+    /// Of the probes since none was under way: whether one succeeded, and why one failed.
+    answered: bool,
+    unanswered: Option<String>,
     counts: Counts,
     last_failures: VecDeque<(Instant, String)>,
 }
@@ -125,6 +128,8 @@ impl Circuit {
             window: VecDeque::new(),
             under_way: 0,
             succeeded: 0,
+            answered: false,
+            unanswered: None,
             counts: Counts::default(),
             last_failures: VecDeque::new(),
         }
@@ -188,6 +193,19 @@ impl Circuit {
                 self.record(Some(reason), now);
             }
         }
+        self.judge_probes(now);
+    }
+
+    /// When the last probe under way has ended: a round in which none succeeded and one failed opens it again. One bad
+    /// event among good ones does not.
+    fn judge_probes(&mut self, now: Instant) {
+        if self.state != State::HalfOpen || self.under_way > 0 {
+            return;
+        }
+        let answered = std::mem::take(&mut self.answered);
+        if let Some(reason) = self.unanswered.take().filter(|_| !answered) {
+            self.open(now, format!("a probe failed: {reason}"));
+        }
     }
 
     pub(crate) fn reset(&mut self, now: Instant) {
@@ -222,8 +240,9 @@ impl Circuit {
     /// Takes note of a call that succeeded or failed in the present state.
     fn record(&mut self, failure: Option<String>, now: Instant) {
         match (self.state, failure) {
-            (State::HalfOpen, Some(reason)) => self.open(now, format!("a probe failed: {reason}")),
+            (State::HalfOpen, Some(reason)) => self.unanswered = Some(reason),
             (State::HalfOpen, None) => {
+                self.answered = true;
                 self.succeeded += 1;
                 if self.succeeded >= self.policy.half_open_probes {
                     self.close(now, format!("{} of {0} probes succeeded", self.succeeded));
@@ -279,6 +298,8 @@ impl Circuit {
         self.generation += 1;
         self.under_way = 0;
         self.succeeded = 0;
+        self.answered = false;
+        self.unanswered = None;
     }
 
     fn failures(&self) -> usize {

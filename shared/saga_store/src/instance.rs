@@ -311,7 +311,7 @@ async fn write_journal(conn: &mut PgConnection, service: Service, journal: &[Jou
                 select string_agg(distinct format('%s at %s', h.kind, h.point), ', ')
                 from saga.fault_hit h
                 where h.saga_id = t.saga_id
-                    and h.hit_at > (select max(s.occurred_at) from saga.saga_step s where s.saga_id = h.saga_id)
+                    and h.hit_at > (select max(s.occurred_at) from saga.saga_step s where s.saga_id = t.saga_id)
             )
         from unnest($1::uuid[], $2::integer[], $3::smallint[], $4::text[], $5::text[], $6::text[], $7::uuid[],
                 $8::text[], $9::text[], $10::text[], $11::text[], $13::text[])

@@ -1,5 +1,5 @@
 //! What tests need of the outside world: private PostgreSQL and NATS servers that can be stopped, crashed, frozen and
-//! wiped, databases made from a template, services as processes, and waiting without sleeping. Every process started
+//! wiped, a private Prometheus and Alertmanager, databases made from a template, services as processes, and waiting without sleeping. Every process started
 //! here ends with the test that started it, however that test ends. Nothing here knows the suite's own crates.
 
 #![allow(
@@ -12,6 +12,7 @@ mod nats;
 mod postgres;
 mod process;
 mod programs;
+mod prometheus;
 mod wait;
 
 pub use database::{Database, Server};
@@ -19,4 +20,5 @@ pub use nats::Nats;
 pub use postgres::Postgres;
 pub use process::{Process, Signal};
 pub use programs::bin;
+pub use prometheus::{Alertmanager, Prometheus};
 pub use wait::{Answer, eventually, free_port};

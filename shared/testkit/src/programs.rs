@@ -24,10 +24,34 @@ pub(crate) fn nats_server() -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os("NATS_SERVER_BIN") {
         return Ok(path.into());
     }
-    let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.run/tools/usr/sbin");
-    let folders = on_path().chain(["/usr/sbin".into(), "/usr/local/bin".into(), unpacked]);
+    let folders = on_path().chain(["/usr/sbin".into(), "/usr/local/bin".into(), unpacked("usr/sbin")]);
     let found = folders.map(|folder| folder.join("nats-server")).find(|path| path.is_file());
     found.context("found no nats-server: ./scripts/test gets one, or set NATS_SERVER_BIN")
+}
+
+/// prometheus: `PROMETHEUS_BIN`, or where it usually is, or where ./scripts/up unpacks it.
+pub(crate) fn prometheus() -> anyhow::Result<PathBuf> {
+    monitor("PROMETHEUS_BIN", &["prometheus"])
+}
+
+/// alertmanager, which Debian calls prometheus-alertmanager: `ALERTMANAGER_BIN`, or likewise.
+pub(crate) fn alertmanager() -> anyhow::Result<PathBuf> {
+    monitor("ALERTMANAGER_BIN", &["prometheus-alertmanager", "alertmanager"])
+}
+
+fn monitor(variable: &str, names: &[&str]) -> anyhow::Result<PathBuf> {
+    if let Some(path) = std::env::var_os(variable) {
+        return Ok(path.into());
+    }
+    let folders: Vec<PathBuf> =
+        on_path().chain(["/usr/bin".into(), "/usr/local/bin".into(), unpacked("usr/bin")]).collect();
+    let found = names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|p| p.is_file());
+    found.with_context(|| format!("found no {}: ./scripts/test gets one, or set {variable}", names[0]))
+}
+
+/// The folder of Debian's packages that the scripts have unpacked.
+fn unpacked(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.run/tools").join(folder)
 }
 
 /// The folder of PostgreSQL's programs: `POSTGRES_BIN_DIR`, or where they usually are, the newest version first.

@@ -25,7 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("payment", &["bootstrap", "contracts", "faults", "messaging", "participant", "resilience", "saga", "saga_store"]),
     ("gateway_simulator", &["bootstrap"]),
     ("provision", &["contracts", "messaging", "saga"]),
-    ("console", &["contracts", "saga"]),
+    ("console", &["bootstrap", "contracts", "saga"]),
 ];
 
 #[test]

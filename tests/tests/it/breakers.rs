@@ -1,15 +1,25 @@
 //! Circuit breakers with real consumers, a real broker and a real card processor; and that every override of a
 //! step's policy takes effect.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context, ensure};
-use contracts::{INVENTORY, PAYMENT, order_fulfillment::PROCESS_PAYMENT};
-use faults::{FaultPoint, FaultSpec, Kind, Scope};
+use contracts::{INVENTORY, ORDER, PAYMENT, order_fulfillment::PROCESS_PAYMENT};
+use faults::{FaultPoint, FaultSpec, Faults, Kind, Scope};
 use saga::Step;
 use serde_json::{Value, json};
 use suite_tests::{Dancers, Stage, Tuning};
 use testkit::eventually;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
 
 use crate::Test;
 
@@ -229,5 +239,57 @@ async fn an_override_of_the_time_limit_takes_effect() -> Test {
     suite.saga_becomes(&order, "COMPLETED").await?;
     let cut = "select count(*) from inventory.delivery_attempt where last_error like '%longer than its limit%'";
     ensure!(stage.number(cut).await? == 1, "the step was not cut off");
+    stage.audit().await
+}
+
+/// Between payment and the broker: cuts the connection once, when it sees a request for probes.
+async fn cut_at_the_first_probe(to: String, cut: Arc<AtomicBool>) -> anyhow::Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("nats://{}", listener.local_addr()?);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (to, cut) = (to.clone(), Arc::clone(&cut));
+            tokio::spawn(async move {
+                let Ok(server) = TcpStream::connect(&to).await else { return };
+                let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
+                    (client.into_split(), server.into_split());
+                let answers = tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+                let mut buffer = vec![0; 65_536];
+                while let Ok(read @ 1..) = from_client.read(&mut buffer).await {
+                    let asks_for_probes = String::from_utf8_lossy(&buffer[..read]).contains("\"no_wait\":true");
+                    if asks_for_probes && !cut.swap(true, Ordering::SeqCst) {
+                        break;
+                    }
+                    if to_server.write_all(&buffer[..read]).await.is_err() {
+                        break;
+                    }
+                }
+                answers.abort();
+            });
+        }
+    });
+    Ok(url)
+}
+
+#[tokio::test]
+async fn a_connection_cut_between_the_request_for_probes_and_its_answer_holds_nothing_up() -> Test {
+    let resilience = "process_payment.open_for=300ms,process_payment.attempts=50,process_payment.initial=50ms";
+    let mut stage = Stage::with(Tuning { resilience, ..Tuning::default() }).await?;
+    let inventory = stage.start(INVENTORY).await?;
+    let order = stage.start_with(ORDER, Faults::none(), &inventory.url).await?;
+    let cut = Arc::new(AtomicBool::new(false));
+    let direct = stage.nats_url.clone();
+    stage.nats_url = cut_at_the_first_probe(direct.trim_start_matches("nats://").to_owned(), cut.clone()).await?;
+    let payment = stage.start(PAYMENT).await?;
+    stage.nats_url = direct;
+    let suite = Dancers { order, inventory, payment };
+    suite.sell("A", 100, 1000).await?;
+    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 1.0})).await?.expect(200)?;
+    let placed = place(&suite, 8).await?;
+    eventually(LIMIT, async || cut.load(Ordering::SeqCst)).await?;
+    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 0.0})).await?.expect(200)?;
+    for order in &placed {
+        suite.saga_becomes(order, "COMPLETED").await?;
+    }
     stage.audit().await
 }

@@ -21,10 +21,11 @@ pub(super) struct StreamState {
     pub(super) behind: Vec<(String, u64)>,
 }
 
-pub(super) async fn connect(stores: &Stores) -> Result<jetstream::Context, AuditError> {
+pub(crate) async fn connect(stores: &Stores) -> Result<jetstream::Context, AuditError> {
     let mut options = ConnectOptions::new()
-        .name("auditor")
-        .custom_inbox_prefix("_INBOX_auditor")
+        .name("console")
+        // Each user may only listen below its own prefix.
+        .custom_inbox_prefix(format!("_INBOX_{}", stores.nats_user))
         .connection_timeout(Duration::from_secs(5))
         .request_timeout(Some(Duration::from_secs(5)));
     if !stores.nats_user.is_empty() {
@@ -65,6 +66,19 @@ pub(super) async fn states(broker: &jetstream::Context) -> Result<Vec<StreamStat
         states.push(StreamState { name, last_sequence, behind });
     }
     Ok(states)
+}
+
+/// How often a durable consumer was delivered a message so far, repeats included.
+pub(crate) async fn deliveries(broker: &jetstream::Context, name: &str, consumer: &str) -> Result<u64, AuditError> {
+    let asked = || format!("consumer {consumer}");
+    let stream = stream(broker, name).await?;
+    let mut consumers = stream.consumers();
+    while let Some(found) = consumers.try_next().await.map_err(unreadable(asked()))? {
+        if found.name == consumer {
+            return Ok(found.delivered.consumer_sequence);
+        }
+    }
+    Err(unreadable(asked())("there is none"))
 }
 
 /// Says what was asked when the broker did not answer.

@@ -1,8 +1,12 @@
 //! The gateway's books against payment's: in total, and key by key for the latest payments.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use uuid::Uuid;
 
 use super::{
     AuditError, Verdict, Violations,
@@ -13,33 +17,52 @@ use crate::suite::{self, Charge, GatewayTotal, SuiteError};
 /// How many keys are looked up at the same time.
 const PARALLEL: usize = 16;
 
-pub(super) async fn check(gateway_url: &str, ledger: &Ledger) -> Result<[Verdict; 2], AuditError> {
-    let http = suite::client().map_err(|source| SuiteError::Unreachable { request: gateway_url.to_owned(), source })?;
+/// What the gateway's books say.
+pub(super) struct Books {
+    totals: Vec<GatewayTotal>,
+    /// By payment; `None` when nothing went through.
+    charges: HashMap<Uuid, Option<Charge>>,
+}
+
+/// The gateway's totals, and what it holds for each of the payments.
+pub(super) async fn read(gateway_url: &str, payments: &[Payment]) -> Result<Books, AuditError> {
+    let http =
+        suite::Http::new().map_err(|source| SuiteError::Unreachable { request: gateway_url.to_owned(), source })?;
     let totals = patiently(async || suite::gateway_totals(&http, gateway_url).await).await?;
-    let charges: Vec<(&Payment, Option<Charge>)> = stream::iter(&ledger.latest)
+    let charges = stream::iter(payments)
         .map(|payment| {
             let http = &http;
             async move {
                 let key = payment.payment_id.to_string();
                 let charge = patiently(async || suite::charge(http, gateway_url, &key).await).await?;
-                Ok::<_, SuiteError>((payment, charge))
+                Ok::<_, SuiteError>((payment.payment_id, charge))
             }
         })
         .buffered(PARALLEL)
         .try_collect()
         .await?;
-    Ok([
+    Ok(Books { totals, charges })
+}
+
+impl Books {
+    /// Whether the gateway's totals are payment's.
+    pub(super) fn totals(&self, ledger: &Ledger) -> Verdict {
         Verdict::new(
             "gateway_totals",
             "In every currency the gateway has charged and refunded as often as payment says, and keeps as much.",
-            compare_totals(&totals, &ledger.totals),
-        ),
+            compare_totals(&self.totals, &ledger.totals),
+        )
+    }
+
+    /// Whether the gateway holds what each of these payments says; it was asked for all of them.
+    pub(super) fn charges<'a>(&self, payments: impl IntoIterator<Item = &'a Payment>) -> Verdict {
+        let charge = |payment: &Payment| self.charges.get(&payment.payment_id).and_then(Option::as_ref);
         Verdict::new(
             "gateway_charges",
             format!("For each payment (of the latest {LATEST}) the gateway holds what payment says, and nothing else."),
-            charges.iter().filter_map(|(payment, charge)| disagreement(payment, charge.as_ref())).collect(),
-        ),
-    ])
+            payments.into_iter().filter_map(|payment| disagreement(payment, charge(payment))).collect(),
+        )
+    }
 }
 
 /// The gateway may be flaky on purpose.

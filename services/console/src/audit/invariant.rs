@@ -66,6 +66,7 @@ const INVARIANTS: &[Invariant] = invariants![
     "no_orphans",
     "no_saga_stuck",
     "journal_legal",
+    "steps_taken_once",
     "outbox_empty",
     "aggregate_order",
     "inbox_unique",

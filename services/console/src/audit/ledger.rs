@@ -1,5 +1,7 @@
 //! Payment's side of the books, as the gateway's side will be compared with it.
 
+use std::collections::HashSet;
+
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -9,6 +11,8 @@ pub(super) struct Ledger {
     pub(super) totals: Vec<CurrencyTotal>,
     /// The latest payments, newest first.
     pub(super) latest: Vec<Payment>,
+    /// The orders whose sagas are at work: their payments may change at the gateway at any time.
+    pub(super) in_flight: HashSet<Uuid>,
 }
 
 /// What payment believes the gateway did, in one currency; amounts in minor units.
@@ -23,7 +27,7 @@ pub(super) struct CurrencyTotal {
 }
 
 /// One payment; its id is the idempotency key that the gateway knows.
-#[derive(Debug, Clone, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, sqlx::FromRow)]
 pub(super) struct Payment {
     pub(super) payment_id: Uuid,
     pub(super) order_id: Uuid,
@@ -43,7 +47,8 @@ pub(super) async fn read(connection: &mut PgConnection) -> Result<Ledger, sqlx::
             count(*) filter (where status in ('CAPTURED', 'REFUNDED')) as charges,
             count(*) filter (where status = 'REFUNDED') as refunds
         from payment.payment
-        group by currency",
+        group by currency
+        order by currency",
     )
     .fetch_all(&mut *connection)
     .await?;
@@ -54,7 +59,14 @@ pub(super) async fn read(connection: &mut PgConnection) -> Result<Ledger, sqlx::
         limit $1",
     )
     .bind(LATEST)
+    .fetch_all(&mut *connection)
+    .await?;
+    let in_flight: Vec<Uuid> = sqlx::query_scalar(
+        "select business_key
+        from saga.saga_instance
+        where status in ('STARTED', 'IN_PROGRESS', 'TIMED_OUT', 'COMPENSATING')",
+    )
     .fetch_all(connection)
     .await?;
-    Ok(Ledger { totals, latest })
+    Ok(Ledger { totals, latest, in_flight: in_flight.into_iter().collect() })
 }

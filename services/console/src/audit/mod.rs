@@ -1,6 +1,7 @@
 //! The audit: every invariant of the suite, checked on one snapshot of the database and compared
 //! with the outside world (the gateway's books, the broker's streams). It writes nothing.
 
+mod at_work;
 mod broker;
 mod gateway;
 mod invariant;
@@ -12,11 +13,15 @@ mod streams;
 
 use std::time::{Duration, Instant};
 
+pub use at_work::{Memory, audit_at_work};
+pub(crate) use broker::{connect as connect_broker, deliveries};
 pub use invariant::{Invariant, Violations, invariants};
 pub use report::{Report, Verdict};
 pub use snapshot::check;
+pub(crate) use snapshot::connect as connect_database;
 
-use crate::suite::SuiteError;
+use self::snapshot::Moment;
+use crate::{suite::SuiteError, watch};
 
 /// The stores that the audit reads, with the rights of the auditor.
 #[derive(Debug, Clone, clap::Args)]
@@ -47,6 +52,8 @@ pub struct AuditArgs {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    watch: watch::WatchArgs,
 }
 
 /// How strict and how patient an audit is.
@@ -71,8 +78,11 @@ pub enum AuditError {
     Gateway(#[from] SuiteError),
 }
 
-/// Audits and prints the report; `Ok(false)` when there are violations.
+/// Audits and prints the report; `Ok(false)` when there are violations. Or goes on and on, see [`watch`].
 pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
+    if args.watch.watch {
+        return watch::command(&args.watch, &args.stores, &args.gateway_url).await;
+    }
     let report = audit(&args.stores, &args.gateway_url, &args.options).await?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
@@ -92,9 +102,10 @@ pub async fn audit(stores: &Stores, gateway_url: &str, options: &Options) -> Res
     if !options.settle.is_zero() {
         verdicts.push(settle::settle(&mut connection, &broker, options.settle).await?);
     }
-    let snapshot = snapshot::take(&mut connection, options.settle).await?;
+    let snapshot = snapshot::take(&mut connection, Moment::Settled(options.settle)).await?;
     verdicts.extend(snapshot.verdicts);
-    verdicts.extend(gateway::check(gateway_url, &snapshot.ledger).await?);
+    let books = gateway::read(gateway_url, &snapshot.ledger.latest).await?;
+    verdicts.extend([books.totals(&snapshot.ledger), books.charges(&snapshot.ledger.latest)]);
     verdicts.extend(streams::check(&broker, &snapshot.published).await?);
     if options.allow_dead_letters {
         verdicts.iter_mut().filter(|v| v.name == "dead_letters").for_each(|v| v.tolerated = true);

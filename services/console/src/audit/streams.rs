@@ -23,7 +23,17 @@ pub(super) struct Published {
     waiting: HashSet<Uuid>,
     /// Below this id the receipts may have been dropped with their day.
     kept_from: Option<Uuid>,
+    /// Events that the journals of young sagas tell of, and that neither wait in the outbox nor have a receipt.
+    unaccounted: Vec<Unaccounted>,
     at: OffsetDateTime,
+}
+
+/// An event of a step that was journalled.
+#[derive(Debug, Clone, sqlx::FromRow)]
+struct Unaccounted {
+    event_id: Uuid,
+    event_type: String,
+    saga_id: Uuid,
 }
 
 /// Where the broker has said that it keeps an event.
@@ -55,6 +65,18 @@ struct Contents {
 pub(super) async fn published(connection: &mut PgConnection) -> Result<Vec<Published>, sqlx::Error> {
     let mut all = Vec::new();
     for (stream, schema) in STREAMS {
+        // Receipts are kept for a day as a rule, so an hour is on the safe side.
+        let unaccounted: Vec<Unaccounted> = sqlx::query_as(AssertSqlSafe(format!(
+            "select event_id, event_type, saga_id
+            from saga.saga_step
+            where service = $1 and event_id is not null and occurred_at > now() - interval '1 hour'
+                and saga_id > {schema}.uuid_v7_floor(now() - interval '1 day')
+                and not exists (select from {schema}.outbox o where o.event_id = saga_step.event_id)
+                and not exists (select from {schema}.outbox_published p where p.event_id = saga_step.event_id)"
+        )))
+        .bind(stream.to_lowercase())
+        .fetch_all(&mut *connection)
+        .await?;
         // Rows of the default partition have ids of clocks that go wrong, and outlive their day.
         let receipts: Vec<Receipt> = sqlx::query_as(AssertSqlSafe(format!(
             "select event_id, event_type, stream, stream_sequence, stream_epoch,
@@ -68,17 +90,20 @@ pub(super) async fn published(connection: &mut PgConnection) -> Result<Vec<Publi
             .await?;
         let at = sqlx::query_scalar("select now()").fetch_one(&mut *connection).await?;
         let kept_from = receipts.iter().filter(|r| r.dated).map(|r| r.event_id).min();
-        all.push(Published { stream, receipts, waiting: waiting.into_iter().collect(), kept_from, at });
+        let waiting = waiting.into_iter().collect();
+        all.push(Published { stream, receipts, waiting, kept_from, unaccounted, at });
     }
     Ok(all)
 }
 
-pub(super) async fn check(broker: &jetstream::Context, published: &[Published]) -> Result<[Verdict; 2], AuditError> {
-    let (mut missing, mut uncommitted) = (Violations::default(), Violations::default());
+pub(super) async fn check(broker: &jetstream::Context, published: &[Published]) -> Result<[Verdict; 3], AuditError> {
+    let (mut missing, mut uncommitted, mut lost) =
+        (Violations::default(), Violations::default(), Violations::default());
     for service in published {
         let contents = read(broker, service.stream).await?;
         service.missing(&contents, &mut missing);
         service.uncommitted(&contents, &mut uncommitted);
+        service.lost(&contents, &mut lost);
     }
     Ok([
         Verdict::new(
@@ -91,6 +116,12 @@ pub(super) async fn check(broker: &jetstream::Context, published: &[Published]) 
             "stream_only_committed",
             "Every event in a stream comes out of a committed transaction.",
             uncommitted,
+        ),
+        Verdict::new(
+            "journal_published",
+            "Every event of which a journal tells waits in an outbox, or has a receipt, or is in its stream \
+             (of the last hour).",
+            lost,
         ),
     ])
 }
@@ -128,6 +159,16 @@ impl Published {
             if !committed {
                 found.add(format!("{} {}: {}", self.stream, stored.sequence, name(stored.event_id)));
             }
+        }
+    }
+
+    fn lost(&self, contents: &Contents, found: &mut Violations) {
+        // There are none as a rule, and then there is nothing to look for.
+        let sought = if self.unaccounted.is_empty() { &[][..] } else { &contents.messages };
+        let stored: HashSet<Uuid> = sought.iter().filter_map(|stored| stored.event_id).collect();
+        let nowhere = self.unaccounted.iter().filter(|event| !stored.contains(&event.event_id));
+        for Unaccounted { event_id, event_type, saga_id } in nowhere {
+            found.add(format!("{}: {event_type} {event_id} of saga {saga_id} is nowhere", self.stream));
         }
     }
 }
@@ -213,6 +254,7 @@ mod tests {
             receipts: receipts.iter().map(receipt).collect(),
             waiting: waiting.iter().copied().map(Uuid::from_u128).collect(),
             kept_from: receipts.iter().map(|r| Uuid::from_u128(r.0)).min(),
+            unaccounted: Vec::new(),
             at: OffsetDateTime::UNIX_EPOCH + 10 * SECOND,
         }
     }
@@ -241,6 +283,19 @@ mod tests {
     fn what_the_stream_aged_out_or_had_in_another_life_is_not_missing() {
         assert_eq!(missing(&published(&[(1, 1, 7), (2, 2, 7)], &[]), &contents(vec![stored(2, 2)])), 0);
         assert_eq!(missing(&published(&[(1, 1, 6)], &[]), &contents(vec![stored(1, 5)])), 0);
+    }
+
+    #[test]
+    fn a_journalled_event_without_a_receipt_is_lost_unless_the_stream_has_it() {
+        let event = |id| Unaccounted {
+            event_id: Uuid::from_u128(id),
+            event_type: "OrderCreated.v1".to_owned(),
+            saga_id: Uuid::nil(),
+        };
+        let service = Published { unaccounted: vec![event(5), event(6)], ..published(&[], &[]) };
+        let mut found = Violations::default();
+        service.lost(&contents(vec![stored(1, 5)]), &mut found);
+        assert_eq!((found.count, found.examples[0].contains("of saga")), (1, true), "{found:?}");
     }
 
     #[test]

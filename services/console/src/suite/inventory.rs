@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Money, Suite, SuiteError, found, list, text, with_json};
+use super::{Money, Suite, SuiteError, with_json};
 
 /// A product to be created.
 #[derive(Debug, Clone, Serialize)]
@@ -44,32 +44,32 @@ pub struct ReservationLine {
 impl Suite {
     pub async fn create_product(&self, product: &NewProduct) -> Result<(), SuiteError> {
         let url = format!("{}/api/products", self.addresses.inventory_url);
-        text(with_json(self.http.post(&url), product), &format!("POST {url}")).await.map(drop)
+        self.http.text(with_json(self.http.post(&url), product)).await.map(drop)
     }
 
     pub async fn product(&self, sku: &str) -> Result<Option<Product>, SuiteError> {
         let url = format!("{}/api/products/{sku}", self.addresses.inventory_url);
-        found(self.http.get(&url), &format!("GET {url}")).await
+        self.http.found(self.http.get(&url)).await
     }
 
     pub async fn change_price(&self, sku: &str, cents: i64) -> Result<(), SuiteError> {
         let url = format!("{}/api/products/{sku}", self.addresses.inventory_url);
         let body = serde_json::json!({ "price": { "amount": cents, "currency": "USD" } });
-        text(with_json(self.http.patch(&url), &body), &format!("PATCH {url}")).await.map(drop)
+        self.http.text(with_json(self.http.request(reqwest::Method::PATCH, &url), &body)).await.map(drop)
     }
 
     pub async fn products(&self) -> Result<Vec<Product>, SuiteError> {
-        list(&self.http, &format!("{}/api/products", self.addresses.inventory_url)).await
+        self.http.list(&format!("{}/api/products", self.addresses.inventory_url)).await
     }
 
     pub async fn replenish(&self, sku: &str, quantity: i64, reason: &str) -> Result<(), SuiteError> {
         let url = format!("{}/api/products/{sku}/replenish", self.addresses.inventory_url);
         let body = serde_json::json!({ "quantity": quantity, "reason": reason });
-        text(with_json(self.http.post(&url), &body), &format!("POST {url}")).await.map(drop)
+        self.http.text(with_json(self.http.post(&url), &body)).await.map(drop)
     }
 
     pub async fn reservation(&self, order_id: Uuid) -> Result<Option<Reservation>, SuiteError> {
         let url = format!("{}/api/reservations/{order_id}", self.addresses.inventory_url);
-        found(self.http.get(&url), &format!("GET {url}")).await
+        self.http.found(self.http.get(&url)).await
     }
 }

@@ -1,7 +1,12 @@
 //! A running suite, seen through its REST APIs as any client sees it. The contract is repeated here
 //! in DTOs of our own, so a service that breaks it is noticed.
 
+mod admin;
+mod breaker;
+mod dead_letter;
+mod fault;
 mod gateway;
+mod http;
 mod inventory;
 mod order;
 mod payment;
@@ -9,13 +14,19 @@ mod wait;
 
 use std::time::Duration;
 
-pub use gateway::{Charge, GatewayTotal};
+pub use admin::{Consumer, Relay};
+pub use breaker::{Breaker, BreakerChange, Breakers};
+pub use dead_letter::{DeadLetter, DeadLetterAction, DryRun, Rehearsal};
+pub use fault::{ArmedFault, FaultSpec, Scope};
+pub use gateway::{Charge, GatewayFaults, GatewayTotal};
 pub(crate) use gateway::{charge, totals as gateway_totals};
+pub(crate) use http::Http;
+pub use http::{Exchange, Listener};
 pub use inventory::{NewProduct, Product, Reservation, ReservationLine};
-pub use order::{NewOrder, Order, OrderLine, ProductView, Saga, SagaStep};
+pub use order::{Explanation, Finding, NewOrder, Order, OrderLine, ProductView, Remedy, Saga, SagaStep};
 pub use payment::Payment;
-use reqwest::{RequestBuilder, StatusCode, header};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use reqwest::{Method, RequestBuilder, StatusCode, header};
+use serde::{Deserialize, Serialize};
 pub use wait::until;
 
 /// Where the suite is.
@@ -80,21 +91,76 @@ impl SuiteError {
     }
 }
 
+/// A service that takes part in the saga.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Service {
+    Order,
+    Inventory,
+    Payment,
+}
+
+impl Service {
+    pub const ALL: [Service; 3] = [Service::Order, Service::Inventory, Service::Payment];
+
+    /// As its process is called, too.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Service::Order => "order",
+            Service::Inventory => "inventory",
+            Service::Payment => "payment",
+        }
+    }
+}
+
+impl Addresses {
+    /// Where a service is.
+    pub fn of(&self, service: Service) -> &str {
+        match service {
+            Service::Order => &self.order_url,
+            Service::Inventory => &self.inventory_url,
+            Service::Payment => &self.payment_url,
+        }
+    }
+}
+
 /// A client of all four servers.
 #[derive(Debug, Clone)]
 pub struct Suite {
-    http: reqwest::Client,
+    http: Http,
     addresses: Addresses,
 }
-
-/// Longer than any answer of the suite should take.
-const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 impl Suite {
     /// # Errors
     /// When the machine cannot make HTTP connections at all.
     pub fn new(addresses: Addresses) -> Result<Self, reqwest::Error> {
-        Ok(Suite { http: client()?, addresses })
+        Ok(Suite { http: Http::new()?, addresses })
+    }
+
+    /// The same suite; the listener hears of every exchange with it.
+    pub fn heard_by(self, listener: Listener) -> Self {
+        Suite { http: self.http.heard_by(listener), ..self }
+    }
+
+    /// The same suite, where one service is reached at another replica.
+    pub fn at(&self, service: Service, url: &str) -> Self {
+        let mut suite = self.clone();
+        match service {
+            Service::Order => suite.addresses.order_url = url.to_owned(),
+            Service::Inventory => suite.addresses.inventory_url = url.to_owned(),
+            Service::Payment => suite.addresses.payment_url = url.to_owned(),
+        }
+        suite
+    }
+
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// A request to the administration of a service.
+    fn admin(&self, method: Method, service: Service, path: &str) -> RequestBuilder {
+        let url = format!("{}/api/admin/{path}", self.addresses.of(service));
+        self.http.request(method, &url).bearer_auth(&self.addresses.admin_token).header("x-actor", "demo")
     }
 
     /// Waits a while until all servers are ready; then, why each one that is not is not. They need some
@@ -118,82 +184,12 @@ impl Suite {
             [("order", order_url), ("inventory", inventory_url), ("payment", payment_url), ("gateway", gateway_url)]
         {
             let url = format!("{url}/health/ready");
-            if let Err(error) = text(self.http.get(&url), &format!("GET {url}")).await {
+            if let Err(error) = self.http.text(self.http.get(&url)).await {
                 reasons.push(format!("{name} is not ready: {error}"));
             }
         }
         reasons
     }
-}
-
-/// An HTTP client with a time limit.
-pub(crate) fn client() -> Result<reqwest::Client, reqwest::Error> {
-    reqwest::Client::builder().timeout(TIME_LIMIT).build()
-}
-
-/// A page of a list.
-#[derive(Debug, Deserialize)]
-struct Page<T> {
-    items: Vec<T>,
-    #[serde(default)]
-    next_cursor: Option<String>,
-}
-
-/// The answer's body, if its status is a success.
-async fn text(request: RequestBuilder, name: &str) -> Result<String, SuiteError> {
-    let unreachable = |source| SuiteError::Unreachable { request: name.to_owned(), source };
-    let answer = request.send().await.map_err(unreachable)?;
-    let status = answer.status();
-    let body = answer.text().await.map_err(unreachable)?;
-    if status.is_success() {
-        return Ok(body);
-    }
-    Err(SuiteError::Refused { request: name.to_owned(), status, detail: detail(&body) })
-}
-
-/// The answer, decoded.
-async fn json<T: DeserializeOwned>(request: RequestBuilder, name: &str) -> Result<T, SuiteError> {
-    let body = text(request, name).await?;
-    serde_json::from_str(&body).map_err(|source| SuiteError::Undecodable { request: name.to_owned(), source })
-}
-
-/// The answer, or `None` for 404.
-async fn found<T: DeserializeOwned>(request: RequestBuilder, name: &str) -> Result<Option<T>, SuiteError> {
-    match json(request, name).await {
-        Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
-        other => other.map(Some),
-    }
-}
-
-/// All pages of a list.
-async fn list<T: DeserializeOwned>(http: &reqwest::Client, url: &str) -> Result<Vec<T>, SuiteError> {
-    let mut items = Vec::new();
-    let mut cursor: Option<String> = None;
-    loop {
-        let mut request = http.get(url).query(&[("limit", "200")]);
-        if let Some(cursor) = &cursor {
-            request = request.query(&[("cursor", cursor)]);
-        }
-        let page: Page<T> = json(request, &format!("GET {url}")).await?;
-        items.extend(page.items);
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            return Ok(items);
-        }
-    }
-}
-
-/// The sentence of a problem document, or the beginning of whatever else was answered.
-fn detail(body: &str) -> String {
-    #[derive(Deserialize)]
-    struct Problem {
-        detail: Option<String>,
-        title: Option<String>,
-    }
-    serde_json::from_str::<Problem>(body)
-        .ok()
-        .and_then(|problem| problem.detail.or(problem.title))
-        .unwrap_or_else(|| body.chars().take(200).collect())
 }
 
 /// JSON as the content type asks for it; a body of our own DTOs always encodes.
@@ -204,14 +200,6 @@ fn with_json<T: Serialize>(request: RequestBuilder, body: &T) -> RequestBuilder 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_problem_tells_its_detail_and_anything_else_its_beginning() {
-        assert_eq!(detail(r#"{"title": "Conflict", "detail": "the SKU exists"}"#), "the SKU exists");
-        assert_eq!(detail(r#"{"title": "Conflict"}"#), "Conflict");
-        assert_eq!(detail("<html>"), "<html>");
-        assert_eq!(detail(&"é".repeat(900)).chars().count(), 200);
-    }
 
     #[test]
     fn only_answers_that_may_change_are_worth_another_try() {

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use reqwest::Method;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{Money, Suite, SuiteError, TIME_LIMIT, found, json, list, text, until, with_json};
+use super::{Money, Service, Suite, SuiteError, http::TIME_LIMIT, with_json};
 
 /// A customer's order, before it is placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -33,18 +34,6 @@ impl NewOrder {
     }
 }
 
-#[derive(Debug, Deserialize)]
-struct Consumers {
-    items: Vec<Consumer>,
-}
-
-/// One of order's steps, as its administration shows it.
-#[derive(Debug, Deserialize)]
-struct Consumer {
-    step: String,
-    pulling: Option<bool>,
-}
-
 /// An order as its customer sees it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Order {
@@ -53,6 +42,9 @@ pub struct Order {
     pub total: Money,
     pub saga_id: Uuid,
     pub cancel_reason: Option<String>,
+    pub lines: Vec<OrderLine>,
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
 }
 
 impl Order {
@@ -75,6 +67,8 @@ pub struct Saga {
     pub failed_at_step: Option<String>,
     pub failure_reason: Option<String>,
     #[serde(default)]
+    pub compensation_attempts: u16,
+    #[serde(default)]
     pub receipts_due: Vec<String>,
     #[serde(default)]
     pub steps: Vec<SagaStep>,
@@ -86,8 +80,15 @@ pub struct SagaStep {
     pub position: i64,
     pub step: String,
     pub service: String,
+    pub event_type: String,
+    /// The event that it emitted, if any.
+    pub event_id: Option<Uuid>,
     pub status: String,
+    #[serde(with = "time::serde::rfc3339")]
+    pub occurred_at: OffsetDateTime,
     pub reason: Option<String>,
+    /// What was broken on purpose when it happened.
+    pub fault: Option<String>,
 }
 
 impl Saga {
@@ -100,6 +101,29 @@ impl Saga {
     pub fn refused_at(&self) -> Option<&SagaStep> {
         self.steps.iter().find(|step| step.status == "FAILED")
     }
+}
+
+/// Where an order is, in plain sentences.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Explanation {
+    pub summary: String,
+    pub findings: Vec<Finding>,
+}
+
+/// Something that explains it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Finding {
+    pub kind: String,
+    pub what: String,
+    pub remedy: Option<Remedy>,
+}
+
+/// What somebody can do about it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Remedy {
+    pub what: String,
+    /// As a request to a service.
+    pub request: Option<String>,
 }
 
 /// A product as order knows it.
@@ -121,64 +145,59 @@ impl Suite {
                 .header("Prefer", format!("wait={seconds}"))
                 .timeout(TIME_LIMIT + Duration::from_secs(seconds.into()));
         }
-        json(request, &format!("POST {url}")).await
+        self.http.json(request).await
     }
 
     pub async fn order(&self, order_id: Uuid) -> Result<Option<Order>, SuiteError> {
         let url = format!("{}/api/orders/{order_id}", self.addresses.order_url);
-        found(self.http.get(&url), &format!("GET {url}")).await
+        self.http.found(self.http.get(&url)).await
+    }
+
+    /// All orders of a customer, newest first.
+    pub async fn orders_of(&self, customer_id: &str) -> Result<Vec<Order>, SuiteError> {
+        self.http.list(&format!("{}/api/orders?customer_id={customer_id}", self.addresses.order_url)).await
     }
 
     pub async fn cancel(&self, order_id: Uuid, reason: &str) -> Result<(), SuiteError> {
         let url = format!("{}/api/orders/{order_id}/cancel", self.addresses.order_url);
         let request = with_json(self.http.post(&url), &serde_json::json!({ "reason": reason }));
-        text(request, &format!("POST {url}")).await.map(drop)
+        self.http.text(request).await.map(drop)
     }
 
     /// The saga of an order, without its journal.
     pub async fn saga_of(&self, order_id: Uuid) -> Result<Option<Saga>, SuiteError> {
         let url = format!("{}/api/sagas?order_id={order_id}", self.addresses.order_url);
-        Ok(list(&self.http, &url).await?.pop())
+        Ok(self.http.list(&url).await?.pop())
     }
 
     /// A saga with its journal.
     pub async fn saga(&self, saga_id: Uuid) -> Result<Option<Saga>, SuiteError> {
         let url = format!("{}/api/sagas/{saga_id}", self.addresses.order_url);
-        found(self.http.get(&url), &format!("GET {url}")).await
+        self.http.found(self.http.get(&url)).await
     }
 
     pub async fn product_view(&self, sku: &str) -> Result<Option<ProductView>, SuiteError> {
         let url = format!("{}/api/products/{sku}", self.addresses.order_url);
-        found(self.http.get(&url), &format!("GET {url}")).await
+        self.http.found(self.http.get(&url)).await
     }
 
     pub async fn product_views(&self) -> Result<Vec<ProductView>, SuiteError> {
-        list(&self.http, &format!("{}/api/products", self.addresses.order_url)).await
-    }
-
-    /// Lets order stop or go on consuming for one of its steps; returns when it has stopped.
-    pub async fn pause_consumer(&self, step: &str, pause: bool) -> Result<(), SuiteError> {
-        let verb = if pause { "pause" } else { "resume" };
-        let url = format!("{}/api/admin/consumers/{step}/{verb}", self.addresses.order_url);
-        let request = self.http.post(&url).bearer_auth(&self.addresses.admin_token);
-        text(request, &format!("POST {url}")).await?;
-        if pause {
-            until(Duration::from_secs(10), async || Ok((!self.is_pulling(step).await?).then_some(()))).await?;
-        }
-        Ok(())
-    }
-
-    async fn is_pulling(&self, step: &str) -> Result<bool, SuiteError> {
-        let url = format!("{}/api/admin/consumers", self.addresses.order_url);
-        let request = self.http.get(&url).bearer_auth(&self.addresses.admin_token);
-        let consumers: Consumers = json(request, &format!("GET {url}")).await?;
-        Ok(consumers.items.iter().any(|consumer| consumer.step == step && consumer.pulling != Some(false)))
+        self.http.list(&format!("{}/api/products", self.addresses.order_url)).await
     }
 
     /// Lets order make its view of the catalogue equal to inventory's.
     pub async fn rebuild_catalogue(&self) -> Result<(), SuiteError> {
-        let url = format!("{}/api/admin/catalogue/rebuild", self.addresses.order_url);
-        let request = self.http.post(&url).bearer_auth(&self.addresses.admin_token);
-        text(request, &format!("POST {url}")).await.map(drop)
+        self.http.text(self.admin(Method::POST, Service::Order, "catalogue/rebuild")).await.map(drop)
+    }
+
+    /// Drives the compensation of a stuck saga again.
+    pub async fn resume_saga(&self, saga_id: Uuid) -> Result<(), SuiteError> {
+        self.http.text(self.admin(Method::POST, Service::Order, &format!("sagas/{saga_id}/resume"))).await.map(drop)
+    }
+
+    /// Where an order is and what it waits for.
+    pub async fn explain(&self, order_id: Uuid) -> Result<Explanation, SuiteError> {
+        let url = format!("{}/api/orders/{order_id}/explain", self.addresses.order_url);
+        self.http.json(self.http.get(&url)).await
     }
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::{Money, Suite, SuiteError, list};
+use super::{Money, Suite, SuiteError};
 
 /// A payment; its id is the key under which the gateway was asked.
 #[derive(Debug, Clone, Deserialize)]
@@ -18,6 +18,6 @@ pub struct Payment {
 impl Suite {
     pub async fn payment_of(&self, order_id: Uuid) -> Result<Option<Payment>, SuiteError> {
         let url = format!("{}/api/payments?order_id={order_id}", self.addresses.payment_url);
-        Ok(list(&self.http, &url).await?.pop())
+        Ok(self.http.list(&url).await?.pop())
     }
 }

@@ -202,6 +202,16 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "is IN_PROGRESS at version 2, but its journal ends with nothing at 0",
     ),
     (
+        "steps_taken_once",
+        "update saga.saga_step set step = 'reserve_stock' where saga_id = SAGA_1 and position = 3",
+        "reserve_stock took effect 2 times, but was asked 1 times",
+    ),
+    (
+        "steps_taken_once",
+        "delete from saga.saga_step where saga_id = SAGA_7 and step = 'drive_compensation'",
+        "release_stock took effect 2 times, but was asked 1 times",
+    ),
+    (
         "outbox_empty",
         "insert into inventory.outbox (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject,
              headers, payload, created_at, state)

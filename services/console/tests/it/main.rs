@@ -5,4 +5,5 @@
 
 mod fixture;
 mod invariants;
+mod watch;
 mod whole_audit;

@@ -28,7 +28,7 @@ select pg_temp.id('b', n), 'OrderFulfillment', pg_temp.id('a', n), 'c', 't', sta
     case when status in ('COMPLETED', 'COMPENSATED') then now() end, null, 'order', pg_temp.id('e', n), pg_temp.id('e', n),
     'order', version
 from (values (1, 'COMPLETED', 4), (2, 'COMPENSATED', 5), (3, 'COMPENSATED', 6), (4, 'COMPENSATED', 7),
-    (5, 'IN_PROGRESS', 2), (7, 'COMPENSATED', 7)) v (n, status, version);
+    (5, 'IN_PROGRESS', 2), (7, 'COMPENSATED', 8)) v (n, status, version);
 
 insert into saga.saga_step
     (saga_id, position, step_number, step, service, direction, event_type, status, status_before, status_after)
@@ -64,7 +64,8 @@ from (values
     (7, 4, 'cancel_timed_out_order', 'COMPLETED', 'TIMED_OUT', 'COMPENSATING'),
     (7, 5, 'release_stock', 'COMPENSATED', 'COMPENSATING', 'COMPENSATING'),
     (7, 6, 'refund_payment', 'COMPENSATED', 'COMPENSATING', 'COMPENSATED'),
-    (7, 7, 'release_stock', 'COMPENSATED', 'COMPENSATED', 'COMPENSATED')
+    (7, 7, 'drive_compensation', 'COMPLETED', 'COMPENSATED', 'COMPENSATED'),
+    (7, 8, 'release_stock', 'COMPENSATED', 'COMPENSATED', 'COMPENSATED')
 ) v (n, position, step, status, status_before, status_after);
 
 insert into inventory.product (sku, name, price, currency, available, reserved, supplied) values

@@ -14,15 +14,15 @@ use uuid::Uuid;
 use crate::fixture::{database, run};
 
 /// The suite's stores, with two events of the sound suite in stream ORDER.
-struct World {
-    database: Database,
-    nats: Nats,
+pub(crate) struct World {
+    pub(crate) database: Database,
+    pub(crate) nats: Nats,
     broker: jetstream::Context,
-    gateway_url: String,
+    pub(crate) gateway_url: String,
 }
 
 impl World {
-    async fn new(gateway: Router) -> Self {
+    pub(crate) async fn new(gateway: Router) -> Self {
         let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docker/nats.conf");
         let users =
             ["ORDER", "INVENTORY", "PAYMENT", "PROVISION", "AUDITOR"].map(|user| format!("{user}_NATS_PASSWORD"));
@@ -54,7 +54,7 @@ impl World {
     }
 
     /// Changes the database behind everybody's back.
-    async fn change(&self, sql: &str) {
+    pub(crate) async fn change(&self, sql: &str) {
         let mut connection = PgConnection::connect(&self.database.admin_url()).await.expect("a connection");
         let sql = format!("set session_replication_role = replica; {sql}");
         run(&mut connection, sql).await.expect("legal SQL");
@@ -86,7 +86,7 @@ async fn serve(router: Router) -> String {
 }
 
 /// The books that belong to the sound suite: orders 1, 4 and 6 were charged, 4 was refunded.
-fn gateway(charges: i64) -> Router {
+pub(crate) fn gateway(charges: i64) -> Router {
     let totals = json!({ "totals": [
         { "currency": "USD", "charged": charges * 3_000, "refunded": 3_000, "charges": charges, "refunds": 1, "declines": 1 }
     ]});
@@ -135,6 +135,25 @@ async fn a_stream_that_was_created_anew_owes_nothing() {
     world.broker.get_stream("ORDER").await.expect("the stream").purge().await.expect("purged");
     let report = world.audit(Duration::ZERO).await.expect("it can be audited");
     assert!(report.clean, "{report}");
+}
+
+#[tokio::test]
+async fn a_journalled_event_that_was_never_published_is_found() {
+    let world = World::new(gateway(3)).await;
+    // The ids of the sound suite are old; a journal of today is looked at.
+    let (saga_id, event_id) = (Uuid::now_v7(), Uuid::now_v7());
+    world
+        .change(&format!(
+            "insert into saga.saga_step
+                (saga_id, position, step_number, step, service, direction, event_type, event_id, status, status_before,
+                 status_after)
+            values ('{saga_id}', 1, 0, 'create_order', 'order', 'FORWARD', 'OrderCreated.v1', '{event_id}', 'COMPLETED',
+                'STARTED', 'STARTED')"
+        ))
+        .await;
+    let report = world.audit(Duration::ZERO).await.expect("it can be audited");
+    let nowhere = format!("ORDER: OrderCreated.v1 {event_id} of saga {saga_id} is nowhere");
+    assert_eq!(verdict(&report, "journal_published").examples, [nowhere], "{report}");
 }
 
 #[tokio::test]

@@ -30,6 +30,8 @@ pub struct HttpGateway {
     calls: Calls,
     base_url: String,
     turns: Semaphore,
+    /// How long a call may take, whatever holds it up.
+    limit: Duration,
     /// How long a call waits for its turn.
     queue: Duration,
 }
@@ -87,6 +89,7 @@ impl HttpGateway {
             client,
             base_url,
             turns: Semaphore::new(settings.gateway_concurrency.max(1)),
+            limit: settings.gateway_timeout,
             queue: settings.gateway_patience,
         })
     }
@@ -136,7 +139,8 @@ impl HttpGateway {
         let turn = tokio::time::timeout(self.queue, self.turns.acquire()).await;
         let _turn = turn.map_err(|elapsed| GatewayError::Unavailable(elapsed.into()))?.map_err(unknown)?;
         let request = request.build().map_err(unknown)?;
-        self.calls.clone().oneshot(request).await.map_err(|error| match error.is_connect() {
+        let call = tokio::time::timeout(self.limit, self.calls.clone().oneshot(request));
+        call.await.map_err(unknown)?.map_err(|error| match error.is_connect() {
             true => GatewayError::Unavailable(error.into()),
             false => unknown(error),
         })

@@ -12,6 +12,7 @@ use super::Consumer;
 use crate::{
     Committed, StepError,
     dead_letter::{self, Failure},
+    envelope,
     error::chain,
     metrics::StepLabel,
     subscription::{Ran, RawEvent},
@@ -40,7 +41,7 @@ const POINTS: [FaultPoint; 7] = [
 /// Works on the messages until each is acknowledged, returned or a dead letter. Tells the broker every
 /// `progress` that work goes on.
 pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progress: Duration) -> Result<(), Outage> {
-    let mut todo = isolate(consumer, messages);
+    let mut todo = vec![messages];
     while let Some(mut batch) = todo.pop() {
         let permits = admit(consumer, &mut batch).await;
         if batch.is_empty() || !survives(consumer, &batch, progress).await {
@@ -64,21 +65,13 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progres
     Ok(())
 }
 
-/// While a fault is armed that concerns a message, the message is a batch of its own: it shares its fate with no other.
-fn isolate(consumer: &Consumer, messages: Vec<Message>) -> Vec<Vec<Message>> {
-    let faults = &consumer.faults;
-    if !faults.is_armed() {
-        return vec![messages];
+/// While a fault is armed that concerns a message, the message is worked on alone: it shares its fate with no other.
+pub(super) fn isolate(consumer: &Consumer, messages: Vec<Message>) -> (Vec<Message>, Vec<Message>) {
+    if !consumer.faults.is_armed() {
+        return (Vec::new(), messages);
     }
     let step = consumer.subscription.step;
-    let (alone, others): (Vec<_>, Vec<_>) =
-        messages.into_iter().partition(|message| faults.concerns(&POINTS, &raw(message).subject(step)));
-    // What comes last is taken first.
-    let mut batches: Vec<_> = alone.into_iter().rev().map(|message| vec![message]).collect();
-    if !others.is_empty() {
-        batches.push(others);
-    }
-    batches
+    messages.into_iter().partition(|message| consumer.faults.concerns(&POINTS, || raw(message).subject(step)))
 }
 
 /// Asks the breaker for as many calls as there are messages; what it does not admit goes back.
@@ -162,6 +155,11 @@ async fn settle(consumer: &Consumer, batch: &[Message], permits: Vec<Permit>, ra
             tell_breaker(permits, &ran.read, &committed);
             acknowledge(consumer, batch, &ran.read, committed).await
         }
+        // A fault on purpose is this event's own; the database is well.
+        Err(error @ StepError::Unavailable(_)) if error.is_injected() && batch.len() == 1 => match batch.first() {
+            Some(message) => failed(consumer, message, &error).await,
+            None => Settled::Done,
+        },
         // The consumer itself waits for the database.
         Err(error @ StepError::Unavailable(_)) => Settled::Away(chain(&error)),
         Err(error) => {
@@ -247,7 +245,18 @@ async fn failed(consumer: &Consumer, message: &Message, error: &StepError) -> Se
     }
     let bound = consumer.policy.retry.bound(attempts.unsigned_abs());
     let wait = bound.mul_f64(rand::random_range(0.0..=1.0));
-    tracing::warn!(consumer = consumer.name(), attempts, ?wait, error = chain(error), "the event is tried again");
+    let [event_id, saga_id, correlation_id, trace_id] = ids(message);
+    tracing::warn!(
+        consumer = consumer.name(),
+        event_id,
+        saga_id,
+        correlation_id,
+        trace_id,
+        attempts,
+        ?wait,
+        error = chain(error),
+        "the event is tried again"
+    );
     let _ = message.ack_with(AckKind::Nak(Some(wait))).await;
     Settled::Done
 }
@@ -279,9 +288,10 @@ async fn bury(consumer: &Consumer, message: &Message, failure: &Failure) -> Resu
     let step = consumer.subscription.step;
     dead_letter::write(&consumer.pool, step, consumer.publisher, &raw(message), failure).await?;
     consumer.metrics.dead_letters.get_or_create_owned(&StepLabel { step: step.name }).inc();
+    let [event_id, saga_id, correlation_id, trace_id] = ids(message);
     tracing::error!(
-        consumer = consumer.name(), subject = %message.subject, attempts = failure.attempts,
-        error = failure.error_chain, "the event is a dead letter"
+        consumer = consumer.name(), subject = %message.subject, event_id, saga_id, correlation_id, trace_id,
+        attempts = failure.attempts, error = failure.error_chain, "the event is a dead letter"
     );
     let _ = message.ack().await;
     Ok(())
@@ -295,15 +305,23 @@ pub(super) async fn give_back<'m>(messages: impl Iterator<Item = &'m Message>) {
     }
 }
 
+/// What a log line names a message by: event, saga, correlation and trace; empty where it does not tell.
+fn ids(message: &Message) -> [&str; 4] {
+    let header =
+        |name| message.headers.as_ref().and_then(|headers| envelope::header(headers, name)).unwrap_or_default();
+    let trace_id = header(envelope::TRACEPARENT).split('-').nth(1).unwrap_or_default();
+    [header(envelope::CE_ID), header(envelope::CE_SAGAID), header("ce-correlationid"), trace_id]
+}
+
 fn event_id(message: &Message) -> Option<Uuid> {
     let headers = message.headers.as_ref()?;
-    crate::envelope::header(headers, crate::envelope::CE_ID)?.parse().ok()
+    envelope::header(headers, envelope::CE_ID)?.parse().ok()
 }
 
 fn raw(message: &Message) -> RawEvent {
     let headers = message.headers.clone().unwrap_or_default();
-    let header = |name| crate::envelope::header(&headers, name);
-    let republished = header("Nats-Msg-Id") != header(crate::envelope::CE_ID);
+    let header = |name| envelope::header(&headers, name);
+    let republished = header("Nats-Msg-Id") != header(envelope::CE_ID);
     let again = republished || message.info().is_ok_and(|info| info.delivered > 1);
     RawEvent::new(message.subject.to_string(), headers, message.payload.clone(), again)
 }

@@ -11,7 +11,7 @@ use super::{
     Batch, ReplayError, ReplayOutcome, Replays, Selection, Stop,
     entry::{self, By},
     progress,
-    replay::replay_by,
+    replay::{MAX_REPLAYS, replay_by},
 };
 
 /// How many entries each wave has; the last size is repeated.
@@ -58,7 +58,7 @@ pub struct BatchRequest {
 
 /// Freezes the set and begins to replay it, in a task that ends with the service.
 pub async fn replay_batch(replays: &Replays, request: BatchRequest) -> Result<Batch, sqlx::Error> {
-    let ids = entry::replayable(&replays.pool, &request.selection, request.limit).await?;
+    let ids = entry::replayable(&replays.pool, &request.selection, request.limit, MAX_REPLAYS).await?;
     begin(replays, request, ids).await
 }
 
@@ -72,7 +72,8 @@ pub async fn auto_replay(replays: &Replays, step: &str) -> Result<Option<Batch>,
         limit: AUTOMATIC,
         ramp: DEFAULT_RAMP.to_vec(),
     };
-    let ids = entry::replayable(&replays.pool, &request.selection, request.limit).await?;
+    // Once each: what fails again is for people to look at, and theirs are the replays that are left.
+    let ids = entry::replayable(&replays.pool, &request.selection, request.limit, 1).await?;
     if ids.is_empty() {
         return Ok(None);
     }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{
     BatchRequest, DeadLetter, Replays,
     entry::{self, By, get, note},
-    replay::{STEP_LIMIT, raw},
+    replay::{MAX_REPLAYS, STEP_LIMIT, raw},
 };
 use crate::{
     StepError, Subscription,
@@ -61,7 +61,7 @@ impl Foreseen {
 
 /// Runs each entry that the same request would replay, one by one, and takes back whatever it does.
 pub async fn dry_run(replays: &Replays, request: BatchRequest) -> Result<Vec<DryRun>, sqlx::Error> {
-    let selected = entry::replayable(&replays.pool, &request.selection, request.limit).await?;
+    let selected = entry::replayable(&replays.pool, &request.selection, request.limit, MAX_REPLAYS).await?;
     let mut runs = Vec::with_capacity(selected.len());
     for dead_letter_id in selected {
         // One that somebody has purged meanwhile is left out.

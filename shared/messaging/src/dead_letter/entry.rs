@@ -108,7 +108,12 @@ pub async fn get(pool: &PgPool, dead_letter_id: Uuid) -> Result<Option<DeadLette
 
 /// Those of the selection that can be replayed, oldest first: they wait, or were left behind by a crash, and have a
 /// replay left.
-pub(super) async fn replayable(pool: &PgPool, selection: &Selection, limit: i64) -> Result<Vec<Uuid>, sqlx::Error> {
+pub(super) async fn replayable(
+    pool: &PgPool,
+    selection: &Selection,
+    limit: i64,
+    replayed_less_than: i32,
+) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar!(
         "select dead_letter_id
         from dead_letter
@@ -121,7 +126,7 @@ pub(super) async fn replayable(pool: &PgPool, selection: &Selection, limit: i64)
             and ($6::timestamptz is null or created_at < $6)
         order by dead_letter_id
         limit $7",
-        super::replay::MAX_REPLAYS,
+        replayed_less_than,
         selection.step.as_deref(),
         selection.event_type.as_deref(),
         selection.saga_id,

@@ -138,7 +138,7 @@ async fn write_back(pool: &PgPool, dead_letter_id: Uuid, outcome: &ReplayOutcome
     sqlx::query!(
         "update dead_letter
         set status = $2, notes = $3, replay_count = greatest(replay_count - $4, 0), updated_at = now()
-        where dead_letter_id = $1",
+        where dead_letter_id = $1 and status = 'REPLAYED'",
         dead_letter_id,
         status,
         text,
@@ -146,6 +146,7 @@ async fn write_back(pool: &PgPool, dead_letter_id: Uuid, outcome: &ReplayOutcome
     )
     .execute(&mut *transaction)
     .await?;
+    // Somebody may have taken this replay for dead and decided otherwise: then only the action is kept.
     note(&mut transaction, by, "replay", [(dead_letter_id, text.to_owned())]).await?;
     if let Some(replay_id) = by.replay_id {
         let resolved = *outcome == ReplayOutcome::Resolved;

@@ -47,6 +47,8 @@ pub(super) struct Published {
 pub(super) enum Stop {
     /// The broker will not have this one message.
     Refused { event_id: Uuid, error: String },
+    /// A fault on purpose holds up this one event.
+    Held { event_id: Uuid },
     /// The stream's last sequence is another than expected.
     OutOfStep,
     /// The broker is away, or full, or the outcome is unknown.
@@ -62,7 +64,7 @@ pub(super) async fn publish(
 ) -> Published {
     let mut published =
         Published { receipts: Vec::with_capacity(rows.len()), last_sequence: position.last_sequence, stop: None };
-    if singly || faults.is_armed() {
+    if singly || rows.len() == 1 {
         for row in rows {
             if !published.one(bus, faults, row).await {
                 break;
@@ -91,9 +93,8 @@ impl Published {
     async fn one(&mut self, bus: &Bus, faults: &Faults, row: &PendingRow) -> bool {
         let copies = match faults.pass(FaultPoint::BusPublish, || row.subject()).await {
             Ok(Pass::Duplicate { copies }) => copies,
-            Ok(Pass::Drop) => return self.note(row, Err(Stop::Away("no receipt came".to_owned()))),
             Ok(Pass::Unharmed | Pass::Decline) => 0,
-            Err(injected) => return self.note(row, Err(Stop::Away(injected.to_string()))),
+            Ok(Pass::Drop) | Err(_) => return self.note(row, Err(Stop::Held { event_id: row.event_id })),
         };
         let sent = send(bus, row, self.last_sequence).await;
         let mut noted = self.note(row, receipt(row, sent).await);

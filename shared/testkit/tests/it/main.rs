@@ -7,4 +7,5 @@ mod database;
 mod nats;
 mod postgres;
 mod process;
+mod prometheus;
 mod wait;

@@ -1,9 +1,12 @@
 //! A fault touches what is in its scope and nothing else.
 
 use anyhow::ensure;
+use contracts::ORDER;
 use faults::{FaultPoint, FaultSpec, Kind, Scope};
+use saga::Service;
 use serde_json::{Value, json};
 use suite_tests::{Dancers, Stage};
+use testkit::eventually;
 use uuid::Uuid;
 
 use crate::Test;
@@ -108,4 +111,53 @@ async fn an_orders_scope() -> Test {
 #[tokio::test]
 async fn a_sagas_scope() -> Test {
     only_bobs_are_hit(|order| Scope::default().saga(id(order, "saga_id")), false).await
+}
+
+/// As long as the fault lasts, bob's order waits; alice's do not, and the service that is hit stays ready.
+async fn holds_up_nobody_else(point: FaultPoint, kind: Kind, at: Service) -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers_with_faults().await?;
+    for sku in ["A", "B"] {
+        suite.sell(sku, 100, 1000).await?;
+    }
+    let victim = if at == ORDER { &suite.order } else { &suite.inventory };
+    victim.faults.arm(FaultSpec::new(point, kind).scope(Scope::default().sku("B")), "test")?;
+    let key = json!({"customer_id": "bob", "payment_method": "tok_visa", "lines": [{"sku": "B", "quantity": 1}]});
+    let bobs = suite.order.client.post("/api/orders", &key).await?.expect(201)?;
+    eventually(std::time::Duration::from_secs(10), async || !victim.faults.hits().is_empty()).await?;
+    let mut not_ready = 0;
+    for _ in 0..20 {
+        let order = suite.place(&[("A", 1)], "tok_visa").await?;
+        suite.saga_becomes(&order, "COMPLETED").await?;
+        not_ready += u32::from(victim.client.get("/health/ready").await?.status != 200);
+    }
+    ensure!(not_ready == 0, "the service was not ready {not_ready} times");
+    let waits = suite.order.client.get(&format!("/api/sagas/{}", bobs["saga_id"].as_str().unwrap_or_default())).await?;
+    let stuck_before_its_commit =
+        !matches!(point, FaultPoint::AfterPublishBeforeMark | FaultPoint::AfterCommitBeforePublish);
+    ensure!(!stuck_before_its_commit || waits.body["status"] != "COMPLETED", "the fault did not last: {waits:?}");
+    victim.faults.disarm_all();
+    suite.saga_becomes(&bobs, "COMPLETED").await?;
+    stage.nothing_was_counted().await?;
+    stage.audit().await
+}
+
+macro_rules! lasting {
+    ($($test:ident: $point:ident $kind:ident at $at:ident,)*) => {$(
+        #[tokio::test]
+        async fn $test() -> Test {
+            holds_up_nobody_else(FaultPoint::$point, Kind::$kind, contracts::$at).await
+        }
+    )*};
+}
+
+lasting! {
+    a_lasting_error_at_bus_publish: BusPublish Error at ORDER,
+    a_lasting_loss_at_bus_publish: BusPublish Drop at INVENTORY,
+    a_lasting_error_at_after_publish_before_mark: AfterPublishBeforeMark Error at INVENTORY,
+    a_lasting_error_at_before_inbox_claim: BeforeInboxClaim Error at INVENTORY,
+    a_lasting_error_at_before_commit: BeforeCommit Error at INVENTORY,
+    a_lasting_error_at_after_commit_before_publish: AfterCommitBeforePublish Error at INVENTORY,
+    a_lasting_hang_in_step: InStep Hang at INVENTORY,
+    a_lasting_hang_at_before_commit: BeforeCommit Hang at INVENTORY,
 }

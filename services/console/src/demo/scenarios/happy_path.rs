@@ -1,13 +1,12 @@
 //! 1: an order is reserved, paid and confirmed.
 
-use super::stage::Stage;
-use crate::suite::NewOrder;
+use crate::{demo::stage::Stage, suite::NewOrder};
 
 pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.step("A new product");
+    stage.step("A new product").await;
     let sku = stage.product(10, 1_999).await?;
 
-    stage.step("Alice orders two and pays by card");
+    stage.step("Alice orders two and pays by card").await;
     let order = NewOrder::of("alice", &sku, 2, "tok_visa");
     let key = uuid::Uuid::now_v7().to_string();
     let placed = stage.suite.place(&order, &key, Some(10)).await?;
@@ -16,7 +15,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     let ended = stage.ended(placed.order_id).await?;
     stage.claim_is("the order is CONFIRMED", ended.order.status.as_str(), "CONFIRMED");
 
-    stage.step("The saga that led there");
+    stage.step("The saga that led there").await;
     for step in &ended.saga.steps {
         stage.note(&format!("{} {} ({}): {}", step.position, step.step, step.service, step.status));
     }
@@ -28,7 +27,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
         ["create_order", "reserve_stock", "process_payment", "confirm_order"],
     );
 
-    stage.step("What the participants say");
+    stage.step("What the participants say").await;
     stage.claim_stock(&sku, 8, 2).await?;
     let payment = ended.payment.as_ref();
     stage.claim_is("payment has captured", payment.map(|p| p.status.as_str()), Some("CAPTURED"));
@@ -38,7 +37,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
         stage.claim_is("and so has the gateway", charge.and_then(|c| c.amount), Some(ended.order.total.amount));
     }
 
-    stage.step("Alice's app, unsure of the answer, sends the same request again");
+    stage.step("Alice's app, unsure of the answer, sends the same request again").await;
     let again = stage.suite.place(&order, &key, None).await?;
     stage.claim_is("it is answered with the same order", again.order_id, placed.order_id);
     stage.claim_stock(&sku, 8, 2).await

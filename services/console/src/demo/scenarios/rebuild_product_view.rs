@@ -2,26 +2,28 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::stage::Stage;
-use crate::suite::{NewOrder, ProductView, SuiteError, until};
+use crate::{
+    demo::stage::Stage,
+    suite::{NewOrder, ProductView, Service, SuiteError, until},
+};
 
 pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.step("A new product reaches order's view by an event");
+    stage.step("A new product reaches order's view by an event").await;
     let sku = stage.product(10, 4_200).await?;
     let view = by_sku(stage.suite.product_views().await?);
     stage.note(&format!("order knows {} products", view.len()));
     stage.claim("the new one is among them", view.contains_key(&sku));
 
-    stage.step("Order stops listening to prices, and inventory changes one");
-    stage.suite.pause_consumer("project_product_price_changed", true).await?;
+    stage.step("Order stops listening to prices, and inventory changes one").await;
+    stage.pause_consumer(Service::Order, "project_product_price_changed").await?;
     let missed = stage.suite.change_price(&sku, 4_300).await;
     let stale = by_sku(stage.suite.product_views().await?);
     let stale = stale.get(&sku).map(|view| view.price.amount);
 
-    stage.step("The view is rebuilt from a snapshot of inventory's catalogue");
+    stage.step("The view is rebuilt from a snapshot of inventory's catalogue").await;
     let rebuilding = stage.suite.rebuild_catalogue().await;
     let fresh = by_sku(stage.suite.product_views().await?);
-    stage.suite.pause_consumer("project_product_price_changed", false).await?;
+    stage.resume_consumer(Service::Order, "project_product_price_changed").await?;
     missed?;
     rebuilding?;
     stage.claim_is("before, the view had the old price", stale, Some(4_200));
@@ -38,7 +40,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     let lost: Vec<&String> = view.keys().filter(|sku| !rebuilt.contains_key(*sku)).collect();
     stage.claim_is("nothing that was known is lost", lost, Vec::<&String>::new());
 
-    stage.step("An order is priced from the rebuilt view");
+    stage.step("An order is priced from the rebuilt view").await;
     let placed = stage.place(&NewOrder::of("carol", &sku, 1, "tok_visa")).await?;
     let ended = stage.ended(placed.order_id).await?;
     stage.claim_is("it costs what inventory says", ended.order.total.amount, 4_300);

@@ -1,13 +1,12 @@
 //! 5: the card is declined. A refusal is no error: it compensates at once.
 
-use super::stage::Stage;
-use crate::suite::NewOrder;
+use crate::{demo::stage::Stage, suite::NewOrder};
 
 pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.step("A new product");
+    stage.step("A new product").await;
     let sku = stage.product(10, 5_000).await?;
 
-    stage.step("Dave orders one with a card that will be declined");
+    stage.step("Dave orders one with a card that will be declined").await;
     let placed = stage.place(&NewOrder::of("dave", &sku, 1, "tok_declined")).await?;
     let ended = stage.ended(placed.order_id).await?;
     stage.claim_undone(&ended).await?;
@@ -17,7 +16,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
         stage.note(reason);
     }
 
-    stage.step("What the participants say");
+    stage.step("What the participants say").await;
     let payment = ended.payment.as_ref();
     stage.claim_is("the payment is DECLINED", payment.map(|p| p.status.as_str()), Some("DECLINED"));
     let code = payment.and_then(|p| p.decline_code.as_deref());

@@ -6,24 +6,26 @@ use anyhow::Context;
 use futures_util::future;
 use uuid::Uuid;
 
-use super::stage::Stage;
-use crate::suite::{NewOrder, Saga, Suite, SuiteError};
+use crate::{
+    demo::stage::Stage,
+    suite::{NewOrder, Saga, Suite, SuiteError},
+};
 
 const UNITS: i64 = 5;
 const BUYERS: usize = 50;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.step("A new product of which there is little");
+    stage.step("A new product of which there is little").await;
     let sku = stage.product(UNITS, 9_900).await?;
 
-    stage.step(&format!("{BUYERS} buyers want one each, all at once"));
+    stage.step(&format!("{BUYERS} buyers want one each, all at once")).await;
     let suite = &stage.suite;
     let sku_wanted = &sku;
     let purchases = (0..BUYERS).map(|n| async move { buy(suite, n, sku_wanted).await });
     let ended = future::join_all(purchases).await;
 
-    stage.step("Who got one");
+    stage.step("Who got one").await;
     let mut confirmed = 0;
     let mut cancelled = 0;
     for purchase in ended {

@@ -1,0 +1,41 @@
+//! Without an inbox every delivery is applied, and a broker that promises to deliver at least once does deliver more
+//! than once. Unique keys and the states of orders, payments and reservations hold off the worst; what nobody else
+//! guards happens three times.
+
+use std::time::Duration;
+
+use crate::{
+    demo::stage::Stage,
+    suite::{FaultSpec, NewOrder, Service},
+};
+
+const ORDERS: usize = 20;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The undos: their receipts are written, published and counted each time.
+pub(super) const VIOLATED: &[&str] = &["steps_taken_once"];
+
+pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
+    stage.step("A new product; from now on the broker stores every event three times").await;
+    let sku = stage.product(1_000, 1_700).await?;
+    let charges = stage.suite.charges().await?;
+    for service in Service::ALL {
+        stage.arm(service, FaultSpec::new("bus_publish", "duplicate").copies(2)).await?;
+    }
+
+    stage.step(&format!("{ORDERS} orders are confirmed, and then cancelled")).await;
+    let orders = (0..ORDERS).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, "tok_visa")).collect();
+    let placed = stage.place_all(orders).await?;
+    stage.claim_tally(&placed, ORDERS, PATIENCE).await?;
+    for order in &placed {
+        stage.suite.cancel(order.order_id, "changed their mind").await?;
+    }
+    stage.claim_tally(&placed, 0, PATIENCE).await?;
+
+    stage.step("What other guards have held off").await;
+    let charged = stage.suite.charges().await? - charges;
+    stage.claim_is("every card was charged once: a payment has one key at the gateway", charged, ORDERS as i64);
+    stage.claim_stock(&sku, 1_000, 0).await?;
+    stage.note("a reservation is released once, because the second time it is not reserved any more");
+    Ok(())
+}

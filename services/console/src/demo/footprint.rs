@@ -1,0 +1,148 @@
+//! What the suite occupies: connections to the database and memory. After all scenarios both must be back where they
+//! were. Most services have been started again in between, so what they are compared with is a fresh, warm process too:
+//! services started anew, which have fulfilled as many orders as they do before the second look. The gateway is left
+//! out: it is the outside world, and keeps its whole ledger in memory.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::Context;
+use tokio::time::{Instant, sleep};
+
+use super::{
+    DemoArgs,
+    pace::Pace,
+    run::{self, Ending},
+    stage::Stage,
+    surroundings,
+};
+use crate::{
+    audit,
+    suite::{NewOrder, Service, Suite},
+};
+
+/// How much more or less is still the same.
+const TOLERANCE: f64 = 0.1;
+/// Enough orders for every pool and every buffer to have grown as far as it does.
+const WARM_UP: usize = 600;
+/// How long memory and connections may take to be given back.
+const SETTLE: Duration = Duration::from_secs(30);
+const MEMORY: &str = "process_resident_memory_bytes";
+
+/// What is occupied, by name: connections of a role, or bytes of a process.
+pub(super) struct Footprint(BTreeMap<String, f64>);
+
+impl Footprint {
+    /// Starts the services anew, warms them up, and looks.
+    pub(super) async fn of_fresh_services(suite: &Suite, args: &DemoArgs) -> anyhow::Result<Self> {
+        println!("=== Memory and connections of fresh and warm services, to be compared with in the end");
+        let mut stage = run::stage(suite, args, Pace::Unhindered);
+        for service in Service::ALL {
+            stage.processes.run("restart", service.name()).await?;
+        }
+        warm_up(&mut stage).await?;
+        let footprint = Footprint::look(&stage).await?;
+        footprint.0.iter().for_each(|(what, value)| println!("     {}", told(what, *value)));
+        println!();
+        Ok(footprint)
+    }
+
+    /// Warms the services up and claims that they occupy what they did before.
+    pub(super) async fn compare(&self, suite: &Suite, args: &DemoArgs) -> anyhow::Result<bool> {
+        println!("\n=== Memory and connections, compared with fresh and warm services");
+        let mut stage = run::stage(suite, args, Pace::Unhindered);
+        let surroundings = run::begin(&stage, args, &[]).await?;
+        let interrupted = tokio::select! {
+            compared = self.claim_same(&mut stage) => compared.map(|()| false)?,
+            () = run::interruption() => true,
+        };
+        let about = "after all scenarios memory and connections are what they are in fresh and warm services";
+        let ending = Ending { key: "all", name: "all scenarios", about, surroundings, report: None, interrupted };
+        let verdict = run::conclude(ending, &mut stage, args).await;
+        println!("{verdict}");
+        Ok(verdict.passed)
+    }
+
+    async fn claim_same(&self, stage: &mut Stage) -> anyhow::Result<()> {
+        warm_up(stage).await?;
+        stage.step("What the services occupy now").await;
+        let end = Instant::now() + SETTLE;
+        let now = loop {
+            let now = Footprint::look(stage).await?;
+            if self.differences(&now).next().is_none() || Instant::now() >= end {
+                break now;
+            }
+            sleep(Duration::from_secs(1)).await;
+        };
+        for (what, before) in &self.0 {
+            let after = now.0.get(what).copied().unwrap_or_default();
+            stage.claim(&format!("{}, before {}", told(what, after), amount(what, *before)), same(*before, after));
+        }
+        for what in now.0.keys().filter(|what| !self.0.contains_key(*what)) {
+            stage.claim(&format!("nobody else has connections: {what}"), false);
+        }
+        Ok(())
+    }
+
+    async fn look(stage: &Stage) -> anyhow::Result<Self> {
+        let mut occupied = BTreeMap::new();
+        let mut connection = audit::connect_database(&stage.stores.database_url).await?;
+        for (role, count) in surroundings::connections(&mut connection).await? {
+            occupied.insert(format!("connections of {role}"), count as f64);
+        }
+        for service in Service::ALL {
+            let bytes = stage.suite.metric(service, MEMORY).await?;
+            let bytes = bytes.with_context(|| format!("{} does not tell its memory", service.name()))?;
+            occupied.insert(format!("memory of {}", service.name()), bytes);
+        }
+        Ok(Footprint(occupied))
+    }
+
+    fn differences<'a>(&'a self, other: &'a Footprint) -> impl Iterator<Item = &'a String> {
+        let missing = other.0.keys().filter(|what| !self.0.contains_key(*what));
+        let unequal =
+            self.0.iter().filter(|(what, before)| !other.0.get(*what).is_some_and(|after| same(**before, *after)));
+        unequal.map(|(what, _)| what).chain(missing)
+    }
+}
+
+async fn warm_up(stage: &mut Stage) -> anyhow::Result<()> {
+    stage.step("Warming up").await;
+    let sku = stage.product(WARM_UP as i64, 1_000).await?;
+    let orders = (0..WARM_UP).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, "tok_visa")).collect();
+    let placed = stage.place_all(orders).await?;
+    stage.claim_tally(&placed, WARM_UP, SETTLE).await
+}
+
+/// A tenth more or less is the same, and so is one more or less.
+fn same(before: f64, after: f64) -> bool {
+    (after - before).abs() <= (before * TOLERANCE).max(1.0)
+}
+
+fn told(what: &str, value: f64) -> String {
+    format!("{what}: {}", amount(what, value))
+}
+
+fn amount(what: &str, value: f64) -> String {
+    if what.starts_with("memory") { format!("{:.1} MiB", value / 1_048_576.0) } else { format!("{value}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenth_or_a_single_connection_is_no_difference() {
+        assert!(same(100.0, 110.0) && same(100.0, 90.0) && same(4.0, 5.0));
+        assert!(!same(100.0, 112.0) && !same(4.0, 6.0));
+    }
+
+    #[test]
+    fn what_has_gone_or_come_is_a_difference() {
+        let footprint = |of: &[(&str, f64)]| Footprint(of.iter().map(|(what, n)| ((*what).to_owned(), *n)).collect());
+        let before = footprint(&[("a", 10.0), ("b", 10.0)]);
+        let differences = |after: &Footprint| before.differences(after).cloned().collect::<Vec<_>>();
+        assert_eq!(differences(&footprint(&[("a", 10.0), ("b", 10.5)])), Vec::<String>::new());
+        assert_eq!(differences(&footprint(&[("a", 20.0), ("b", 10.0)])), ["a"]);
+        assert_eq!(differences(&footprint(&[("a", 10.0), ("c", 10.0)])), ["b", "c"]);
+    }
+}

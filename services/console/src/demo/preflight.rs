@@ -1,0 +1,149 @@
+//! Whether a scenario may begin. What somebody else has broken would be mistaken for what the scenario breaks.
+
+use anyhow::bail;
+
+use super::processes::Processes;
+use crate::suite::{Service, Suite, SuiteError};
+
+/// What a scenario needs besides a suite that works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Services in which faults can be armed.
+    Faults,
+    /// The script that starts and stops processes.
+    Processes,
+    /// A broker of the suite's own, which that script starts and stops, too.
+    Broker,
+    /// The broker's password of a service that publishes.
+    Publisher,
+}
+
+/// # Errors
+/// What is in the way, and the command that mends it.
+pub(super) async fn check(
+    suite: &Suite,
+    processes: &Processes,
+    needs: &[Need],
+    publisher_password: &str,
+) -> anyhow::Result<()> {
+    let not_ready = suite.still_not_ready().await;
+    if !not_ready.is_empty() {
+        bail!(
+            "the suite is not ready (./scripts/up starts it, ./scripts/demo mend mends it):\n  {}",
+            not_ready.join("\n  ")
+        );
+    }
+    for need in needs {
+        provided(*need, suite, processes, publisher_password).await?;
+    }
+    let broken = broken(suite).await?;
+    if !broken.is_empty() {
+        bail!(
+            "something is broken already (./scripts/demo mend takes back what was broken on purpose):\n  {}",
+            broken.join("\n  ")
+        );
+    }
+    Ok(())
+}
+
+async fn provided(need: Need, suite: &Suite, processes: &Processes, publisher_password: &str) -> anyhow::Result<()> {
+    match need {
+        Need::Faults => {
+            for service in Service::ALL {
+                if suite.armed_faults(service).await?.is_none() {
+                    bail!(
+                        "{} lets no fault be armed: build it with the feature `faults`, as ./scripts/up does, and \
+                         enable them: FAULTS_ENABLED=true ./scripts/service restart inventory payment order",
+                        service.name()
+                    );
+                }
+            }
+        }
+        Need::Processes => {
+            processes.run("status", "all").await?;
+        }
+        Need::Broker if !processes.run("status", "nats").await?.contains("running") => {
+            bail!("this scenario stops the broker, and the suite uses one that is not its own")
+        }
+        Need::Broker => {}
+        Need::Publisher if publisher_password.is_empty() => {
+            bail!("this scenario publishes as inventory, whose password ./scripts/demo hands on: play it with that")
+        }
+        Need::Publisher => {}
+    }
+    Ok(())
+}
+
+/// Everything that is broken on purpose, in sentences.
+async fn broken(suite: &Suite) -> Result<Vec<String>, SuiteError> {
+    let mut found = Vec::new();
+    for service in Service::ALL {
+        let name = service.name();
+        for fault in suite.armed_faults(service).await?.unwrap_or_default() {
+            found.push(format!("{name}: a fault is armed: {} at {}", fault.kind, fault.point));
+        }
+        let breakers = suite.breakers(service).await?.map(|breakers| breakers.items).unwrap_or_default();
+        for breaker in breakers.iter().filter(|breaker| breaker.state == "open") {
+            found.push(format!("{name}: the breaker of {} is {}", breaker.step, breaker.state));
+        }
+        for consumer in suite.consumers(service).await?.iter().filter(|c| c.is_paused_by_operator()) {
+            found.push(format!("{name}: the consumer of {} is paused", consumer.step));
+        }
+        if suite.relay(service).await?.paused {
+            found.push(format!("{name}: the relay is paused"));
+        }
+        for letter in suite.pending_dead_letters(service).await? {
+            let url = format!("{}/api/admin/dlq/{}", suite.addresses().of(service), letter.id);
+            found.push(format!(
+                "{name}: a dead letter of {} waits for your decision: POST {url}/replay or DELETE {url}",
+                letter.step
+            ));
+        }
+    }
+    if suite.gateway_is_armed().await? {
+        found.push("the gateway goes wrong on purpose".to_owned());
+    }
+    Ok(found)
+}
+
+/// Takes back whatever may be broken, whoever broke it; `false` when something could not be taken back.
+pub(super) async fn mend(suite: &Suite, processes: &Processes) -> bool {
+    let mut mended = true;
+    let mut told = |what: &str, done: anyhow::Result<()>| match done {
+        Ok(()) => println!("ok      {what}"),
+        Err(error) => {
+            println!("FAILED  {what}: {error:#}");
+            mended = false;
+        }
+    };
+    for process in ["nats", "provision", "gateway_simulator", "inventory", "payment", "order"] {
+        // One that does not run cannot be frozen.
+        let _ = processes.run("thaw", process).await;
+    }
+    for service in Service::ALL {
+        let replica = format!("{}-2", service.name());
+        told(&format!("no {replica} runs"), processes.run("stop", &replica).await.map(drop));
+    }
+    told("everything runs", processes.run("start", "all").await.map(drop));
+    for service in Service::ALL {
+        // Its faults and breakers are gone with the process, and so are unusual settings.
+        let name = service.name();
+        told(&format!("{name} runs with its usual settings"), processes.run("restart", name).await.map(drop));
+    }
+    for service in Service::ALL {
+        let what = format!("{} consumes and publishes", service.name());
+        told(&what, resume_all(suite, service).await.map_err(Into::into));
+    }
+    told("the gateway works", suite.disarm_gateway().await.map_err(Into::into));
+    mended
+}
+
+async fn resume_all(suite: &Suite, service: Service) -> Result<(), SuiteError> {
+    for consumer in suite.consumers(service).await?.iter().filter(|c| c.is_paused_by_operator()) {
+        suite.resume_consumer(service, &consumer.step).await?;
+    }
+    if suite.relay(service).await?.paused {
+        suite.resume_relay(service).await?;
+    }
+    Ok(())
+}

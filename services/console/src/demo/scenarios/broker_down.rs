@@ -1,0 +1,38 @@
+//! 8: the broker is away while orders arrive. They are accepted all the same, because their events wait in the outbox,
+//! and nothing is held against anybody when the broker is back.
+
+use std::time::Duration;
+
+use crate::{
+    demo::stage::{PATIENCE, Stage},
+    suite::{NewOrder, Service},
+};
+
+const ORDERS: usize = 100;
+
+pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
+    stage.step("A new product").await;
+    let sku = stage.product(1_000, 1_500).await?;
+
+    stage.step("The broker is stopped").await;
+    stage.stop("nats").await?;
+
+    stage.step(&format!("{ORDERS} customers order all the same")).await;
+    let orders = (0..ORDERS).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, "tok_visa")).collect();
+    let placed = stage.place_all(orders).await?;
+    stage.claim_is("every order was accepted", placed.len(), ORDERS);
+    let relay = stage.suite.relay(Service::Order).await?;
+    stage.claim_is("their events wait in order's outbox", relay.lag, ORDERS as i64);
+    stage.claim_stock(&sku, 1_000, 0).await?;
+
+    stage.step("The broker is back").await;
+    stage.start("nats").await?;
+    stage.claim_tally(&placed, ORDERS, Duration::from_secs(40)).await?;
+    stage.claim_stock(&sku, 900, 100).await?;
+
+    stage.step("What the outage has cost").await;
+    let emptied = async || Ok(Some(stage.suite.relay(Service::Order).await?).filter(|relay| relay.lag == 0));
+    stage.claim_soon("the outbox is empty", PATIENCE, emptied).await?;
+    stage.claim_is("no event became a dead letter", stage.suite.count_dead_letters().await?, 0);
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! 11: the gateway takes longer than payment waits. The breaker of process_payment opens and spares the gateway; what
+//! is to be paid waits in the broker, not counted against anybody; and when the gateway has recovered it is all paid.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::time::sleep;
+
+use crate::{
+    audit,
+    demo::stage::{PATIENCE, Stage},
+    suite::{Breaker, GatewayFaults, NewOrder, Service},
+};
+
+const STEP: &str = "process_payment";
+const ORDERS: usize = 20;
+
+pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
+    stage.step("A new product, and a payment service with less patience than usual").await;
+    let sku = stage.product(1_000, 1_900).await?;
+    let impatient =
+        [("GATEWAY_TIMEOUT", "300ms"), ("GATEWAY_PATIENCE", "600ms"), ("RESILIENCE", "process_payment.open_for=5s")];
+    stage.restart_with("payment", &impatient).await?;
+    stage.claim_is("the breaker is closed", breaker(stage).await?.state.as_str(), "closed");
+
+    stage.step("The gateway takes two seconds for everything").await;
+    stage.break_gateway(GatewayFaults { latency_ms: 2_000, ..GatewayFaults::default() }).await?;
+
+    stage.step(&format!("{ORDERS} orders arrive")).await;
+    let orders = (0..ORDERS).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, "tok_visa")).collect();
+    let placed = stage.place_all(orders).await?;
+    let open = async || Ok(breaker(stage).await.ok().filter(|breaker| breaker.state == "open"));
+    let opened = stage.claim_soon("the breaker opens", PATIENCE, open).await?;
+    stage.note(opened.why.as_deref().unwrap_or_default());
+
+    stage.step("While it is open, nobody asks the gateway, and nothing is counted").await;
+    // What was on its way when it opened may still arrive in the first second, and in the end it probes.
+    let in_between = |breaker: &Breaker| breaker.retry_in_seconds.is_some_and(|left| (2.5..4.0).contains(&left));
+    let quiet = async || Ok(breaker(stage).await.ok().filter(in_between));
+    stage.claim_soon("it will be open for some seconds", PATIENCE, quiet).await?;
+    let before = deliveries(stage).await?;
+    sleep(Duration::from_secs(2)).await;
+    stage.claim_is("for two of them no event is delivered to process_payment", deliveries(stage).await? - before, 0);
+    stage.claim_is("no event became a dead letter", stage.suite.count_dead_letters().await?, 0);
+
+    stage.step("The gateway recovers").await;
+    stage.mend_gateway().await?;
+    let closed = async || Ok(breaker(stage).await.ok().filter(Breaker::is_closed));
+    stage.claim_soon("the breaker probes, and closes", PATIENCE, closed).await?;
+    stage.claim_tally(&placed, ORDERS, Duration::from_secs(25)).await?;
+    stage.claim_stock(&sku, 1_000 - ORDERS as i64, ORDERS as i64).await?;
+
+    stage.step("The breaker's way").await;
+    let breakers = stage.suite.breakers(Service::Payment).await?.context("payment has no breakers")?;
+    let mut ways: Vec<String> = Vec::new();
+    let began = placed.iter().map(|order| order.created_at).min().context("no order was placed")?;
+    for change in breakers.changes.iter().rev().filter(|change| change.step == STEP && change.at >= began) {
+        stage.note(&format!("{} -> {}: {}", change.from, change.to, change.why.as_deref().unwrap_or_default()));
+        ways.push(change.to.clone());
+    }
+    let went = |to: &str| ways.iter().any(|way| way == to);
+    stage.claim(
+        "it went from closed to open to half-open to closed",
+        went("open") && went("half-open") && went("closed"),
+    );
+    stage.restart("payment").await
+}
+
+async fn breaker(stage: &Stage) -> anyhow::Result<Breaker> {
+    let breakers = stage.suite.breakers(Service::Payment).await?.context("payment has no breakers")?;
+    breakers.items.into_iter().find(|breaker| breaker.step == STEP).context("the step has no breaker")
+}
+
+/// How often the broker has delivered an event to the step so far, repeats included.
+async fn deliveries(stage: &Stage) -> anyhow::Result<u64> {
+    let broker = audit::connect_broker(&stage.stores).await?;
+    Ok(audit::deliveries(&broker, "INVENTORY", "payment-process_payment").await?)
+}

@@ -1,0 +1,202 @@
+//! Everything that a scenario can break. Each breakage is noted before it happens, so that it is taken back even when
+//! the scenario is interrupted in the middle.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::time::sleep;
+
+use super::Stage;
+use crate::{
+    demo::{processes::Settings, undo::Undo},
+    suite::{ArmedFault, FaultSpec, GatewayFaults, Service, Suite},
+};
+
+/// Longer than any scenario takes; then a fault is gone even if nobody can disarm it.
+const EXPIRY: Duration = Duration::from_secs(120);
+/// With pauses nobody knows how long a scenario takes.
+const EXPIRY_WITH_PAUSES: Duration = Duration::from_secs(3_600);
+
+impl Stage {
+    /// Lets a process finish what it is doing, and end.
+    pub(in crate::demo) async fn stop(&mut self, process: &str) -> anyhow::Result<()> {
+        self.undos.note(Undo::Start(process.to_owned()));
+        self.processes.run("stop", process).await.map(drop)
+    }
+
+    /// Ends a process as a crash does.
+    pub(in crate::demo) async fn kill(&mut self, process: &str) -> anyhow::Result<()> {
+        self.undos.note(Undo::Start(process.to_owned()));
+        self.processes.run("kill", process).await.map(drop)
+    }
+
+    /// Starts what was stopped, or what has crashed.
+    pub(in crate::demo) async fn start(&mut self, process: &str) -> anyhow::Result<()> {
+        self.take_back(Undo::Start(process.to_owned())).await
+    }
+
+    /// Waits until a process that was made to crash has done so.
+    pub(in crate::demo) async fn crashed(&mut self, process: &str) -> anyhow::Result<()> {
+        for _ in 0..100 {
+            if self.processes.run("status", process).await?.contains("stopped") {
+                self.claim(&format!("{process} has crashed"), true);
+                // Its faults are gone with it.
+                for service in Service::ALL.into_iter().filter(|service| service.name() == process) {
+                    self.undos.done(&Undo::Disarm(service));
+                }
+                return Ok(());
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+        bail!("{process} was made to crash, and still runs");
+    }
+
+    /// Stops a process in its tracks.
+    pub(in crate::demo) async fn freeze(&mut self, process: &str) -> anyhow::Result<()> {
+        self.undos.note(Undo::Thaw(process.to_owned()));
+        self.processes.run("freeze", process).await.map(drop)
+    }
+
+    pub(in crate::demo) async fn thaw(&mut self, process: &str) -> anyhow::Result<()> {
+        self.take_back(Undo::Thaw(process.to_owned())).await
+    }
+
+    /// Starts a process again with other settings.
+    pub(in crate::demo) async fn restart_with(&mut self, process: &str, settings: Settings<'_>) -> anyhow::Result<()> {
+        self.undos.note(Undo::Restart(process.to_owned()));
+        let told: Vec<String> = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        self.note(&format!("{process} is started again with {}", told.join(" ")));
+        self.processes.run_with("restart", process, settings).await.map(drop)
+    }
+
+    /// When somebody talks between the steps, orders must not time out meanwhile.
+    pub(in crate::demo) async fn take_time(&mut self) -> anyhow::Result<()> {
+        if self.pace.is_paused() {
+            self.restart_with("order", &[("SAGA_DEADLINE", "1h"), ("COMPENSATION_DEADLINE", "1h")]).await?;
+        }
+        Ok(())
+    }
+
+    /// Starts a process again with its usual settings.
+    pub(in crate::demo) async fn restart(&mut self, process: &str) -> anyhow::Result<()> {
+        self.note(&format!("{process} is started again with its usual settings"));
+        self.take_back(Undo::Restart(process.to_owned())).await
+    }
+
+    /// Starts a second replica of a service; the suite as it is seen through that one.
+    pub(in crate::demo) async fn start_replica(&mut self, service: Service) -> anyhow::Result<Suite> {
+        let replica = format!("{}-2", service.name());
+        self.undos.note(Undo::Stop(replica.clone()));
+        self.processes.run("start", &replica).await?;
+        let url = self.processes.run("url", &replica).await?;
+        self.record.name_server(&url, &replica);
+        Ok(self.suite.at(service, &url))
+    }
+
+    pub(in crate::demo) async fn stop_replica(&mut self, service: Service) -> anyhow::Result<()> {
+        self.take_back(Undo::Stop(format!("{}-2", service.name()))).await
+    }
+
+    /// Deletes the broker's data, as if its disk were new, while it is stopped.
+    pub(in crate::demo) async fn wipe_broker(&mut self) -> anyhow::Result<()> {
+        self.processes.run("wipe", "nats").await.map(drop)
+    }
+
+    /// Waits until every server is ready again.
+    pub(in crate::demo) async fn all_ready(&self) -> anyhow::Result<()> {
+        let not_ready = self.suite.still_not_ready().await;
+        if !not_ready.is_empty() {
+            bail!("{}", not_ready.join(", "));
+        }
+        Ok(())
+    }
+
+    /// Arms a fault in a service.
+    pub(in crate::demo) async fn arm(&mut self, service: Service, fault: FaultSpec) -> anyhow::Result<ArmedFault> {
+        self.undos.note(Undo::Disarm(service));
+        if fault.kind == "crash" {
+            self.undos.note(Undo::Start(service.name().to_owned()));
+        }
+        let fault = FaultSpec { expires_in_seconds: self.expiry(), ..fault };
+        let armed = self.home.arm(service, &fault).await?;
+        self.note(&format!("{}: {} at {}, until it is disarmed", service.name(), fault.kind, fault.point));
+        Ok(armed)
+    }
+
+    /// How often a fault that is still armed has hit.
+    pub(in crate::demo) async fn hits(&self, service: Service, fault: &ArmedFault) -> anyhow::Result<u64> {
+        let armed = self.home.armed_faults(service).await?.unwrap_or_default();
+        armed.into_iter().find(|a| a.id == fault.id).map(|a| a.hits).context("the fault is not armed any more")
+    }
+
+    pub(in crate::demo) async fn disarm(&mut self, service: Service) -> anyhow::Result<()> {
+        self.take_back(Undo::Disarm(service)).await
+    }
+
+    /// Lets the gateway go wrong.
+    pub(in crate::demo) async fn break_gateway(&mut self, faults: GatewayFaults) -> anyhow::Result<()> {
+        self.undos.note(Undo::DisarmGateway);
+        let faults = GatewayFaults { expires_in_seconds: self.expiry(), ..faults };
+        Ok(self.suite.arm_gateway(&faults).await?)
+    }
+
+    pub(in crate::demo) async fn mend_gateway(&mut self) -> anyhow::Result<()> {
+        self.take_back(Undo::DisarmGateway).await
+    }
+
+    /// Notes that dead letters are about to appear; one that is left is replayed in the end, or given up.
+    pub(in crate::demo) fn expect_dead_letters(&mut self, service: Service) {
+        self.undos.note(Undo::SettleDeadLetters(service));
+    }
+
+    pub(in crate::demo) async fn no_dead_letter_left(&mut self, service: Service) -> anyhow::Result<()> {
+        self.take_back(Undo::SettleDeadLetters(service)).await
+    }
+
+    /// Lets a service stop consuming for one of its steps.
+    pub(in crate::demo) async fn pause_consumer(&mut self, service: Service, step: &str) -> anyhow::Result<()> {
+        self.undos.note(Undo::ResumeConsumer(service, step.to_owned()));
+        Ok(self.suite.pause_consumer(service, step).await?)
+    }
+
+    pub(in crate::demo) async fn resume_consumer(&mut self, service: Service, step: &str) -> anyhow::Result<()> {
+        self.take_back(Undo::ResumeConsumer(service, step.to_owned())).await
+    }
+
+    /// Takes back everything that is still broken, whatever happens; what could not be taken back is a failed claim.
+    pub(in crate::demo) async fn tidy_up(&mut self) {
+        self.suite = self.home.clone();
+        for undo in self.undos.take() {
+            match undo.perform(&self.home, &self.processes).await {
+                Ok(()) => self.note(&format!("tidied up: {undo}")),
+                Err(error) => self.claim(&format!("tidied up: {undo}: {error:#}"), false),
+            }
+        }
+        for service in Service::ALL {
+            if let Err(error) = self.close_breakers(service).await {
+                self.claim(&format!("tidied up: the breakers of {}: {error:#}", service.name()), false);
+            }
+        }
+    }
+
+    /// What was broken is mended, so nobody has to wait for a breaker to find out.
+    async fn close_breakers(&self, service: Service) -> anyhow::Result<()> {
+        let breakers = self.home.breakers(service).await?.map(|breakers| breakers.items).unwrap_or_default();
+        for breaker in breakers.iter().filter(|breaker| !breaker.is_closed()) {
+            self.home.reset_breaker(service, &breaker.step).await?;
+            self.note(&format!("tidied up: the breaker of {} is closed", breaker.step));
+        }
+        Ok(())
+    }
+
+    async fn take_back(&mut self, undo: Undo) -> anyhow::Result<()> {
+        undo.perform(&self.home, &self.processes).await?;
+        self.undos.done(&undo);
+        Ok(())
+    }
+
+    fn expiry(&self) -> u32 {
+        let expiry = if self.pace.is_paused() { EXPIRY_WITH_PAUSES } else { EXPIRY };
+        u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX)
+    }
+}

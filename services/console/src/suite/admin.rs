@@ -1,0 +1,114 @@
+//! The administration that all services share: consumers and relays.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde::Deserialize;
+
+use super::{Service, Suite, SuiteError, until};
+
+/// A step's consumer on one stream.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Consumer {
+    pub step: String,
+    pub consumer: String,
+    pub stream: String,
+    /// Published and not delivered yet; `None` while the broker is away.
+    pub lag: Option<u64>,
+    /// Delivered and not acknowledged yet.
+    pub in_flight: Option<u64>,
+    /// Whether a replica asks the broker for more just now.
+    pub pulling: Option<bool>,
+    /// Why it does not consume.
+    pub paused: Option<String>,
+}
+
+impl Consumer {
+    pub fn is_paused_by_operator(&self) -> bool {
+        self.paused.as_deref() == Some("paused by an operator")
+    }
+}
+
+/// Who publishes a service's events, and how far that is.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Relay {
+    pub holder: String,
+    /// Grows with every takeover.
+    pub epoch: i64,
+    pub active: bool,
+    pub paused: bool,
+    /// Events that wait to be published.
+    pub lag: i64,
+    /// Where the stream ended at the last receipt.
+    pub last_sequence: i64,
+    /// Events published once more because the broker had lost them.
+    pub republished: i64,
+}
+
+impl Suite {
+    pub async fn consumers(&self, service: Service) -> Result<Vec<Consumer>, SuiteError> {
+        #[derive(Deserialize)]
+        struct Consumers {
+            items: Vec<Consumer>,
+        }
+        let consumers: Consumers = self.http.json(self.admin(Method::GET, service, "consumers")).await?;
+        Ok(consumers.items)
+    }
+
+    /// Lets a service stop consuming for one of its steps; returns when it has stopped.
+    pub async fn pause_consumer(&self, service: Service, step: &str) -> Result<(), SuiteError> {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        self.http.text(self.admin(Method::POST, service, &format!("consumers/{step}/pause"))).await?;
+        let stopped = async || {
+            let consumers = self.consumers(service).await?;
+            Ok(consumers.iter().all(|c| c.step != step || c.pulling == Some(false)).then_some(()))
+        };
+        until(PATIENCE, stopped).await.map(drop)
+    }
+
+    pub async fn resume_consumer(&self, service: Service, step: &str) -> Result<(), SuiteError> {
+        self.http.text(self.admin(Method::POST, service, &format!("consumers/{step}/resume"))).await.map(drop)
+    }
+
+    pub async fn relay(&self, service: Service) -> Result<Relay, SuiteError> {
+        self.http.json(self.admin(Method::GET, service, "relay")).await
+    }
+
+    pub async fn resume_relay(&self, service: Service) -> Result<(), SuiteError> {
+        self.http.text(self.admin(Method::POST, service, "relay/resume")).await.map(drop)
+    }
+
+    /// One of a service's metrics, all its labels summed up; `None` when it has no such metric.
+    pub async fn metric(&self, service: Service, name: &str) -> Result<Option<f64>, SuiteError> {
+        let text = self.http.text(self.http.get(&format!("{}/metrics", self.addresses.of(service)))).await?;
+        Ok(sum_of(&text, name))
+    }
+}
+
+/// The sum of a metric's samples in the Prometheus text format.
+pub(super) fn sum_of(text: &str, name: &str) -> Option<f64> {
+    let samples = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let value = match rest.strip_prefix('{') {
+            Some(labelled) => labelled.split_once("} ")?.1,
+            None => rest.strip_prefix(' ')?,
+        };
+        // An exemplar or a timestamp may follow.
+        value.split(' ').next()?.parse::<f64>().ok()
+    });
+    samples.reduce(|sum, sample| sum + sample)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_the_sum_of_its_samples_and_no_other_metrics() {
+        let text =
+            "# TYPE a counter\na_total{step=\"x\"} 2 # {trace=\"1\"} 9\na_total{step=\"y\"} 3\na_total_more 7\nb 1.5\n";
+        assert_eq!(sum_of(text, "a_total"), Some(5.0));
+        assert_eq!(sum_of(text, "b"), Some(1.5));
+        assert_eq!(sum_of(text, "c"), None);
+    }
+}

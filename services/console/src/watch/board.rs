@@ -1,0 +1,47 @@
+//! What is known of the suite now: the latest verdict on every invariant.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use time::OffsetDateTime;
+
+use crate::audit::Verdict;
+
+/// Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Board(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// By name. Not every audit can judge every invariant, so each has a time of its own.
+    pub(super) verdicts: BTreeMap<&'static str, (Verdict, OffsetDateTime)>,
+    pub(super) took: Option<Duration>,
+    /// Why there was no audit, if the latest could not be made.
+    pub(super) failure: Option<String>,
+}
+
+impl Board {
+    pub(super) fn audited(&self, verdicts: Vec<Verdict>, took: Duration) {
+        let now = now();
+        let mut known = self.read();
+        known.verdicts.extend(verdicts.into_iter().map(|verdict| (verdict.name, (verdict, now))));
+        known.took = Some(took);
+        known.failure = None;
+    }
+
+    pub(super) fn failed(&self, reason: String) {
+        self.read().failure = Some(reason);
+    }
+
+    pub(super) fn read(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "nothing is decided by it: it tells people how old a finding is")]
+pub(super) fn now() -> OffsetDateTime {
+    OffsetDateTime::now_utc()
+}

@@ -1,0 +1,68 @@
+//! One audit after the other, until the process stops. An audit that cannot be made is told and tried again.
+
+use std::time::{Duration, Instant};
+
+use bootstrap::{CancellationToken, ReadyFlag};
+
+use super::{board::Board, metrics::AuditMetrics};
+use crate::audit::{Memory, Stores, audit_at_work};
+
+/// An audit reads everything there is; that may take this share of the time, whatever the suite has grown to.
+const SHARE: u32 = 10;
+
+pub(super) struct Rounds {
+    pub(super) stores: Stores,
+    pub(super) gateway_url: String,
+    pub(super) every: Duration,
+    pub(super) metrics: AuditMetrics,
+    pub(super) board: Board,
+    pub(super) ready: ReadyFlag,
+    pub(super) stop: CancellationToken,
+}
+
+impl Rounds {
+    pub(super) async fn run(self) {
+        let mut memory = Memory::default();
+        loop {
+            let began = Instant::now();
+            let audit = audit_at_work(&self.stores, &self.gateway_url, &mut memory);
+            let Some(outcome) = self.stop.run_until_cancelled(audit).await else { return };
+            let took = began.elapsed();
+            match outcome {
+                Ok(verdicts) => {
+                    self.metrics.audited(&verdicts, took);
+                    self.board.audited(verdicts, took);
+                    self.ready.ok();
+                }
+                Err(error) => {
+                    self.metrics.failed();
+                    let reason = format!("{:#}", anyhow::Error::from(error));
+                    tracing::warn!(reason, "the suite cannot be audited");
+                    self.board.failed(reason);
+                    // Shown without authentication, so it does not repeat the servers' words.
+                    self.ready.failing("the suite cannot be audited");
+                }
+            }
+            if self.stop.run_until_cancelled(tokio::time::sleep(pause(self.every, took))).await.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+fn pause(every: Duration, took: Duration) -> Duration {
+    every.saturating_sub(took).max(took.saturating_mul(SHARE - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn audits_begin_regularly_unless_they_take_more_than_their_share() {
+        let ms = Duration::from_millis;
+        assert_eq!(pause(ms(10_000), ms(200)), ms(9_800));
+        assert_eq!(pause(ms(10_000), ms(3_000)), ms(27_000));
+        assert_eq!(pause(ms(10), ms(200)), ms(1_800));
+    }
+}
