@@ -39,6 +39,11 @@ impl Client {
         Client { base: base.to_owned(), http: http.expect("a client without TLS") }
     }
 
+    /// `http://HOST:PORT`
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
     pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
         self.send(self.request(Method::GET, path)).await
     }

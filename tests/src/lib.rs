@@ -6,6 +6,7 @@
 mod client;
 mod collector;
 mod events;
+mod prometheus;
 mod replica;
 mod running;
 mod stage;
@@ -13,6 +14,7 @@ mod stage;
 pub use client::{Answer, Client};
 pub use collector::{CollectedSpan, Collector};
 pub use events::Forged;
+pub use prometheus::{PrometheusApi, Rule, Series, Span};
 pub use replica::{App, Replica, Tuning};
 pub use running::Running;
 pub use stage::{Dancers, Stage, order_of};

@@ -95,7 +95,7 @@ impl Replica {
         inventory_url: &str,
     ) -> anyhow::Result<Replica> {
         let arguments = arguments(stage, service, inventory_url);
-        let (info, app, subscriptions, api, tasks, startup, http) = match service {
+        let (info, app, subscriptions, api, tasks, samples, startup, http) = match service {
             ORDER => {
                 let config = order::Config::parse_from(arguments);
                 let startup = Startup::new(order::INFO, Readiness::default(), Metrics::default());
@@ -103,7 +103,7 @@ impl Replica {
                 let app = order::App::connect(&startup, config, faults.clone()).await?;
                 let subscriptions = order::subscriptions(&app);
                 let (api, tasks) = (order::router(&app), order::tasks(&app, &startup.stop));
-                (order::INFO, App::Order(app), subscriptions, api, tasks, startup, http)
+                (order::INFO, App::Order(app), subscriptions, api, tasks, order::samples(), startup, http)
             }
             INVENTORY => {
                 let config = inventory::Config::parse_from(arguments);
@@ -112,7 +112,7 @@ impl Replica {
                 let app = inventory::App::connect(&startup, config, faults.clone()).await?;
                 let subscriptions = inventory::subscriptions(&app);
                 let (api, tasks) = (inventory::router(&app), inventory::tasks(&app, &startup.stop));
-                (inventory::INFO, App::Inventory(app), subscriptions, api, tasks, startup, http)
+                (inventory::INFO, App::Inventory(app), subscriptions, api, tasks, inventory::samples(), startup, http)
             }
             PAYMENT => {
                 let config = payment::Config::parse_from(arguments);
@@ -121,12 +121,12 @@ impl Replica {
                 let app = payment::App::connect(&startup, config, faults.clone()).await?;
                 let subscriptions = payment::subscriptions(&app);
                 let api = payment::router(&app);
-                (payment::INFO, App::Payment(app), subscriptions, api, Vec::new(), startup, http)
+                (payment::INFO, App::Payment(app), subscriptions, api, Vec::new(), payment::samples(), startup, http)
             }
             other => anyhow::bail!("{other} is no service of the suite"),
         };
         let participant = app.participant();
-        let own = participant.tasks(&startup, &subscriptions);
+        let own = participant.tasks(&startup, &subscriptions, samples);
         for (name, task) in own.into_iter().chain(tasks) {
             startup.tasks.spawn(name, task);
         }

@@ -6,6 +6,7 @@
 mod config;
 pub mod domain;
 mod http;
+mod metrics;
 mod replenishment;
 mod steps;
 mod store;
@@ -17,7 +18,7 @@ use contracts::{
 };
 use faults::Faults;
 use messaging::{Subscription, subscribe};
-use participant::Participant;
+use participant::{Participant, Source};
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -47,7 +48,7 @@ pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> 
     let app = App::connect(&startup, config, faults).await?;
     let subscriptions = subscriptions(&app);
     Ok(Service::new(app.participant.routes(router(&app), &subscriptions))
-        .with_tasks(app.participant.tasks(&startup, &subscriptions))
+        .with_tasks(app.participant.tasks(&startup, &subscriptions, samples()))
         .with_tasks(tasks(&app, &startup.stop)))
 }
 
@@ -55,6 +56,8 @@ impl App {
     pub async fn connect(startup: &Startup, config: Config, faults: Faults) -> anyhow::Result<Self> {
         let participant =
             Participant::join(startup, INVENTORY, "inventory", &MIGRATIONS, &config.participant, faults).await?;
+        let refusals = Box::new(metrics::StockRefusals(participant.metrics().clone()));
+        startup.metrics.register(|registry| registry.register_collector(refusals));
         Ok(App { participant, config })
     }
 }
@@ -62,6 +65,11 @@ impl App {
 /// Every step this service takes, and what sets it in motion.
 pub fn subscriptions(app: &App) -> Vec<Subscription> {
     vec![subscribe(app, &RESERVE_STOCK, steps::reserve_stock), subscribe(app, &RELEASE_STOCK, steps::release_stock)]
+}
+
+/// Gauges that one replica reads: stock, and what of it is still to be given back.
+pub fn samples() -> Vec<Source> {
+    vec![Source { gauges: store::GAUGES, read: |pool| Box::pin(async move { store::read_gauges(&pool).await }) }]
 }
 
 pub fn router(app: &App) -> OpenApiRouter {

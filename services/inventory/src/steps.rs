@@ -39,7 +39,7 @@ pub(crate) async fn reserve_stock(app: App, batch: Batch<OrderCreated>) -> Resul
             }
         }
     }
-    sagas.save(work.conn()).await?;
+    sagas.save(&mut work).await?;
     work.commit().await
 }
 
@@ -73,7 +73,7 @@ pub(crate) async fn release_stock(app: App, batch: Batch<OrderCancelled>) -> Res
         )?;
     }
     write_release(&mut work, &reservations, &given_back).await?;
-    sagas.save(work.conn()).await?;
+    sagas.save(&mut work).await?;
     work.commit().await
 }
 

@@ -3,10 +3,13 @@
 
 mod products;
 mod reservations;
+mod sample;
 
 pub(crate) use products::{
     find_product, insert_product, list_products, lock_products_below, save_details, save_supply,
 };
+pub(crate) use sample::{SAMPLED as GAUGES, read as read_gauges};
+
 pub(crate) use reservations::{
     ReservationRow, begin_reservations, find_reservation, give_back_units, insert_lines, insert_tombstones,
     lock_products, lock_reservations, refuse_reservations, release_lines, reserve_units, save_reservations,

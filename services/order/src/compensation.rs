@@ -53,7 +53,7 @@ pub async fn drive_overdue_compensations(app: &App) -> Result<usize, StepError> 
             driven?;
         }
     }
-    sagas.save(work.conn()).await?;
+    sagas.save(&mut work).await?;
     work.commit().await?;
     Ok(overdue.len())
 }
@@ -85,7 +85,7 @@ pub(crate) async fn resume(app: &App, saga_id: Uuid) -> Result<Resumed, StepErro
     let order = order.ok_or_else(|| StepError::failed("the saga's order is not there"))?;
     let reason = "an operator resumed it".to_owned();
     drive(app, &mut work, &mut sagas, &saga, order, Transition::Resume, reason).await?;
-    sagas.save(work.conn()).await?;
+    sagas.save(&mut work).await?;
     work.commit().await?;
     Ok(Resumed::Driven)
 }

@@ -6,6 +6,7 @@ mod compensation;
 mod config;
 pub mod domain;
 mod http;
+mod metrics;
 mod retention;
 mod steps;
 mod store;
@@ -14,11 +15,11 @@ use bootstrap::{Service, ServiceInfo, Startup, Task};
 use contracts::{
     ORDER,
     catalogue::{PROJECT_PRODUCT_CREATED, PROJECT_PRODUCT_DETAILS_CHANGED, PROJECT_PRODUCT_PRICE_CHANGED},
-    order_fulfillment::{CANCEL_TIMED_OUT_ORDER, CANCEL_UNFILLABLE_ORDER, CANCEL_UNPAID_ORDER, CONFIRM_ORDER},
+    order_fulfillment::{CANCEL_TIMED_OUT_ORDER, CANCEL_UNFILLABLE_ORDER, CANCEL_UNPAID_ORDER, CONFIRM_ORDER, SAGA},
 };
 use faults::Faults;
 use messaging::{Subscription, subscribe};
-use participant::Participant;
+use participant::{Participant, Source};
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -41,6 +42,7 @@ pub struct App {
     pub participant: Participant,
     config: Config,
     inventory: reqwest::Client,
+    revenue: metrics::Revenue,
     /// Cancelled when long waits for an order's end should end themselves.
     draining: CancellationToken,
 }
@@ -51,7 +53,7 @@ pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> 
     let app = App::connect(&startup, config, faults).await?;
     let subscriptions = subscriptions(&app);
     Ok(Service::new(app.participant.routes(router(&app), &subscriptions))
-        .with_tasks(app.participant.tasks(&startup, &subscriptions))
+        .with_tasks(app.participant.tasks(&startup, &subscriptions, samples()))
         .with_tasks(tasks(&app, &startup.stop)))
 }
 
@@ -59,7 +61,9 @@ impl App {
     pub async fn connect(startup: &Startup, config: Config, faults: Faults) -> anyhow::Result<Self> {
         let participant = Participant::join(startup, ORDER, "orders", &MIGRATIONS, &config.participant, faults).await?;
         let inventory = reqwest::Client::builder().timeout(std::time::Duration::from_secs(10)).build()?;
-        Ok(App { participant, config, inventory, draining: startup.draining.clone() })
+        let steps = participant.metrics().clone();
+        let revenue = startup.metrics.register(|registry| metrics::register(registry, steps));
+        Ok(App { participant, config, inventory, revenue, draining: startup.draining.clone() })
     }
 }
 
@@ -74,6 +78,22 @@ pub fn subscriptions(app: &App) -> Vec<Subscription> {
         subscribe(app, &PROJECT_PRODUCT_PRICE_CHANGED, catalogue::project_product_price_changed),
         subscribe(app, &PROJECT_PRODUCT_DETAILS_CHANGED, catalogue::project_product_details_changed),
     ]
+}
+
+/// Gauges that one replica reads: the sagas, and the database server.
+pub fn samples() -> Vec<Source> {
+    vec![
+        Source { gauges: saga_store::sample::SAMPLED, read: |pool| Box::pin(sagas(pool)) },
+        Source {
+            gauges: store::DATABASE_GAUGES,
+            read: |pool| Box::pin(async move { store::read_database(&pool).await }),
+        },
+    ]
+}
+
+async fn sagas(pool: sqlx::PgPool) -> Result<Vec<messaging::sample::Reading>, sqlx::Error> {
+    let participants: Vec<String> = SAGA.participants().map(|service| service.to_string()).collect();
+    saga_store::sample::read(&pool, SAGA.saga_type, &participants).await
 }
 
 pub fn router(app: &App) -> OpenApiRouter {

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::{
     App,
     domain::{self, CancelRequest, Ending, OrderStatus},
+    metrics::CurrencyLabel,
     store::{self, OrderRow},
 };
 
@@ -52,6 +53,7 @@ pub(crate) async fn confirm_order(app: App, batch: Batch<PaymentProcessed>) -> R
                 )?;
                 OrderStatus::Confirmed.as_str().clone_into(&mut order.status);
                 confirmed.push(order.order_id);
+                count_revenue(&app, &mut work, said.total);
             }
             (Ending::Skip(reason), _) => {
                 sagas.skip(&context, &CONFIRM_ORDER, PaymentProcessed::TYPE.wire_name(), reason)?;
@@ -62,8 +64,16 @@ pub(crate) async fn confirm_order(app: App, batch: Batch<PaymentProcessed>) -> R
     if !confirmed.is_empty() {
         store::end_orders(work.conn(), &confirmed, OrderStatus::Confirmed, None).await?;
     }
-    sagas.save(work.conn()).await?;
+    sagas.save(&mut work).await?;
     work.commit().await
+}
+
+fn count_revenue(app: &App, work: &mut UnitOfWork, total: Money) {
+    let (revenue, currency) = (app.revenue.clone(), total.currency.as_str().to_owned());
+    let amount = total.amount.unsigned_abs();
+    work.after_commit(move |_| {
+        revenue.get_or_create(&CurrencyLabel { currency }).inc_by(amount);
+    });
 }
 
 /// Inventory could not fill the order.
@@ -115,7 +125,7 @@ async fn cancel<E: Event>(
             (Ending::Apply, None) => return Err(StepError::failed("an order was cancelled that is not there")),
         }
     }
-    sagas.save(work.conn()).await?;
+    sagas.save(&mut work).await?;
     work.commit().await
 }
 
@@ -178,7 +188,7 @@ pub(crate) async fn cancel_order_on_request(
     if request == CancelRequest::Apply {
         let why = CancelReason::CustomerRequest;
         cancel_order(&mut work, &mut sagas, &CANCEL_ORDER_ON_REQUEST, &context, order, why, reason).await?;
-        sagas.save(work.conn()).await?;
+        sagas.save(&mut work).await?;
         work.commit().await?;
     }
     Ok(Some(request))

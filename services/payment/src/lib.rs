@@ -7,6 +7,7 @@ mod config;
 pub mod domain;
 pub mod gateway;
 mod http;
+mod metrics;
 pub mod steps;
 mod store;
 
@@ -19,7 +20,7 @@ use contracts::{
 };
 use faults::Faults;
 use messaging::{Subscription, subscribe};
-use participant::Participant;
+use participant::{Participant, Source};
 use utoipa_axum::router::OpenApiRouter;
 
 pub use config::{Config, GatewayArgs};
@@ -41,6 +42,7 @@ pub struct App {
     pub participant: Participant,
     config: GatewayArgs,
     gateway: Arc<dyn PaymentGateway>,
+    metrics: metrics::Metrics,
 }
 
 /// Connects, and puts the service together.
@@ -48,8 +50,11 @@ pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> 
     let faults = config.participant.faults(config.base.app_env)?;
     let app = App::connect(&startup, config, faults).await?;
     let subscriptions = subscriptions(&app);
-    Ok(Service::new(app.participant.routes(router(&app), &subscriptions))
-        .with_tasks(app.participant.tasks(&startup, &subscriptions)))
+    Ok(Service::new(app.participant.routes(router(&app), &subscriptions)).with_tasks(app.participant.tasks(
+        &startup,
+        &subscriptions,
+        samples(),
+    )))
 }
 
 impl App {
@@ -72,7 +77,8 @@ impl App {
         let participant =
             Participant::join(startup, PAYMENT, "payment", &MIGRATIONS, &config.participant, faults).await?;
         let gateway = gateway(&participant)?;
-        Ok(App { participant, config: config.gateway, gateway })
+        let metrics = startup.metrics.register(metrics::Metrics::register);
+        Ok(App { participant, config: config.gateway, gateway, metrics })
     }
 }
 
@@ -84,6 +90,11 @@ pub fn subscriptions(app: &App) -> Vec<Subscription> {
         subscribe(app, &PROCESS_PAYMENT, steps::process_payment).lanes(lanes),
         subscribe(app, &REFUND_PAYMENT, steps::refund_payment).lanes(lanes),
     ]
+}
+
+/// Gauges that one replica reads: the money that is still to be given back.
+pub fn samples() -> Vec<Source> {
+    vec![Source { gauges: store::GAUGES, read: |pool| Box::pin(async move { store::read_gauges(&pool).await }) }]
 }
 
 pub fn router(app: &App) -> OpenApiRouter {

@@ -2,6 +2,7 @@
 //! order of their order ids.
 
 mod row;
+mod sample;
 
 use std::collections::HashMap;
 
@@ -9,6 +10,8 @@ use contracts::{Money, OrderId, PaymentId};
 use messaging::StepError;
 use sqlx::PgConnection;
 use uuid::Uuid;
+
+pub(crate) use sample::{SAMPLED as GAUGES, read as read_gauges};
 
 pub(crate) use row::{PaymentRow, Payments, StoredPayment, changed};
 

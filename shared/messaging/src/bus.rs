@@ -10,6 +10,15 @@ pub struct Bus {
     pub(crate) service: Service,
 }
 
+/// How full a stream is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamState {
+    pub bytes: u64,
+    /// 0: without limit.
+    pub max_bytes: u64,
+    pub messages: u64,
+}
+
 impl Bus {
     pub fn new(client: Client, service: Service) -> Self {
         Bus { jetstream: jetstream::new(client.clone()), client, service }
@@ -23,6 +32,17 @@ impl Bus {
     /// How often the connection was made; grows with every reconnect.
     pub(crate) fn connects(&self) -> u64 {
         self.client.statistics().connects.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// What the broker says of this service's own stream; none while it is away.
+    pub async fn stream_state(&self) -> Option<StreamState> {
+        if !self.is_connected() {
+            return None;
+        }
+        let stream = self.jetstream.get_stream(self.service.stream()).await.ok()?;
+        let info = stream.cached_info();
+        let max_bytes = u64::try_from(info.config.max_bytes).unwrap_or(0);
+        Some(StreamState { bytes: info.state.bytes, max_bytes, messages: info.state.messages })
     }
 
     pub(crate) async fn nudge(&self) {

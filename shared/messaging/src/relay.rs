@@ -27,7 +27,7 @@ use crate::{
     Report,
     bus::Bus,
     error::chain,
-    metrics::Metrics,
+    metrics::{Metrics, Outcome, TraceLabel},
     outbox::{self, Mover, PendingRow},
     settings::MessagingArgs,
     wake::Wake,
@@ -193,8 +193,10 @@ impl<'a> Leader<'a> {
                 return Ok(());
             }
             self.keep_up().await?;
+            let began = Instant::now();
             let published =
                 publish::publish(&self.relay.bus, &self.relay.faults, &rows, self.position, self.singly).await;
+            self.relay.metrics.outbox_publish_duration.observe(began.elapsed().as_secs_f64());
             self.settle(&rows, published).await?;
         }
         Ok(())
@@ -236,7 +238,7 @@ impl<'a> Leader<'a> {
         if !published.receipts.is_empty() {
             self.renewed = Instant::now();
         }
-        self.relay.metrics.outbox_published.inc_by(published.receipts.len() as u64);
+        self.count(rows, &published);
         self.position.last_sequence = published.last_sequence;
         self.singly = published.stop.is_some();
         match published.stop {
@@ -253,6 +255,30 @@ impl<'a> Leader<'a> {
                 if self.position == before { Err(RelayError::OutOfStep) } else { Ok(()) }
             }
             Some(publish::Stop::Away(error)) => Err(RelayError::Broker(error)),
+        }
+    }
+
+    fn count(&self, rows: &[PendingRow], published: &Published) {
+        let (metrics, receipts) = (&self.relay.metrics, published.receipts.len() as u64);
+        metrics.outbox_published.inc_by(receipts);
+        metrics.outbox_batch_size.observe(rows.len() as f64);
+        let attempts = |outcome: &'static str, count: u64| {
+            metrics.outbox_attempts.get_or_create(&Outcome { outcome }).inc_by(count);
+        };
+        attempts("acknowledged", receipts - published.duplicates);
+        attempts("duplicate", published.duplicates);
+        match published.stop {
+            Some(publish::Stop::Refused { .. }) => attempts("refused", 1),
+            Some(_) => attempts("away", 1),
+            None => {}
+        }
+        #[expect(clippy::disallowed_methods, reason = "a measurement, on which nothing depends")]
+        let now = time::OffsetDateTime::now_utc();
+        for (place, row) in rows.iter().take(published.receipts.len()).enumerate() {
+            // One exemplar a batch is enough to find a trace.
+            let exemplar = if place == 0 { row.trace_id().map(TraceLabel::new) } else { None };
+            let age = (now - row.created_at).as_seconds_f64().max(0.0);
+            metrics.outbox_age_at_publish.observe(age, exemplar, None);
         }
     }
 

@@ -27,6 +27,9 @@ pub struct MessagingArgs {
     /// How often old partitions are dropped and new ones created ahead.
     #[arg(long, env = "HOUSEKEEPING_EVERY", default_value = "60s", value_parser = humantime::parse_duration)]
     pub housekeeping_every: Duration,
+    /// How often gauges are read from the database, by one replica of each service.
+    #[arg(long, env = "METRICS_EVERY", default_value = "5s", value_parser = humantime::parse_duration)]
+    pub metrics_every: Duration,
     /// How long the inbox remembers: at least the streams' age plus the dead letters' retention.
     #[arg(long, env = "INBOX_RETENTION", default_value = "10d", value_parser = humantime::parse_duration)]
     pub inbox_retention: Duration,
@@ -48,6 +51,7 @@ impl Default for MessagingArgs {
             relay_max_attempts: 5,
             consumer_batch: 200,
             housekeeping_every: Duration::from_secs(60),
+            metrics_every: Duration::from_secs(5),
             inbox_retention: Duration::from_secs(10 * 24 * 3600),
             outbox_retention: Duration::from_secs(24 * 3600),
             dead_letter_retention: Duration::from_secs(7 * 24 * 3600),

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    fmt,
     ops::{Deref, DerefMut},
     sync::Arc,
     time::Instant,
@@ -15,7 +16,7 @@ use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
 use crate::{
-    Bus, Context, Metadata, Span, StepError, TraceContext, direct, dry_run,
+    Bus, Context, Metadata, Metrics, Span, StepError, TraceContext, direct, dry_run,
     envelope::StoredHeaders,
     error::Severity,
     inbox,
@@ -31,11 +32,12 @@ pub struct Outbox {
     wake: Arc<Wake>,
     bus: Bus,
     faults: Faults,
+    metrics: Metrics,
 }
 
 impl Outbox {
-    pub fn new(pool: PgPool, bus: Bus, wake: Arc<Wake>, faults: Faults) -> Self {
-        Outbox { pool, service: bus.service, wake, bus, faults }
+    pub fn new(pool: PgPool, bus: Bus, wake: Arc<Wake>, faults: Faults, metrics: Metrics) -> Self {
+        Outbox { pool, service: bus.service, wake, bus, faults, metrics }
     }
 
     /// The same outbox, its transactions on the connections of another pool.
@@ -65,6 +67,7 @@ impl Outbox {
             subject: Subject::default(),
             begun: Instant::now(),
             spans: Vec::new(),
+            counts: Counts::default(),
         })
     }
 
@@ -135,6 +138,19 @@ pub struct UnitOfWork {
     begun: Instant,
     /// The transaction's span in each sampled trace that it publishes in, and what is above it.
     spans: Vec<(TraceContext, Span)>,
+    counts: Counts,
+}
+
+/// What is to be counted once the transaction is committed.
+#[derive(Default)]
+struct Counts(Vec<Count>);
+
+type Count = Box<dyn FnOnce(&Metrics) + Send>;
+
+impl fmt::Debug for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} counts", self.0.len())
+    }
 }
 
 /// What an event was answered with.
@@ -220,6 +236,11 @@ impl UnitOfWork {
         Ok(event_id)
     }
 
+    /// Counts something when, and only when, this unit of work is committed.
+    pub fn after_commit(&mut self, count: impl FnOnce(&Metrics) + Send + 'static) {
+        self.counts.0.push(Box::new(count));
+    }
+
     /// What a publication goes on from: the transaction's span, where the trace is sampled.
     fn trace(&mut self, context: &Context) -> TraceContext {
         let above = context.trace;
@@ -262,7 +283,7 @@ impl UnitOfWork {
     /// Writes the outbox rows, commits, and wakes the relay.
     pub async fn commit(mut self) -> Result<(), sqlx::Error> {
         let publishes = !self.outgoing.is_empty();
-        let Outbox { faults, wake, bus, .. } = self.origin;
+        let Outbox { faults, wake, bus, metrics, .. } = self.origin;
         let by_outbox = !faults.without(Guard::Outbox);
         if publishes && by_outbox {
             outbox::append(&mut self.transaction, &self.outgoing).await?;
@@ -274,6 +295,8 @@ impl UnitOfWork {
         let subject = self.subject;
         let _ = faults.pass(FaultPoint::BeforeCommit, || subject.clone()).await.map_err(injected)?;
         self.transaction.commit().await?;
+        metrics.outbox_written.inc_by(self.outgoing.len() as u64);
+        self.counts.0.into_iter().for_each(|count| count(&metrics));
         let _ = faults.pass(FaultPoint::AfterCommitBeforePublish, || subject).await.map_err(injected)?;
         if publishes && by_outbox {
             wake.committed();

@@ -8,6 +8,7 @@ pub mod edge;
 mod journals;
 mod metrics;
 mod replays;
+mod sampler;
 mod tasks;
 
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use uuid::Uuid;
 #[cfg(feature = "faults")]
 pub use config::FaultArgs;
 pub use config::{ParticipantArgs, ResilienceArgs};
+pub use sampler::Source;
 
 /// One replica of one service as a participant. Cheap to clone.
 #[derive(Clone)]
@@ -71,10 +73,11 @@ impl Participant {
         }
         let bus = Bus::new(startup.nats(&settings.nats).await?, service);
         let wake = Arc::new(Wake::default());
-        let outbox = Outbox::new(pools.work.clone(), bus.clone(), Arc::clone(&wake), faults.clone());
+        let metrics = startup.metrics.register(Metrics::register);
+        let outbox = Outbox::new(pools.work.clone(), bus.clone(), Arc::clone(&wake), faults.clone(), metrics.clone());
         let resilience = &settings.resilience;
         let breakers = Breakers::new(resilience.breakers_enabled, resilience.overrides.clone());
-        startup.metrics.register(|registry| metrics::register(registry, breakers.clone(), faults.clone()));
+        startup.metrics.register(|registry| metrics::register(registry, breakers.clone(), bus.clone(), faults.clone()));
         #[cfg(feature = "faults")]
         journals::write_hits(&faults, pools.relay.clone(), service);
         Ok(Participant {
@@ -87,11 +90,16 @@ impl Participant {
             settings: settings.clone(),
             holder: format!("{service}-{}", Uuid::now_v7()),
             batches: Batches::new(startup.stop.clone()),
-            metrics: startup.metrics.register(Metrics::register),
+            metrics,
             faults,
             wake,
             pools,
         })
+    }
+
+    /// What messaging and the sagas count in this replica.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// What applies to a step in this deployment.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use faults::Faults;
+use messaging::Bus;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric as _},
@@ -11,12 +12,29 @@ use prometheus_client::{
 };
 use resilience::{Breakers, State};
 
-pub(crate) fn register(registry: &mut Registry, breakers: Breakers, faults: Faults) {
+pub(crate) fn register(registry: &mut Registry, breakers: Breakers, bus: Bus, faults: Faults) {
+    registry.register_collector(Box::new(ReplicaCollector(bus)));
     registry.register_collector(Box::new(BreakerCollector(breakers)));
     #[cfg(feature = "faults")]
     registry.register_collector(Box::new(FaultCollector(faults)));
     #[cfg(not(feature = "faults"))]
     let Faults { .. } = faults;
+}
+
+#[derive(Debug)]
+struct ReplicaCollector(Bus);
+
+impl Collector for ReplicaCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let help = "1 while this replica is connected to the broker";
+        let connected = encoder.encode_descriptor("broker_connected", help, None, MetricType::Gauge)?;
+        ConstGauge::new(i64::from(self.0.is_connected())).encode(connected)?;
+        let help = "1, with the version and the features of this build";
+        let mut family = encoder.encode_descriptor("build_info", help, None, MetricType::Gauge)?;
+        let features = if cfg!(feature = "faults") { "faults" } else { "" };
+        let labels = [("version", env!("CARGO_PKG_VERSION")), ("features", features)];
+        ConstGauge::new(1_i64).encode(family.encode_family(&labels)?)
+    }
 }
 
 struct BreakerCollector(Breakers);

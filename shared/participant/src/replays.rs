@@ -17,6 +17,7 @@ impl Participant {
             pool: self.pools.work.clone(),
             subscriptions: subscriptions.iter().map(|s| s.clone().with_faults(self.faults.clone())).collect(),
             batches: self.batches.clone(),
+            metrics: self.metrics.clone(),
         }
     }
 }

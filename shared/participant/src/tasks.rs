@@ -9,18 +9,27 @@ use messaging::{Consumer, Relay, Subscription, housekeeping};
 use saga_store::timeout::{Detector, DueSaga};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Participant, journals, replays::replay_when_closed, report_to};
+use crate::{
+    Participant, journals,
+    replays::replay_when_closed,
+    report_to,
+    sampler::{Sampler, Source},
+};
 
 impl Participant {
-    /// Everything that runs until the service stops. Registers what readiness depends on.
-    pub fn tasks(&self, startup: &Startup, subscriptions: &[Subscription]) -> Vec<Task> {
+    /// Everything that runs until the service stops. Registers what readiness depends on, and the gauges of `sources`.
+    pub fn tasks(&self, startup: &Startup, subscriptions: &[Subscription], sources: Vec<Source>) -> Vec<Task> {
         let stop = &startup.stop;
+        let sampler = Sampler::new(sources);
+        startup.metrics.register(|registry| registry.register_collector(Box::new(sampler.clone())));
+        self.metrics.begin_at_zero(subscriptions.iter().map(|s| s.step), self.definition);
         let subscriptions = &self.with_faults(subscriptions);
         let mut tasks: Vec<Task> = vec![
             ("relay", Box::pin(self.relay(startup).run(stop.clone()))),
             ("timeout_detector", Box::pin(self.timeout_detector().run(stop.clone()))),
             ("stall_watch", Box::pin(self.clone().watch_for_stalls(stop.clone()))),
             ("breaker_journal", Box::pin(self.breaker_journal(stop.clone()))),
+            ("metrics", Box::pin(sampler.run(self.clone(), subscriptions.to_vec(), stop.clone()))),
             ("housekeeping", Box::pin(self.housekeeping(stop.clone()))),
             ("dead_letter_replays", Box::pin(self.batches.clone().wait())),
         ];

@@ -105,6 +105,11 @@ impl Step {
         self.kind == Kind::Compensation
     }
 
+    /// Whether a client's request turns the saga back here.
+    pub fn is_request(&self) -> bool {
+        self.on == Trigger::Http && self.kind == Kind::Retriable
+    }
+
     /// The event this step consumes, if any.
     pub fn consumes(&self) -> Option<EventType> {
         match self.on {

@@ -3,7 +3,11 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use messaging::{Context, StepError, dry_run, lease::interval};
+use messaging::{
+    Context, Metrics, StepError, UnitOfWork, dry_run,
+    lease::interval,
+    metrics::{SagaLabel, SagaOutcome, SagaReason, StepStatusLabel, TraceLabel},
+};
 use saga::{SagaDefinition, SagaState, Service, Status, Step, StepStatus, Transition};
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -12,7 +16,7 @@ use uuid::Uuid;
 #[derive(Debug)]
 pub struct NewSaga<'a> {
     pub saga_id: Uuid,
-    pub definition: &'a SagaDefinition,
+    pub definition: &'static SagaDefinition,
     /// What the saga is about; unique per type.
     pub business_key: Uuid,
     pub first_step: &'a Step,
@@ -22,8 +26,19 @@ pub struct NewSaga<'a> {
     pub deadline: Duration,
 }
 
-/// Inserts the saga, STARTED, and its first journal entry.
-pub async fn start(conn: &mut PgConnection, context: &Context, new: &NewSaga<'_>) -> Result<(), sqlx::Error> {
+/// Starts a saga with the unit of work that publishes its first event.
+pub async fn start(work: &mut UnitOfWork, context: &Context, new: &NewSaga<'_>) -> Result<(), sqlx::Error> {
+    insert(work.conn(), context, new).await?;
+    let (saga_type, step) = (new.definition.saga_type, static_name(new.definition, new.first_step));
+    work.after_commit(move |metrics| {
+        metrics.saga_started.get_or_create(&SagaLabel { saga_type }).inc();
+        metrics.saga_steps.get_or_create(&StepStatusLabel { step, status: "COMPLETED" }).inc();
+    });
+    Ok(())
+}
+
+/// Inserts the saga, STARTED, and its first journal entry; counts nothing.
+pub async fn insert(conn: &mut PgConnection, context: &Context, new: &NewSaga<'_>) -> Result<(), sqlx::Error> {
     let trace_id = context.trace.trace_id();
     sqlx::query!(
         "with begun as (
@@ -233,14 +248,17 @@ impl Sagas {
     }
 
     /// Writes the changed sagas and the journal.
-    pub async fn save(self, conn: &mut PgConnection) -> Result<(), StepError> {
+    pub async fn save(self, work: &mut UnitOfWork) -> Result<(), StepError> {
         if self.journal.is_empty() {
             return Ok(());
         }
         let changed: Vec<(SagaRow, Change)> =
             self.rows.into_values().filter_map(|mut r| r.changed.take().map(|c| (r, c))).collect();
-        write_instances(conn, self.service, &changed).await?;
-        write_journal(conn, self.service, &self.journal).await?;
+        let written = write_instances(work.conn(), self.service, &changed).await?;
+        write_journal(work.conn(), self.service, &self.journal).await?;
+        let undone = self.journal.iter().filter(|e| e.ends_as(Status::Compensated)).map(|e| e.saga_id).collect();
+        let undoing = compensation_seconds(work.conn(), undone).await?;
+        work.after_commit(move |metrics| count(metrics, self.definition, &self.journal, &written, &undoing));
         Ok(())
     }
 }
@@ -249,15 +267,87 @@ fn static_name(definition: &'static SagaDefinition, step: &Step) -> &'static str
     definition.steps.iter().find(|s| s.name == step.name).map_or("unknown", |s| s.name)
 }
 
+impl JournalEntry {
+    /// Whether this entry brought the saga into the status.
+    fn ends_as(&self, status: Status) -> bool {
+        self.after == status && self.before != status
+    }
+}
+
+/// A saga as it was written: since when it runs, and where it turned back.
+struct Written {
+    seconds: f64,
+    failed_at_step: Option<String>,
+}
+
+/// How long these sagas were being undone.
+async fn compensation_seconds(conn: &mut PgConnection, sagas: Vec<Uuid>) -> Result<HashMap<Uuid, f64>, StepError> {
+    if sagas.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows = sqlx::query!(
+        r#"select saga_id, extract(epoch from clock_timestamp() - min(occurred_at))::float8 as "seconds!"
+        from saga.saga_step
+        where saga_id = any($1) and status_after = 'COMPENSATING'
+        group by saga_id"#,
+        &sagas,
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.saga_id, row.seconds)).collect())
+}
+
+fn count(
+    metrics: &Metrics,
+    definition: &'static SagaDefinition,
+    journal: &[JournalEntry],
+    written: &HashMap<Uuid, Written>,
+    undoing: &HashMap<Uuid, f64>,
+) {
+    let saga_type = definition.saga_type;
+    let known = |name: &str| definition.steps.iter().find(|s| s.name == name).map_or("unknown", |s| s.name);
+    for entry in journal {
+        let label = StepStatusLabel { step: known(&entry.step), status: entry.status };
+        metrics.saga_steps.get_or_create(&label).inc();
+        let saga = written.get(&entry.saga_id);
+        let exemplar = || Some(TraceLabel::new(entry.trace_id.clone()));
+        let ended = |outcome| {
+            let duration = metrics.saga_duration.get_or_create_owned(&SagaOutcome { saga_type, outcome });
+            duration.observe(saga.map_or(0.0, |s| s.seconds), exemplar(), None);
+        };
+        let of_type = SagaLabel { saga_type };
+        match entry.after {
+            after if after == entry.before => {}
+            Status::Completed => {
+                metrics.saga_completed.get_or_create(&of_type).inc();
+                ended("completed");
+            }
+            Status::Compensated => {
+                let reason = known(saga.and_then(|s| s.failed_at_step.as_deref()).unwrap_or_default());
+                metrics.saga_compensated.get_or_create(&SagaReason { saga_type, reason }).inc();
+                let seconds = undoing.get(&entry.saga_id).copied().unwrap_or_default();
+                metrics.saga_compensation_duration.get_or_create(&of_type).observe(seconds, exemplar(), None);
+                ended("compensated");
+            }
+            Status::TimedOut => drop(metrics.saga_timed_out.get_or_create(&of_type).inc()),
+            Status::Failed => drop(metrics.saga_failed.get_or_create(&of_type).inc()),
+            Status::Compensating if entry.before == Status::Failed => {
+                metrics.saga_resumed.get_or_create(&of_type).inc();
+            }
+            _ => {}
+        }
+    }
+}
+
 async fn write_instances(
     conn: &mut PgConnection,
     service: Service,
     changed: &[(SagaRow, Change)],
-) -> Result<(), StepError> {
+) -> Result<HashMap<Uuid, Written>, StepError> {
     let column =
         |of: fn(&Change) -> Option<String>| -> Vec<Option<String>> { changed.iter().map(|(_, c)| of(c)).collect() };
     let written = sqlx::query!(
-        "update saga.saga_instance s
+        r#"update saga.saga_instance s
         set status = t.status, current_step = t.current_step, version = t.version,
             receipts_due = case when t.receipts_due = '' then '{}' else string_to_array(t.receipts_due, ',') end,
             completed_at = case
@@ -278,7 +368,9 @@ async fn write_instances(
                 $8::float8[], $9::smallint[], $10::uuid[])
             as t (saga_id, status, current_step, version, receipts_due, failure_reason, failed_at_step,
                 compensation_seconds, compensation_attempts, last_event_id)
-        where s.saga_id = t.saga_id",
+        where s.saga_id = t.saga_id
+        returning s.saga_id, s.failed_at_step,
+            extract(epoch from clock_timestamp() - s.started_at)::float8 as "seconds!""#,
         &changed.iter().map(|(r, _)| r.saga_id).collect::<Vec<_>>(),
         &changed.iter().map(|(r, _)| r.state.status.to_string()).collect::<Vec<_>>(),
         &changed.iter().map(|(r, _)| i16::from(r.state.current_step)).collect::<Vec<_>>(),
@@ -292,12 +384,13 @@ async fn write_instances(
         &changed.iter().map(|(_, c)| c.last_event).collect::<Vec<_>>() as &[Option<Uuid>],
         service.0,
     )
-    .execute(conn)
+    .fetch_all(conn)
     .await?;
-    if written.rows_affected() == changed.len() as u64 {
-        return Ok(());
+    if written.len() != changed.len() {
+        return Err(StepError::failed(format!("{} sagas were locked and {} written", changed.len(), written.len())));
     }
-    Err(StepError::failed(format!("{} sagas were locked and {} written", changed.len(), written.rows_affected())))
+    let known = written.into_iter();
+    Ok(known.map(|w| (w.saga_id, Written { seconds: w.seconds, failed_at_step: w.failed_at_step })).collect())
 }
 
 async fn write_journal(conn: &mut PgConnection, service: Service, journal: &[JournalEntry]) -> Result<(), StepError> {

@@ -6,10 +6,11 @@ pub mod compensation;
 pub mod fault_hit;
 mod instance;
 pub mod query;
+pub mod sample;
 pub mod stalled;
 pub mod timeout;
 
-pub use instance::{NewSaga, Recorded, Sagas, lock, start};
+pub use instance::{NewSaga, Recorded, Sagas, insert, lock, start};
 
 /// The saga tables.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/saga");

@@ -94,7 +94,7 @@ impl<E: Event> Detector<E> {
                 },
             )?;
         }
-        sagas.save(work.conn()).await?;
+        sagas.save(&mut work).await?;
         work.commit().await?;
         for saga in &due {
             let subject = || Subject::from_baggage(Some(saga.saga_id), saga.baggage.as_deref().unwrap_or_default());

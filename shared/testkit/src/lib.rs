@@ -19,6 +19,6 @@ pub use database::{Database, Server};
 pub use nats::Nats;
 pub use postgres::Postgres;
 pub use process::{Process, Signal};
-pub use programs::bin;
+pub use programs::{bin, promtool};
 pub use prometheus::{Alertmanager, Prometheus};
 pub use wait::{Answer, eventually, free_port};

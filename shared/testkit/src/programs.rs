@@ -39,6 +39,14 @@ pub(crate) fn alertmanager() -> anyhow::Result<PathBuf> {
     monitor("ALERTMANAGER_BIN", &["prometheus-alertmanager", "alertmanager"])
 }
 
+/// promtool, which comes with prometheus: `PROMTOOL_BIN`, or likewise.
+///
+/// # Errors
+/// When it is nowhere.
+pub fn promtool() -> anyhow::Result<PathBuf> {
+    monitor("PROMTOOL_BIN", &["promtool"])
+}
+
 fn monitor(variable: &str, names: &[&str]) -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Ok(path.into());

@@ -49,7 +49,7 @@ impl Orphan {
             service: ORDER,
             deadline: Duration::from_secs(600),
         };
-        saga_store::start(&mut *stage.pool.acquire().await?, &context, &new).await?;
+        saga_store::insert(&mut *stage.pool.acquire().await?, &context, &new).await?;
         Ok(orphan)
     }
 

@@ -207,7 +207,7 @@ async fn write_order(
         service: ORDER,
         deadline: definition.deadline,
     };
-    saga_store::start(work.conn(), &context, &new).await?;
+    saga_store::start(work, &context, &new).await?;
     let address = wanted.shipping_address.clone().map(Value::Object);
     let order = AcceptedOrder {
         order_id: order_id.0,

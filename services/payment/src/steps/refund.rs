@@ -68,7 +68,7 @@ async fn settle(app: App, found: Vec<Found<OrderCancelled>>) -> Result<Committed
         give_receipt(&mut work, &mut sagas, delivery, stored)?;
     }
     store::save_payments(work.conn(), &store::changed(&payments)).await?;
-    sagas.save(work.conn()).await?;
+    sagas.save(&mut work).await?;
     work.commit().await
 }
 

@@ -74,7 +74,7 @@ impl Lab {
             service: ORDER,
             deadline: SAGA.deadline,
         };
-        saga_store::start(&mut transaction, &order.context(), &new).await.unwrap();
+        saga_store::insert(&mut transaction, &order.context(), &new).await.unwrap();
         transaction.commit().await.unwrap();
         self.moves(&order, &RESERVE_STOCK, Transition::Advance { step: 1 }).await;
         order
@@ -91,13 +91,13 @@ impl Lab {
     }
 
     async fn moves(&self, order: &Order, step: &Step, transition: Transition) {
-        let mut transaction = self.pool.begin().await.unwrap();
-        let mut sagas = saga_store::lock(&mut transaction, &SAGA, ORDER, [order.saga_id]).await.unwrap();
+        let mut work = self.app.participant.outbox.begin().await.unwrap();
+        let mut sagas = saga_store::lock(work.conn(), &SAGA, ORDER, [order.saga_id]).await.unwrap();
         let (status, event_type) = (StepStatus::Completed, "Test.v1".to_owned());
         let recorded = Recorded { step, status, transition, event_type, event_id: None, reason: None };
         sagas.record(&order.context(), recorded).unwrap();
-        sagas.save(&mut transaction).await.unwrap();
-        transaction.commit().await.unwrap();
+        sagas.save(&mut work).await.unwrap();
+        work.commit().await.unwrap();
     }
 
     pub(crate) async fn charge(&self, deliveries: &[&Delivery<StockReserved>]) -> Result<Committed, StepError> {

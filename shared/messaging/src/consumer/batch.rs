@@ -1,20 +1,24 @@
 //! One batch from delivery to acknowledgement.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use async_nats::jetstream::{AckKind, Message};
 use faults::{FaultPoint, Pass};
 use resilience::Permit;
 use sqlx::PgPool;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
 use super::Consumer;
 use crate::{
-    Committed, StepError,
+    Committed, StepError, TraceContext,
     dead_letter::{self, Failure},
     envelope,
     error::chain,
-    metrics::StepLabel,
+    metrics::{Hop, StepLabel, StepOutcome, TraceLabel},
     subscription::{Ran, RawEvent},
     unit_of_work::Effect,
 };
@@ -47,7 +51,9 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progres
         if batch.is_empty() || !survives(consumer, &batch, progress).await {
             continue;
         }
+        let began = Began::now();
         let ran = run(consumer, &batch, progress).await.unwrap_or_else(Ran::failed);
+        measure(consumer, &batch, &began, &ran);
         match settle(consumer, &batch, permits, ran).await {
             Settled::Done => {}
             Settled::Split => {
@@ -63,6 +69,56 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progres
         }
     }
     Ok(())
+}
+
+/// When the work on a batch began.
+struct Began {
+    at: Instant,
+    delivered: OffsetDateTime,
+}
+
+impl Began {
+    fn now() -> Self {
+        Began { at: Instant::now(), delivered: wall_clock() }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a measurement, on which nothing depends")]
+fn wall_clock() -> OffsetDateTime {
+    OffsetDateTime::now_utc()
+}
+
+/// How long the batch took, and how long each of its events was on its way.
+fn measure(consumer: &Consumer, batch: &[Message], began: &Began, ran: &Ran) {
+    let (metrics, step) = (&consumer.metrics, consumer.subscription.step.name);
+    let label = StepLabel { step };
+    metrics.inbox_batch_size.get_or_create(&label).observe(batch.len() as f64);
+    let trace = batch.first().and_then(sampled_trace).map(TraceLabel::new);
+    metrics.step_duration.get_or_create(&label).observe(began.at.elapsed().as_secs_f64(), trace, None);
+    if ran.result.is_err() {
+        return;
+    }
+    let now = wall_clock();
+    let hop = |hop: &'static str| metrics.hop.get_or_create_owned(&Hop { step, hop });
+    let (delivery, work, whole) =
+        (hop("published_to_delivered"), hop("delivered_to_committed"), hop("committed_to_committed"));
+    for message in batch {
+        let seconds = |from: OffsetDateTime, to: OffsetDateTime| (to - from).as_seconds_f64().max(0.0);
+        if let Ok(info) = message.info() {
+            delivery.observe(seconds(info.published, began.delivered));
+        }
+        work.observe(seconds(began.delivered, now));
+        let written = message.headers.as_ref().and_then(|h| envelope::header(h, envelope::CE_TIME));
+        if let Some(written) = written.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok()) {
+            whole.observe(seconds(written, now));
+        }
+    }
+}
+
+fn sampled_trace(message: &Message) -> Option<String> {
+    let header = envelope::header(message.headers.as_ref()?, envelope::TRACEPARENT)?;
+    let trace: TraceContext = header.parse().ok()?;
+    trace.is_sampled().then(|| trace.trace_id())
 }
 
 /// While a fault is armed that concerns a message, the message is worked on alone: it shares its fate with no other.
@@ -237,7 +293,10 @@ async fn failed(consumer: &Consumer, message: &Message, error: &StepError) -> Se
         Err(error) => return Settled::Away(error.to_string()),
     };
     let last = i32::try_from(consumer.policy.retry.attempts).unwrap_or(i32::MAX);
-    if attempts >= last || matches!(error, StepError::Poison(_)) {
+    let over = attempts >= last || matches!(error, StepError::Poison(_));
+    let outcome = if over { "exhausted" } else { "retried" };
+    consumer.metrics.step_retries.get_or_create(&StepOutcome { step: step.name, outcome }).inc();
+    if over {
         return match bury(consumer, message, &Failure::of_step(error, attempts)).await {
             Ok(()) => Settled::Done,
             Err(error) => Settled::Away(error.to_string()),

@@ -73,6 +73,7 @@ pub async fn dry_run(replays: &Replays, request: BatchRequest) -> Result<Vec<Dry
     let outcomes = runs.iter().map(|run| (run.dead_letter_id, format!("{}: {}", run.outcome.as_str(), run.detail)));
     let mut conn = replays.pool.acquire().await?;
     note(&mut conn, &by, "dry run", outcomes).await?;
+    runs.iter().for_each(|run| replays.count(&run.step, "dry_run", run.outcome.as_str()));
     Ok(runs)
 }
 

@@ -10,7 +10,9 @@ use super::{
     entry::{By, get, note},
     headers, progress,
 };
-use crate::{StepError, Subscription, error::chain, retry_contended, subscription::RawEvent};
+use crate::{
+    Metrics, StepError, Subscription, error::chain, metrics::LetterAction, retry_contended, subscription::RawEvent,
+};
 
 pub(super) const MAX_REPLAYS: i32 = 3;
 
@@ -23,6 +25,7 @@ pub struct Replays {
     pub pool: PgPool,
     pub subscriptions: Arc<[Subscription]>,
     pub batches: Batches,
+    pub metrics: Metrics,
 }
 
 /// What became of a replay; it is written on the entry as well.
@@ -75,10 +78,17 @@ pub(super) async fn replay_by(replays: &Replays, dead_letter_id: Uuid, by: &By) 
         }
     };
     write_back(&replays.pool, dead_letter_id, &outcome, by).await?;
+    let came_to = if outcome == ReplayOutcome::Resolved { "resolved" } else { "failed" };
+    replays.count(subscription.step.name, "replay", came_to);
     Ok(outcome)
 }
 
 impl Replays {
+    pub(super) fn count(&self, step: &str, action: &'static str, outcome: &'static str) {
+        let label = LetterAction { step: step.to_owned(), action, outcome };
+        self.metrics.dead_letter_actions.get_or_create(&label).inc();
+    }
+
     pub(super) fn step_of(&self, letter: &DeadLetter) -> Result<&Subscription, ReplayError> {
         let found = self.subscriptions.iter().find(|s| s.step.name == letter.step);
         found.ok_or_else(|| ReplayError::UnknownStep(letter.step.clone()))

@@ -39,6 +39,8 @@ pub(super) struct StreamPosition {
 pub(super) struct Published {
     pub(super) receipts: Vec<Receipt>,
     pub(super) last_sequence: u64,
+    /// How many of the receipts were for what the stream had already.
+    pub(super) duplicates: u64,
     /// Why the rest of the batch was not published.
     pub(super) stop: Option<Stop>,
 }
@@ -62,8 +64,12 @@ pub(super) async fn publish(
     position: StreamPosition,
     singly: bool,
 ) -> Published {
-    let mut published =
-        Published { receipts: Vec::with_capacity(rows.len()), last_sequence: position.last_sequence, stop: None };
+    let mut published = Published {
+        receipts: Vec::with_capacity(rows.len()),
+        last_sequence: position.last_sequence,
+        duplicates: 0,
+        stop: None,
+    };
     if singly || rows.len() == 1 {
         for row in rows {
             if !published.one(bus, faults, row).await {
@@ -116,8 +122,9 @@ impl Published {
         match outcome {
             Ok(ack) => {
                 // A duplicate is a success; it consumed no sequence.
-                if !ack.duplicate {
-                    self.last_sequence = ack.sequence;
+                match ack.duplicate {
+                    true => self.duplicates += 1,
+                    false => self.last_sequence = ack.sequence,
                 }
                 let sequence = i64::try_from(ack.sequence).unwrap_or(i64::MAX);
                 self.receipts.push(Receipt { event_id: row.event_id, sequence });
@@ -199,6 +206,13 @@ fn message_id(row: &PendingRow) -> String {
 }
 
 impl PendingRow {
+    /// The trace that the event belongs to, if somebody collects it.
+    pub(super) fn trace_id(&self) -> Option<String> {
+        let stored: Map<String, Value> = serde_json::from_str(&self.headers).ok()?;
+        let trace: TraceContext = stored.get(TRACEPARENT)?.as_str()?.parse().ok()?;
+        trace.is_sampled().then(|| trace.trace_id())
+    }
+
     /// What a fault may be limited to, as far as the event's headers tell it.
     pub(super) fn subject(&self) -> Subject {
         let stored = serde_json::from_str::<Map<String, Value>>(&self.headers).unwrap_or_default();

@@ -1,0 +1,34 @@
+//! Gauges read from payment's tables: the money that is still to be given back.
+
+use messaging::sample::{Reading, Sampled};
+use sqlx::PgPool;
+
+pub(crate) const SAMPLED: &[Sampled] = &[
+    Sampled {
+        name: "compensation_debt_money_minor_units",
+        help: "Captured for orders that are being undone, and not refunded yet",
+        labels: &["currency"],
+    },
+    Sampled { name: "compensation_debt_money_oldest_age_seconds", help: "Age of the oldest such debt", labels: &[] },
+];
+
+pub(crate) async fn read(pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {
+    sqlx::query_as!(
+        Reading,
+        r#"with debt as materialized (
+            select p.amount, p.currency, s.last_progress_at
+            from saga.saga_instance s join payment p on p.order_id = s.business_key
+            where s.status in ('TIMED_OUT', 'COMPENSATING', 'FAILED') and p.status = 'CAPTURED'
+        )
+        select name as "name!", labels as "labels!", value::float8 as "value!"
+        from (
+            select 'compensation_debt_money_minor_units' as name, array[c.currency] as labels,
+                (select coalesce(sum(amount), 0) from debt d where d.currency = c.currency) as value
+                from (select 'USD' as currency union select currency from debt) as c
+            union all select 'compensation_debt_money_oldest_age_seconds', '{}',
+                (select coalesce(extract(epoch from now() - min(last_progress_at)), 0) from debt)
+        ) as readings"#
+    )
+    .fetch_all(pool)
+    .await
+}

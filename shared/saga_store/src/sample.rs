@@ -1,0 +1,40 @@
+//! Which sagas run at a moment, as gauges; read by one replica of the service that owns the end of sagas.
+
+use messaging::sample::{Reading, Sampled};
+use sqlx::PgPool;
+
+pub const SAMPLED: &[Sampled] = &[
+    Sampled { name: "saga_active", help: "Sagas that have not ended, by status", labels: &["saga_type", "status"] },
+    Sampled { name: "saga_oldest_active_age_seconds", help: "Age of the oldest of them", labels: &["saga_type"] },
+    Sampled { name: "saga_receipts_due", help: "Undos that a service has not confirmed", labels: &["service"] },
+    Sampled { name: "saga_stuck", help: "Sagas whose compensation failed: an operator resumes them", labels: &[] },
+];
+
+/// Everything is read through the two partial indexes, which hold only sagas that still run.
+pub async fn read(pool: &PgPool, saga_type: &str, participants: &[String]) -> Result<Vec<Reading>, sqlx::Error> {
+    sqlx::query_as!(
+        Reading,
+        r#"with running as materialized (
+            select status, started_at, receipts_due from saga.saga_instance where status in ('STARTED', 'IN_PROGRESS')
+            union all
+            select status, started_at, receipts_due from saga.saga_instance
+            where status in ('TIMED_OUT', 'COMPENSATING', 'FAILED')
+        )
+        select name as "name!", labels as "labels!", value::float8 as "value!"
+        from (
+            select 'saga_active' as name, array[$1::text, s.status] as labels,
+                (select count(*) from running r where r.status = s.status) as value
+                from unnest(array['STARTED', 'IN_PROGRESS', 'TIMED_OUT', 'COMPENSATING', 'FAILED']) as s (status)
+            union all select 'saga_oldest_active_age_seconds', array[$1::text],
+                (select coalesce(extract(epoch from now() - min(started_at)), 0) from running)
+            union all select 'saga_receipts_due', array[p.service],
+                (select count(*) from running r where p.service = any(r.receipts_due))
+                from unnest($2::text[]) as p (service)
+            union all select 'saga_stuck', '{}', (select count(*) from running where status = 'FAILED')
+        ) as readings"#,
+        saga_type,
+        participants,
+    )
+    .fetch_all(pool)
+    .await
+}
