@@ -1,0 +1,1 @@
+"""The dashboards as code: a module per board, built from `panels`, `queries` and `board`."""
