@@ -2,6 +2,9 @@
 //! were. Most services have been started again in between, so what they are compared with is a fresh, warm process too:
 //! services started anew, which have fulfilled as many orders as they do before the second look. The gateway is left
 //! out: it is the outside world, and keeps its whole ledger in memory.
+//!
+//! A pool opens a connection whenever all it has are busy, up to its bound, so how many it has open says how busy one
+//! moment was. What leaks is either in use for ever, or open at the server and no longer known to any pool.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -27,8 +30,9 @@ const WARM_UP: usize = 600;
 /// How long memory and connections may take to be given back.
 const SETTLE: Duration = Duration::from_secs(30);
 const MEMORY: &str = "process_resident_memory_bytes";
+const POOLED: &str = "database_pool_connections";
 
-/// What is occupied, by name: connections of a role, or bytes of a process.
+/// What is occupied, by name: connections, or bytes of a process.
 pub(super) struct Footprint(BTreeMap<String, f64>);
 
 impl Footprint {
@@ -87,13 +91,20 @@ impl Footprint {
     async fn look(stage: &Stage) -> anyhow::Result<Self> {
         let mut occupied = BTreeMap::new();
         let mut connection = audit::connect_database(&stage.stores.database_url).await?;
-        for (role, count) in surroundings::connections(&mut connection).await? {
-            occupied.insert(format!("connections of {role}"), count as f64);
-        }
+        let mut open = surroundings::connections(&mut connection).await?;
         for service in Service::ALL {
-            let bytes = stage.suite.metric(service, MEMORY).await?;
-            let bytes = bytes.with_context(|| format!("{} does not tell its memory", service.name()))?;
-            occupied.insert(format!("memory of {}", service.name()), bytes);
+            let name = service.name();
+            let told = |what, value: Option<f64>| value.with_context(|| format!("{name} does not tell its {what}"));
+            let bytes = told("memory", stage.suite.metric(service, MEMORY).await?)?;
+            let pooled = told("connections", stage.suite.metric(service, POOLED).await?)?;
+            let used = stage.suite.labelled_metric(service, POOLED, r#"state="used""#).await?;
+            let opened = open.remove(&format!("{name}_service")).unwrap_or_default() as f64;
+            occupied.insert(format!("memory of {name}"), bytes);
+            occupied.insert(format!("connections of {name} in use"), told("connections in use", used)?);
+            occupied.insert(format!("connections of {name} that no pool knows"), (opened - pooled).max(0.0));
+        }
+        for (role, count) in open {
+            occupied.insert(format!("connections of {role}"), count as f64);
         }
         Ok(Footprint(occupied))
     }

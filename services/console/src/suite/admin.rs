@@ -80,19 +80,30 @@ impl Suite {
 
     /// One of a service's metrics, all its labels summed up; `None` when it has no such metric.
     pub async fn metric(&self, service: Service, name: &str) -> Result<Option<f64>, SuiteError> {
-        let text = self.http.text(self.http.get(&format!("{}/metrics", self.addresses.of(service)))).await?;
-        Ok(sum_of(&text, name))
+        Ok(sum_of(&self.metrics(service).await?, name, ""))
+    }
+
+    /// The same of the samples with one label, such as `state="used"`.
+    pub async fn labelled_metric(&self, service: Service, name: &str, label: &str) -> Result<Option<f64>, SuiteError> {
+        Ok(sum_of(&self.metrics(service).await?, name, label))
+    }
+
+    async fn metrics(&self, service: Service) -> Result<String, SuiteError> {
+        self.http.text(self.http.get(&format!("{}/metrics", self.addresses.of(service)))).await
     }
 }
 
-/// The sum of a metric's samples in the Prometheus text format.
-pub(super) fn sum_of(text: &str, name: &str) -> Option<f64> {
+/// The sum of a metric's samples in the Prometheus text format: of those with a label, or of all when it is empty.
+pub(super) fn sum_of(text: &str, name: &str, label: &str) -> Option<f64> {
     let samples = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
-        let value = match rest.strip_prefix('{') {
-            Some(labelled) => labelled.split_once("} ")?.1,
-            None => rest.strip_prefix(' ')?,
+        let (labels, value) = match rest.strip_prefix('{') {
+            Some(labelled) => labelled.split_once("} ")?,
+            None => ("", rest.strip_prefix(' ')?),
         };
+        if !labels.contains(label) {
+            return None;
+        }
         // An exemplar or a timestamp may follow.
         value.split(' ').next()?.parse::<f64>().ok()
     });
@@ -107,8 +118,10 @@ mod tests {
     fn a_metric_is_the_sum_of_its_samples_and_no_other_metrics() {
         let text =
             "# TYPE a counter\na_total{step=\"x\"} 2 # {trace=\"1\"} 9\na_total{step=\"y\"} 3\na_total_more 7\nb 1.5\n";
-        assert_eq!(sum_of(text, "a_total"), Some(5.0));
-        assert_eq!(sum_of(text, "b"), Some(1.5));
-        assert_eq!(sum_of(text, "c"), None);
+        assert_eq!(sum_of(text, "a_total", ""), Some(5.0));
+        assert_eq!(sum_of(text, "a_total", "step=\"y\""), Some(3.0));
+        assert_eq!(sum_of(text, "b", ""), Some(1.5));
+        assert_eq!(sum_of(text, "b", "step=\"y\""), None);
+        assert_eq!(sum_of(text, "c", ""), None);
     }
 }
