@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced behind lib.sh: where Prometheus and Alertmanager are. Neither is installed, because Debian's packages would
-# start servers for the whole machine.
+# Sourced behind lib.sh: where Prometheus, Alertmanager and Grafana are, and how they are started to watch the suite. None
+# is installed, because Debian's packages would start servers for the whole machine; without them the suite runs as well.
 
 find_prometheus() { # sets prometheus and promtool
     local candidate
@@ -28,18 +28,37 @@ find_alertmanager() { # sets alertmanager
     return 1
 }
 
-need_prometheus() {
+get_prometheus() { # likewise, but gets it if it can be had
     find_prometheus && return
     say "unpacking prometheus (Debian's package) into .run/tools"
     unpack_package prometheus || true
-    find_prometheus || die "found no prometheus: install version 2.42 or later (Debian, Ubuntu: apt-get install prometheus), or set PROMETHEUS_BIN"
+    find_prometheus
 }
 
-need_alertmanager() {
+get_alertmanager() {
     find_alertmanager && return
     say "unpacking prometheus-alertmanager (Debian's package) into .run/tools"
     unpack_package prometheus-alertmanager || true
-    find_alertmanager || die "found no alertmanager: install version 0.25 or later (Debian, Ubuntu: apt-get install prometheus-alertmanager), or set ALERTMANAGER_BIN"
+    find_alertmanager
+}
+
+need_prometheus() {
+    get_prometheus || die "found no prometheus: install version 2.42 or later (Debian, Ubuntu: apt-get install prometheus), or set PROMETHEUS_BIN"
+}
+
+need_alertmanager() {
+    get_alertmanager || die "found no alertmanager: install version 0.25 or later (Debian, Ubuntu: apt-get install prometheus-alertmanager), or set ALERTMANAGER_BIN"
+}
+
+find_grafana() { # sets grafana and grafana_home; it is not in Debian, so it is used only where somebody has installed it
+    local candidate
+    for candidate in "${GRAFANA_HOME-}" /usr/share/grafana /opt/grafana; do
+        if [[ -n $candidate && -x $candidate/bin/grafana ]]; then
+            grafana=$candidate/bin/grafana grafana_home=$candidate
+            return 0
+        fi
+    done
+    return 1
 }
 
 unpack_package() { # NAME: its files into .run/tools; nothing of it is started
@@ -53,4 +72,105 @@ unpack_package() { # NAME: its files into .run/tools; nothing of it is started
         apt-get -qq download -o APT::Sandbox::User="$(id -un)" "$1" >&2 && dpkg -x "$1"_*.deb "$root/.run/tools"
     )
     rm -rf "$folder"
+}
+
+# --- Start ---------------------------------------------------------------------------------------------------------
+# Each returns when the program is ready, or at once when it cannot be had.
+
+start_console() { # audits all the time, and shows the alerts
+    local program
+    program=$(program console)
+    remember_port CONSOLE_PORT 8085
+    remember CONSOLE_URL "http://127.0.0.1:$CONSOLE_PORT"
+    local -x LISTEN=127.0.0.1:$CONSOLE_PORT ORDER_URL=${ORDER_URL-} INVENTORY_URL=${INVENTORY_URL-}
+    local -x PAYMENT_URL=${PAYMENT_URL-} GATEWAY_URL=${GATEWAY_URL-} ADMIN_TOKEN=$ADMIN_TOKEN
+    with_access auditor start_process console "$program" audit --watch
+    wait_for console 30 http_ok "$CONSOLE_URL/health/live"
+}
+
+start_alertmanager() {
+    if ! get_alertmanager; then
+        say "without Alertmanager: alerts are only shown by Prometheus"
+        return
+    fi
+    remember_port ALERTMANAGER_PORT 9093
+    remember ALERTMANAGER_URL "http://127.0.0.1:$ALERTMANAGER_PORT"
+    mkdir -p "$run/alertmanager"
+    filled "$root/docker/alertmanager.yml" console:8085 "127.0.0.1:${CONSOLE_PORT:-8085}" >"$run/alertmanager/alertmanager.yml"
+    start_process alertmanager "$alertmanager" --config.file="$run/alertmanager/alertmanager.yml" \
+        --storage.path="$run/alertmanager" --cluster.listen-address= --web.listen-address="127.0.0.1:$ALERTMANAGER_PORT"
+    wait_for alertmanager 30 http_ok "$ALERTMANAGER_URL/-/ready"
+}
+
+start_prometheus() {
+    if ! get_prometheus; then
+        say "without Prometheus: the services' numbers are at /metrics"
+        return
+    fi
+    remember_port PROMETHEUS_PORT 9090
+    remember PROMETHEUS_URL "http://127.0.0.1:$PROMETHEUS_PORT"
+    mkdir -p "$run/prometheus"
+    scrape_targets
+    filled "$root/docker/prometheus/local.yml" @ROOT@ "$root" @RUN@ "$run" \
+        @ALERTMANAGER@ "127.0.0.1:${ALERTMANAGER_PORT:-9093}" >"$run/prometheus/prometheus.yml"
+    start_process prometheus "$prometheus" --config.file="$run/prometheus/prometheus.yml" \
+        --storage.tsdb.path="$run/prometheus/data" --storage.tsdb.retention.time=3d \
+        --web.listen-address="127.0.0.1:$PROMETHEUS_PORT" --enable-feature=exemplar-storage --log.level=warn
+    wait_for prometheus 60 http_ok "$PROMETHEUS_URL/-/ready"
+}
+
+scrape_targets() { # tells Prometheus whom to ask: the services, and their second replicas while they run
+    local name port list=()
+    [[ -d $run/prometheus ]] || return 0
+    for name in order inventory payment gateway_simulator console order-2 inventory-2 payment-2; do
+        if [[ $name == *-2 ]] && ! is_running "$name"; then continue; fi
+        port=${name%_simulator}_PORT
+        port=${port^^}
+        port=${port//-/_}
+        if [[ -n ${!port-} ]]; then
+            list+=("{\"targets\": [\"127.0.0.1:${!port}\"], \"labels\": {\"job\": \"${name%-2}\"}}")
+        fi
+    done
+    local IFS=,
+    # Moved into place, because Prometheus reads it as soon as it changes.
+    printf '[%s]\n' "${list[*]}" >"$run/prometheus/targets.new"
+    mv "$run/prometheus/targets.new" "$run/prometheus/targets.json"
+}
+
+start_grafana() { # where it is installed
+    local board url
+    find_grafana || return 0
+    remember_port GRAFANA_PORT 3000
+    remember GRAFANA_URL "http://127.0.0.1:$GRAFANA_PORT"
+    remember_default GRAFANA_ADMIN_PASSWORD "$(make_password)"
+    rm -rf "$run/grafana/dashboards"
+    mkdir -p "$run/grafana/dashboards"
+    for board in "$root"/grafana/dashboards/*.json; do
+        filled "$board" http://127.0.0.1:8081 "$ORDER_URL" >"$run/grafana/dashboards/${board##*/}"
+    done
+    url=$(database_url auditor "$AUDITOR_DB_PASSWORD")
+    [[ $url =~ @([^/?]+)/([^?]*) ]] || die "cannot tell the database's address"
+    local -x POSTGRES_ADDRESS=${BASH_REMATCH[1]} POSTGRES_DATABASE=${BASH_REMATCH[2]} AUDITOR_DB_PASSWORD=$AUDITOR_DB_PASSWORD
+    local -x PROMETHEUS_URL=${PROMETHEUS_URL-http://127.0.0.1:9090} TEMPO_URL=${TEMPO_URL-http://127.0.0.1:3200}
+    local -x DASHBOARDS_DIR=$run/grafana/dashboards GF_SECURITY_ADMIN_PASSWORD=$GRAFANA_ADMIN_PASSWORD
+    local -x GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH=$DASHBOARDS_DIR/overview.json
+    local -x GF_PATHS_DATA=$run/grafana/data GF_PATHS_LOGS=$run/grafana/log GF_PATHS_PLUGINS=$run/grafana/plugins
+    local -x GF_PATHS_PROVISIONING=$root/grafana/provisioning GF_LOG_MODE=console GF_LOG_LEVEL=warn
+    local -x GF_SERVER_HTTP_ADDR=127.0.0.1 GF_SERVER_HTTP_PORT=$GRAFANA_PORT
+    local -x GF_AUTH_ANONYMOUS_ENABLED=true GF_AUTH_ANONYMOUS_ORG_ROLE=Editor GF_PLUGINS_PREINSTALL_DISABLED=true
+    local -x GF_ANALYTICS_REPORTING_ENABLED=false GF_ANALYTICS_CHECK_FOR_UPDATES=false
+    local -x GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES=false GF_NEWS_NEWS_FEED_ENABLED=false
+    start_process grafana "$grafana" server --homepath "$grafana_home"
+    wait_for grafana 60 http_ok "$GRAFANA_URL/api/health"
+}
+
+filled() { # FILE NAME VALUE...: its text, with each name replaced by its value
+    local text
+    text=$(<"$1")
+    shift
+    while (($#)); do
+        text=${text//"$1"/"$2"}
+        shift 2
+    done
+    printf '%s\n' "$text"
 }

@@ -45,7 +45,7 @@ def hops():
         timeseries("Commit to effect, p95 by step", "s", "95 of 100 events have their effect within this time after the commit "
                    "that they tell of.", *quantiles(
                        "hop_seconds", "step", where=f'hop="committed_to_committed", {OF_STEP}', which=(0.95,),
-                       legend="{{step}}"), w=8),
+                       legend="{{step}}", exemplar=False), w=8),
         timeseries("Commit to broker", "s", "From an event's commit until the broker has acknowledged it. Dots lead to traces.",
                    *quantiles("outbox_age_at_publish_seconds", where=OF_SERVICE), w=8),
         timeseries("Broker to consumer, p95", "s", "From the broker's receipt to the delivery. It grows when a step cannot keep "

@@ -47,7 +47,7 @@ def sagas():
                    q(per_second("failed"), "failed")),
         timeseries("Duration of completed sagas", "s", "From the accepted order to its confirmation. The dots are single orders: "
                    "each leads to its trace.", *quantiles("saga_duration_seconds", where='outcome="completed"')),
-        stat("Active sagas", "short", "Sagas that have begun and not ended.", q("sum(saga_active)"), w=4),
+        stat("Active sagas", "short", "Sagas that have begun and not ended.", q('sum(saga_active{status!="FAILED"})'), w=4),
         stat("Oldest active saga", "s", "How long the oldest unfinished saga has been running. Its deadline is at 60 s.",
              q("max(saga_oldest_active_age_seconds)"), w=4, thresholds=[GREEN, (30, YELLOW), (60, RED)]),
         stat("Stuck sagas", "short", "Sagas that have FAILED: their compensation was given up, an operator has to resume them.",

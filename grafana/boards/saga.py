@@ -39,7 +39,7 @@ def glance():
              "that their customers called off. SagaSuccessRateLow fires below 90 %.",
              q(f"min(saga_type:saga_success:ratio5m{{{TYPE}}})"), w=3, decimals=1,
              thresholds=[RED, (0.9, YELLOW), (0.95, GREEN)]),
-        stat("Active", "short", "Sagas that have begun and not ended.", q(f"sum(saga_active{{{TYPE}}})"), w=3),
+        stat("Active", "short", "Sagas that have begun and not ended.", q(f'sum(saga_active{{status!="FAILED", {TYPE}}})'), w=3),
         stat("Oldest active", "s", "How long the oldest of them has been running. A saga's deadline is at 60 s.",
              q(f"max(saga_oldest_active_age_seconds{{{TYPE}}})"), w=3, thresholds=[GREEN, (30, YELLOW), (60, RED)]),
         stat("Stuck", "short", "Sagas whose compensation was given up: FAILED until an operator resumes them.",

@@ -9,6 +9,7 @@ mod events;
 mod prometheus;
 mod replica;
 mod running;
+mod scrape;
 mod stage;
 
 pub use client::{Answer, Client};
@@ -17,4 +18,5 @@ pub use events::Forged;
 pub use prometheus::{PrometheusApi, Rule, Series, Span};
 pub use replica::{App, Replica, Tuning};
 pub use running::Running;
+pub use scrape::{Family, Sample, Scrape};
 pub use stage::{Dancers, Stage, order_of};

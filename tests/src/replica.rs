@@ -30,6 +30,7 @@ pub struct Tuning {
     pub breakers_enabled: bool,
     pub dead_letter_auto_replay: bool,
     pub gateway_timeout: Duration,
+    pub metrics_every: Duration,
 }
 
 impl Default for Tuning {
@@ -44,6 +45,7 @@ impl Default for Tuning {
             breakers_enabled: true,
             dead_letter_auto_replay: false,
             gateway_timeout: Duration::from_secs(5),
+            metrics_every: Duration::from_secs(5),
         }
     }
 }
@@ -182,6 +184,7 @@ fn arguments(stage: &Stage, service: Service, inventory_url: &str) -> Vec<String
         ("--timeout-check-every", humantime(tuning.timeout_check_every)),
         ("--relay-lease", humantime(tuning.relay_lease)),
         ("--reconcile-every", humantime(tuning.reconcile_every)),
+        ("--metrics-every", humantime(tuning.metrics_every)),
         ("--resilience", tuning.resilience.to_owned()),
         ("--breakers-enabled", tuning.breakers_enabled.to_string()),
         ("--dead-letter-auto-replay", tuning.dead_letter_auto_replay.to_string()),

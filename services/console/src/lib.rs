@@ -3,6 +3,7 @@
 
 pub mod audit;
 pub mod demo;
+pub mod forward;
 pub mod health;
 pub mod load;
 pub mod suite;
@@ -26,6 +27,8 @@ enum Command {
     Health(health::HealthArgs),
     /// Plays scenarios against the running suite: `list`, `all` or a number
     Demo(demo::DemoArgs),
+    /// Hands TCP connections on to services by their names, to one replica after the other
+    Forward(forward::ForwardArgs),
     /// Places orders at a rate and checks that each one comes to its end
     Load(load::LoadArgs),
 }
@@ -36,6 +39,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
         Command::Audit(args) => audit::command(&args).await,
         Command::Health(args) => health::command(&args).await,
         Command::Demo(args) => demo::command(&args).await,
+        Command::Forward(args) => forward::command(&args).await,
         Command::Load(args) => load::command(&args).await,
     }
 }

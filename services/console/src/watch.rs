@@ -55,6 +55,7 @@ pub async fn command(args: &WatchArgs, stores: &Stores, gateway_url: &str) -> an
     let (ready_to_audit, rounds) = oneshot::channel();
     let serve = bootstrap::run(SERVICE, &settings.base, async |startup| {
         let metrics = AuditMetrics::register(&startup.metrics);
+        startup.metrics.build_info(SERVICE.version, "");
         let (board, alerts) = (Board::default(), AlertBook::default());
         let rounds = Rounds {
             stores: stores.clone(),

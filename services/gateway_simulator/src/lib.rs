@@ -98,6 +98,7 @@ impl RunningGateway {
 pub async fn build(startup: &Startup, config: &Config) -> Result<(OpenApiRouter, Task), JournalError> {
     let flag = startup.readiness.register("journal");
     let counters = JournalCounters::default();
+    startup.metrics.build_info(SERVICE.version, "");
     startup.metrics.register(|registry| {
         registry.register("gateway_journal_entries", "Entries written to the journal", counters.entries.clone());
         registry.register("gateway_journal_syncs", "Syncs of the journal to disk", counters.syncs.clone());

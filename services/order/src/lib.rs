@@ -83,17 +83,15 @@ pub fn subscriptions(app: &App) -> Vec<Subscription> {
 /// Gauges that one replica reads: the sagas, and the database server.
 pub fn samples() -> Vec<Source> {
     vec![
-        Source { gauges: saga_store::sample::SAMPLED, read: |pool| Box::pin(sagas(pool)) },
+        Source {
+            gauges: saga_store::sample::SAMPLED,
+            read: |pool| Box::pin(async move { saga_store::sample::read(&pool, &SAGA).await }),
+        },
         Source {
             gauges: store::DATABASE_GAUGES,
             read: |pool| Box::pin(async move { store::read_database(&pool).await }),
         },
     ]
-}
-
-async fn sagas(pool: sqlx::PgPool) -> Result<Vec<messaging::sample::Reading>, sqlx::Error> {
-    let participants: Vec<String> = SAGA.participants().map(|service| service.to_string()).collect();
-    saga_store::sample::read(&pool, SAGA.saga_type, &participants).await
 }
 
 pub fn router(app: &App) -> OpenApiRouter {

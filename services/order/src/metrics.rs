@@ -2,7 +2,14 @@
 
 use std::fmt;
 
-use messaging::metrics::{Metrics, StepStatusLabel};
+use contracts::{
+    Currency, Money,
+    order_fulfillment::{
+        CANCEL_ORDER_ON_REQUEST, CANCEL_TIMED_OUT_ORDER, CANCEL_UNFILLABLE_ORDER, CANCEL_UNPAID_ORDER, CONFIRM_ORDER,
+        CREATE_ORDER, DRIVE_COMPENSATION, SAGA,
+    },
+};
+use messaging::metrics::{Metrics, SagaStep, StepStatusLabel};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _},
@@ -11,27 +18,42 @@ use prometheus_client::{
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct CurrencyLabel {
-    pub(crate) currency: String,
+struct CurrencyLabel {
+    currency: String,
 }
 
-pub(crate) type Revenue = Family<CurrencyLabel, Counter>;
+/// The value of the confirmed orders: the one thing here that a step has to count itself.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Revenue(Family<CurrencyLabel, Counter>);
 
-/// Registers the counters; the revenue is the one that steps count themselves.
+impl Revenue {
+    pub(crate) fn add(&self, total: Money) {
+        self.of(total.currency).inc_by(total.amount.unsigned_abs());
+    }
+
+    fn of(&self, currency: Currency) -> Counter {
+        self.0.get_or_create_owned(&CurrencyLabel { currency: currency.to_string() })
+    }
+}
+
+/// Registers the counters.
 pub(crate) fn register(registry: &mut Registry, steps: Metrics) -> Revenue {
     let revenue = Revenue::default();
-    let help = "Value of the confirmed orders";
-    registry.register("revenue_minor_units", help, revenue.clone());
+    // The first order is seen as an increase only when there was a zero before.
+    drop(revenue.of(Currency::USD));
+    let help = "Value of the confirmed orders; what is given back later is not taken off";
+    registry.register("revenue_minor_units", help, revenue.0.clone());
     registry.register_collector(Box::new(Orders(steps)));
     revenue
 }
 
-/// Which step ends an order how.
-const CANCELLED: [(&str, &str); 4] = [
-    ("cancel_unfillable_order", "out_of_stock"),
-    ("cancel_unpaid_order", "payment_refused"),
-    ("cancel_timed_out_order", "timed_out"),
-    ("cancel_order_on_request", "customer_request"),
+/// Why orders are cancelled, and by which steps.
+const CANCELLED: [(&str, &[&str]); 4] = [
+    ("out_of_stock", &[CANCEL_UNFILLABLE_ORDER.step.name]),
+    ("payment_refused", &[CANCEL_UNPAID_ORDER.step.name]),
+    // The second one cancels what timed out and nobody has cancelled.
+    ("timed_out", &[CANCEL_TIMED_OUT_ORDER.step.name, DRIVE_COMPENSATION.name]),
+    ("customer_request", &[CANCEL_ORDER_ON_REQUEST.name]),
 ];
 
 #[derive(Debug)]
@@ -39,23 +61,29 @@ struct Orders(Metrics);
 
 impl Orders {
     fn done(&self, step: &'static str) -> u64 {
-        self.0.saga_steps.get_or_create(&StepStatusLabel { step, status: "COMPLETED" }).get()
+        self.0.saga_steps.get_or_create_owned(&StepStatusLabel { step, status: "COMPLETED" }).get()
+    }
+
+    /// An order is cancelled by the very step that has its saga undone.
+    fn cancelled(&self, step: &'static str) -> u64 {
+        self.0.saga_compensations_started.get_or_create_owned(&SagaStep { saga_type: SAGA.saga_type, step }).get()
     }
 }
 
 impl Collector for Orders {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         for (name, help, step) in [
-            ("orders_accepted", "Orders accepted", "create_order"),
-            ("orders_confirmed", "Orders confirmed", "confirm_order"),
+            ("orders_accepted", "Orders accepted", CREATE_ORDER.name),
+            ("orders_confirmed", "Orders confirmed; a customer may yet cancel one", CONFIRM_ORDER.name),
         ] {
             let counter = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(self.done(step)).encode(counter)?;
         }
         let help = "Orders cancelled, by reason";
         let mut family = encoder.encode_descriptor("orders_cancelled", help, None, MetricType::Counter)?;
-        for (step, reason) in CANCELLED {
-            ConstCounter::new(self.done(step)).encode(family.encode_family(&[("reason", reason)])?)?;
+        for (reason, steps) in CANCELLED {
+            let cancelled: u64 = steps.iter().map(|step| self.cancelled(step)).sum();
+            ConstCounter::new(cancelled).encode(family.encode_family(&[("reason", reason)])?)?;
         }
         Ok(())
     }

@@ -18,7 +18,6 @@ use uuid::Uuid;
 use crate::{
     App,
     domain::{self, CancelRequest, Ending, OrderStatus},
-    metrics::CurrencyLabel,
     store::{self, OrderRow},
 };
 
@@ -53,7 +52,8 @@ pub(crate) async fn confirm_order(app: App, batch: Batch<PaymentProcessed>) -> R
                 )?;
                 OrderStatus::Confirmed.as_str().clone_into(&mut order.status);
                 confirmed.push(order.order_id);
-                count_revenue(&app, &mut work, said.total);
+                let (revenue, total) = (app.revenue.clone(), said.total);
+                work.after_commit(move |_| revenue.add(total));
             }
             (Ending::Skip(reason), _) => {
                 sagas.skip(&context, &CONFIRM_ORDER, PaymentProcessed::TYPE.wire_name(), reason)?;
@@ -66,14 +66,6 @@ pub(crate) async fn confirm_order(app: App, batch: Batch<PaymentProcessed>) -> R
     }
     sagas.save(&mut work).await?;
     work.commit().await
-}
-
-fn count_revenue(app: &App, work: &mut UnitOfWork, total: Money) {
-    let (revenue, currency) = (app.revenue.clone(), total.currency.as_str().to_owned());
-    let amount = total.amount.unsigned_abs();
-    work.after_commit(move |_| {
-        revenue.get_or_create(&CurrencyLabel { currency }).inc_by(amount);
-    });
 }
 
 /// Inventory could not fill the order.

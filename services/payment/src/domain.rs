@@ -79,16 +79,6 @@ pub enum Ask {
     Void,
 }
 
-impl Ask {
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Ask::Charge => "charge",
-            Ask::Refund(_) => "refund",
-            Ask::Void => "void",
-        }
-    }
-}
-
 /// What the gateway has said, beyond doubt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Answer {

@@ -10,8 +10,10 @@ use messaging::{Context, StepError};
 use crate::domain::{Answer, Ask};
 
 mod http;
+mod measured;
 
 pub use http::HttpGateway;
+pub(crate) use measured::{GatewayMetrics, MeasuredGateway};
 
 /// What the gateway needs to know of a payment. The same payment always says the same, because a key may not
 /// be used again with another request.

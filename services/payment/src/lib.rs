@@ -24,7 +24,7 @@ use participant::{Participant, Source};
 use utoipa_axum::router::OpenApiRouter;
 
 pub use config::{Config, GatewayArgs};
-use gateway::{HttpGateway, PaymentGateway};
+use gateway::{GatewayMetrics, HttpGateway, MeasuredGateway, PaymentGateway};
 
 pub const INFO: ServiceInfo = ServiceInfo {
     name: "payment",
@@ -42,7 +42,7 @@ pub struct App {
     pub participant: Participant,
     config: GatewayArgs,
     gateway: Arc<dyn PaymentGateway>,
-    metrics: metrics::Metrics,
+    declines: metrics::Declines,
 }
 
 /// Connects, and puts the service together.
@@ -76,9 +76,10 @@ impl App {
     ) -> anyhow::Result<Self> {
         let participant =
             Participant::join(startup, PAYMENT, "payment", &MIGRATIONS, &config.participant, faults).await?;
-        let gateway = gateway(&participant)?;
-        let metrics = startup.metrics.register(metrics::Metrics::register);
-        Ok(App { participant, config: config.gateway, gateway, metrics })
+        let calls = startup.metrics.register(GatewayMetrics::register);
+        let gateway = Arc::new(MeasuredGateway::new(gateway(&participant)?, calls));
+        let declines = startup.metrics.register(metrics::Declines::register);
+        Ok(App { participant, config: config.gateway, gateway, declines })
     }
 }
 

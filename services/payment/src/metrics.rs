@@ -1,45 +1,62 @@
-//! What payment counts besides its steps: declines, and how the card processor answers.
+//! What the business wants to see of payments: why cards are declined.
 
+use messaging::UnitOfWork;
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, histogram::Histogram},
-    registry::{Registry, Unit},
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
 };
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct CodeLabel {
-    pub(crate) code: String,
-}
+use crate::domain::{DeclineCode, Tell};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct AskLabel {
-    pub(crate) ask: &'static str,
+struct CodeLabel {
+    code: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct CallLabel {
-    pub(crate) ask: &'static str,
-    pub(crate) outcome: &'static str,
-}
+/// What every card processor says: shown with 0 from the beginning, so that the first one is seen as an increase.
+const USUAL: [&str; 3] = ["card_declined", "expired_card", "insufficient_funds"];
 
-#[derive(Debug, Clone)]
-pub(crate) struct Metrics {
-    pub(crate) declined: Family<CodeLabel, Counter>,
-    pub(crate) calls: Family<CallLabel, Counter>,
-    pub(crate) duration: Family<AskLabel, Histogram, fn() -> Histogram>,
-}
+/// Declined payments by code.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Declines(Family<CodeLabel, Counter>);
 
-impl Metrics {
+impl Declines {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let m = Metrics {
-            declined: Family::default(),
-            calls: Family::default(),
-            duration: Family::new_with_constructor(bootstrap::metrics::seconds_histogram),
-        };
-        registry.register("payments_declined", "Payments that the card processor declined", m.declined.clone());
-        registry.register("gateway_calls", "Questions to the card processor, by outcome", m.calls.clone());
-        let help = "How long a question to the card processor takes, repeats not included";
-        registry.register_with_unit("gateway_call_duration", help, Unit::Seconds, m.duration.clone());
-        m
+        let this = Declines::default();
+        registry.register("payments_declined", "Payments that came to nothing, by the reason's code", this.0.clone());
+        for code in USUAL {
+            drop(this.0.get_or_create(&CodeLabel { code: code.to_owned() }));
+        }
+        this
+    }
+
+    /// Counts what is told, if it is a decline, once it is committed.
+    pub(crate) fn count(&self, work: &mut UnitOfWork, tell: &Tell) {
+        if let Tell::Failed(DeclineCode(code)) = tell {
+            let (declined, label) = (self.0.clone(), CodeLabel { code: label(code).to_owned() });
+            work.after_commit(move |_| {
+                declined.get_or_create_owned(&label).inc();
+            });
+        }
+    }
+}
+
+/// Codes are the card processor's; what looks like no code does not become a label.
+fn label(code: &str) -> &str {
+    let sound = code.len() <= 40 && code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    if sound && !code.is_empty() { code } else { "other" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_looks_like_a_code_becomes_a_label() {
+        assert_eq!(label("insufficient_funds"), "insufficient_funds");
+        for odd in ["", "Card 4711 declined", "x".repeat(41).as_str()] {
+            assert_eq!(label(odd), "other");
+        }
     }
 }

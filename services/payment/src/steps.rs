@@ -4,8 +4,6 @@
 mod charge;
 mod refund;
 
-use std::time::Instant;
-
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use messaging::{Batch, Committed, Delivery, StepError, dry_run, retry_contended};
 use saga::{Retry, Step, StepOn};
@@ -17,7 +15,6 @@ use crate::{
     App,
     domain::{Answer, Ask, Contradiction, Plan},
     gateway::{GatewayError, Intent},
-    metrics::{AskLabel, CallLabel},
     store::StoredPayment,
 };
 
@@ -143,29 +140,10 @@ async fn ask<E>(
         &at_once(app.participant.policy(step).retry),
         app.config.gateway_patience,
         GatewayError::is_unknown,
-        || measured(app, &ask, app.gateway.ask(&ask, &intent, &context)),
+        || app.gateway.ask(&ask, &intent, &context),
     )
     .await;
     (delivery, answer.map(Finding::Answer))
-}
-
-/// Counts and times one question.
-async fn measured(
-    app: &App,
-    ask: &Ask,
-    question: impl Future<Output = Result<Answer, GatewayError>>,
-) -> Result<Answer, GatewayError> {
-    let (ask, began) = (ask.as_str(), Instant::now());
-    let answer = question.await;
-    let outcome = match &answer {
-        Ok(_) => "answered",
-        Err(GatewayError::Unavailable(_)) => "unavailable",
-        Err(GatewayError::Unknown(_)) => "unknown",
-        Err(GatewayError::Rejected { .. }) => "rejected",
-    };
-    app.metrics.calls.get_or_create(&CallLabel { ask, outcome }).inc();
-    app.metrics.duration.get_or_create(&AskLabel { ask }).observe(began.elapsed().as_secs_f64());
-    answer
 }
 
 /// The step's retries, in quick motion: its own waits are those between deliveries.

@@ -6,7 +6,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use prometheus_client::{encoding::text::encode, metrics::histogram::Histogram, registry::Registry};
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{exemplar::HistogramWithExemplars, family::Family, info::Info},
+    registry::Registry,
+};
 
 use crate::process;
 
@@ -30,15 +34,31 @@ impl Default for Metrics {
     }
 }
 
-/// A histogram over [`SECONDS`]; usable as the constructor of a `Family`.
-pub fn seconds_histogram() -> Histogram {
-    Histogram::new(SECONDS)
+/// Names the trace of one observation: an exemplar.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct TraceLabel {
+    /// 32 hex digits.
+    pub trace_id: String,
 }
+
+/// A histogram over [`SECONDS`] whose buckets each remember a trace; usable as the constructor of a `Family`.
+pub fn seconds_histogram() -> HistogramWithExemplars<TraceLabel> {
+    HistogramWithExemplars::new(SECONDS.into_iter())
+}
+
+/// Histograms of seconds by labels.
+pub type SecondsFamily<L> = Family<L, HistogramWithExemplars<TraceLabel>, fn() -> HistogramWithExemplars<TraceLabel>>;
 
 impl Metrics {
     /// Adds metrics, during setup: `metrics.register(|registry| registry.register("name", "help", metric))`.
     pub fn register<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
         add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Says which build this is: `build_info{version, features} 1`. To be called once.
+    pub fn build_info(&self, version: &'static str, features: &'static str) {
+        let info = Info::new([("version", version), ("features", features)]);
+        self.register(|registry| registry.register("build", "Which build this is", info));
     }
 
     /// All metrics as OpenMetrics text.

@@ -158,6 +158,18 @@ mod tests {
     }
 
     #[test]
+    fn a_saga_turns_back_at_a_refusal_a_deadline_or_a_wish_and_only_order_has_it_undone() {
+        let named = |which: fn(&Step) -> bool| -> Vec<&str> {
+            SAGA.steps.iter().copied().filter(|s| which(s)).map(|s| s.name).collect()
+        };
+        let turns = ["reserve_stock", "process_payment", "detect_timeout", "cancel_order_on_request"];
+        assert_eq!(named(Step::can_turn_back), turns);
+        let undoes = named(|step| SAGA.is_undone_by(step));
+        assert_eq!(undoes.len(), 5);
+        assert!(undoes.iter().all(|name| name.starts_with("cancel_") || *name == "drive_compensation"));
+    }
+
+    #[test]
     fn a_completed_saga_has_four_steps_and_two_participants_can_undo() {
         assert_eq!(SAGA.total_steps(), 4);
         assert_eq!(SAGA.participants().collect::<Vec<_>>(), [INVENTORY, PAYMENT]);

@@ -5,6 +5,7 @@
 
 mod batch;
 mod control;
+mod measure;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Metrics, Report, Subscription, bus::Bus, error::chain, settings::MessagingArgs};
 
-pub use control::{ConsumerState, pause, state};
+pub use control::{BrokerSide, ConsumerState, broker_side, pause, state};
 
 /// How long one pull request stays open, and how often the broker says that it is still there.
 const PULL_EXPIRES: Duration = Duration::from_secs(10);

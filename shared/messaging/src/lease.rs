@@ -22,6 +22,12 @@ pub async fn hold(conn: &mut PgConnection, name: &str, holder: &str, ttl: Durati
     Ok(held.is_some())
 }
 
+/// Gives the lease back, so that another replica need not wait for it to expire.
+pub async fn release(conn: &mut PgConnection, name: &str, holder: &str) -> Result<(), sqlx::Error> {
+    sqlx::query!("delete from lease where name = $1 and holder = $2", name, holder).execute(conn).await?;
+    Ok(())
+}
+
 /// A duration as Postgres takes it; longer than a few hundred thousand years is cut off.
 pub fn interval(duration: Duration) -> PgInterval {
     let microseconds = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);

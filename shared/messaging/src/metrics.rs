@@ -1,5 +1,7 @@
 //! What messaging and the sagas count. Names follow the Prometheus conventions; the registry adds `_total`. What a
-//! transaction did is counted after its commit.
+//! transaction did is counted after its commit. METRICS.md in the project's root shows all of them.
+
+mod zero;
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -12,7 +14,6 @@ use prometheus_client::{
     },
     registry::{Registry, Unit},
 };
-use saga::{SagaDefinition, Step};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct StepLabel {
@@ -45,6 +46,12 @@ pub struct Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct SagaLabel {
     pub saga_type: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct SagaStep {
+    pub saga_type: &'static str,
+    pub step: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -82,8 +89,8 @@ impl TraceLabel {
 pub type Timed<L> = Family<L, HistogramWithExemplars<TraceLabel>, fn() -> HistogramWithExemplars<TraceLabel>>;
 type Sized<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// From a millisecond to two minutes.
-fn seconds() -> HistogramWithExemplars<TraceLabel> {
+/// From a millisecond to two minutes; usable as the constructor of a [`Timed`].
+pub fn seconds() -> HistogramWithExemplars<TraceLabel> {
     const BOUNDS: [f64; 16] =
         [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
     HistogramWithExemplars::new(BOUNDS.into_iter())
@@ -117,6 +124,7 @@ pub struct Metrics {
     pub dead_letter_actions: Family<LetterAction, Counter>,
     pub saga_started: Family<SagaLabel, Counter>,
     pub saga_completed: Family<SagaLabel, Counter>,
+    pub saga_compensations_started: Family<SagaStep, Counter>,
     pub saga_compensated: Family<SagaReason, Counter>,
     pub saga_timed_out: Family<SagaLabel, Counter>,
     pub saga_failed: Family<SagaLabel, Counter>,
@@ -151,6 +159,7 @@ impl Default for Metrics {
             dead_letter_actions: Family::default(),
             saga_started: Family::default(),
             saga_completed: Family::default(),
+            saga_compensations_started: Family::default(),
             saga_compensated: Family::default(),
             saga_timed_out: Family::default(),
             saga_failed: Family::default(),
@@ -168,7 +177,7 @@ impl Metrics {
         let m = Metrics::default();
         registry.register("outbox_written", "Events written to the outbox", m.outbox_written.clone());
         registry.register("outbox_published", "Events acknowledged by the broker", m.outbox_published.clone());
-        let help = "Attempts to publish an event, by outcome";
+        let help = "Attempts to publish an event, by outcome; what was sent behind a failed one is not counted";
         registry.register("outbox_publish_attempts", help, m.outbox_attempts.clone());
         registry.register("outbox_batch_size", "Events per batch of the relay", m.outbox_batch_size.clone());
         let help = "From the first event of a relay's batch to its last receipt";
@@ -182,16 +191,18 @@ impl Metrics {
         registry.register("relay_active", "1 while this replica's relay is the active one", m.relay_active.clone());
         let help = "Times this replica's relay became the active one";
         registry.register("relay_takeovers", help, m.relay_takeovers.clone());
-        registry.register("inbox_applied", "Events applied, by step", m.inbox_applied.clone());
-        let help = "Deliveries of events applied before, by step";
+        let help = "Events taken for the first time, by step: applied, refused or too late";
+        registry.register("inbox_applied", help, m.inbox_applied.clone());
+        let help = "Deliveries of events that the step had taken before";
         registry.register("inbox_duplicates", help, m.inbox_duplicates.clone());
         registry.register("inbox_batch_size", "Events per batch of a step", m.inbox_batch_size.clone());
         let help = "How long a step takes for a batch";
         registry.register_with_unit("step_duration", help, Unit::Seconds, m.step_duration.clone());
-        let help = "How long an event takes for each part of its way to a step's effect";
+        let help = "How long an event takes for each part of its way to a step's effect, and for the whole of it";
         registry.register_with_unit("hop", help, Unit::Seconds, m.hop.clone());
         registry.register("refusals", "Events answered with a business refusal, by step", m.refusals.clone());
-        registry.register("step_failures", "Deliveries that failed and were counted, by step", m.step_failures.clone());
+        let help = "Deliveries that failed for their event's sake, by step: each takes one of its attempts";
+        registry.register("step_failures", help, m.step_failures.clone());
         let help = "Failed deliveries that are tried again, or no more, by step";
         registry.register("step_retries", help, m.step_retries.clone());
         registry.register("dead_letters", "Events that became dead letters, by step", m.dead_letters.clone());
@@ -203,45 +214,28 @@ impl Metrics {
 
     fn register_sagas(&self, registry: &mut Registry) {
         registry.register("saga_started", "Sagas started", self.saga_started.clone());
-        registry.register("saga_completed", "Sagas that came to their good end", self.saga_completed.clone());
+        let help = "Sagas that came to their good end; a customer may yet have one undone";
+        registry.register("saga_completed", help, self.saga_completed.clone());
+        let help = "Sagas that began to be undone, by the step that decided it";
+        registry.register("saga_compensations_started", help, self.saga_compensations_started.clone());
         let help = "Sagas that were undone, by the step at which they turned back";
         registry.register("saga_compensated", help, self.saga_compensated.clone());
         registry.register("saga_timed_out", "Sagas that passed their deadline", self.saga_timed_out.clone());
         registry.register("saga_failed", "Sagas whose compensation got stuck", self.saga_failed.clone());
         registry.register("saga_resumed", "Stuck sagas that were driven on", self.saga_resumed.clone());
         registry.register("saga_steps", "Steps taken, by what they came to", self.saga_steps.clone());
-        let help = "From a saga's start to its end";
+        let help = "From a saga's start to its first end";
         registry.register_with_unit("saga_duration", help, Unit::Seconds, self.saga_duration.clone());
         let help = "From the decision to undo a saga to the last receipt";
         let duration = self.saga_compensation_duration.clone();
         registry.register_with_unit("saga_compensation_duration", help, Unit::Seconds, duration);
     }
 
-    /// Shows zero for what has not happened yet: an alert cannot see the first of something that was not there before.
-    pub fn begin_at_zero(&self, steps: impl Iterator<Item = &'static Step>, saga: &SagaDefinition) {
-        for step in steps {
-            let label = StepLabel { step: step.name };
-            for counter in [&self.inbox_applied, &self.inbox_duplicates, &self.refusals, &self.step_failures] {
-                drop(counter.get_or_create(&label));
-            }
-            drop(self.dead_letters.get_or_create(&label));
-            for outcome in ["retried", "exhausted"] {
-                drop(self.step_retries.get_or_create(&StepOutcome { step: step.name, outcome }));
-            }
-        }
-        let saga_type = saga.saga_type;
-        for counter in
-            [&self.saga_started, &self.saga_completed, &self.saga_timed_out, &self.saga_failed, &self.saga_resumed]
-        {
-            drop(counter.get_or_create(&SagaLabel { saga_type }));
-        }
-        // Where a saga can turn back.
-        let turning = |s: &&&'static Step| s.emits.iter().any(|e| e.refusal) || s.service.is_none() || s.is_request();
-        for step in saga.steps.iter().filter(turning) {
-            drop(self.saga_compensated.get_or_create(&SagaReason { saga_type, reason: step.name }));
-        }
-        for outcome in ["acknowledged", "duplicate", "refused", "away"] {
-            drop(self.outbox_attempts.get_or_create(&Outcome { outcome }));
-        }
+    /// Counts the deliveries of one committed batch; those that were not fresh have been applied before.
+    pub(crate) fn count_deliveries(&self, step: &'static str, deliveries: usize, fresh: usize, refused: usize) {
+        let label = StepLabel { step };
+        self.inbox_applied.get_or_create_owned(&label).inc_by(fresh as u64);
+        self.inbox_duplicates.get_or_create_owned(&label).inc_by(deliveries.saturating_sub(fresh) as u64);
+        self.refusals.get_or_create_owned(&label).inc_by(refused as u64);
     }
 }

@@ -263,18 +263,21 @@ impl<'a> Leader<'a> {
         metrics.outbox_published.inc_by(receipts);
         metrics.outbox_batch_size.observe(rows.len() as f64);
         let attempts = |outcome: &'static str, count: u64| {
-            metrics.outbox_attempts.get_or_create(&Outcome { outcome }).inc_by(count);
+            metrics.outbox_attempts.get_or_create_owned(&Outcome { outcome }).inc_by(count);
         };
         attempts("acknowledged", receipts - published.duplicates);
         attempts("duplicate", published.duplicates);
         match published.stop {
             Some(publish::Stop::Refused { .. }) => attempts("refused", 1),
-            Some(_) => attempts("away", 1),
+            Some(publish::Stop::OutOfStep) => attempts("out_of_step", 1),
+            Some(publish::Stop::Away(_) | publish::Stop::Held { .. }) => attempts("away", 1),
             None => {}
         }
         #[expect(clippy::disallowed_methods, reason = "a measurement, on which nothing depends")]
         let now = time::OffsetDateTime::now_utc();
-        for (place, row) in rows.iter().take(published.receipts.len()).enumerate() {
+        // What is published once more is old, and says nothing about the way from the transaction to the broker.
+        let first_time = rows.iter().take(published.receipts.len()).filter(|row| row.republication == 0);
+        for (place, row) in first_time.enumerate() {
             // One exemplar a batch is enough to find a trace.
             let exemplar = if place == 0 { row.trace_id().map(TraceLabel::new) } else { None };
             let age = (now - row.created_at).as_seconds_f64().max(0.0);

@@ -1,5 +1,6 @@
 //! What is in the messaging tables at a moment, as gauges. Each is read by one replica and shown by no other.
 
+use saga::Step;
 use sqlx::PgPool;
 
 /// A gauge that is read from the database.
@@ -21,39 +22,72 @@ pub struct Reading {
 pub const SAMPLED: &[Sampled] = &[
     Sampled { name: "outbox_pending", help: "Events that wait to be published", labels: &[] },
     Sampled { name: "outbox_parked_events", help: "Events that the broker refused too often", labels: &[] },
-    Sampled { name: "outbox_oldest_pending_age_seconds", help: "Age of the oldest event that waits", labels: &[] },
+    Sampled {
+        name: "outbox_oldest_pending_age_seconds",
+        help: "Age of the oldest event that waits to be published",
+        labels: &[],
+    },
     Sampled { name: "dead_letters_pending", help: "Dead letters that wait for somebody, by step", labels: &["step"] },
-    Sampled { name: "dead_letters_oldest_age_seconds", help: "Age of the oldest of them", labels: &[] },
+    Sampled {
+        name: "dead_letters_oldest_age_seconds",
+        help: "Age of the oldest dead letter that waits for somebody",
+        labels: &[],
+    },
+    Sampled {
+        name: "delivery_attempts_waiting",
+        help: "Events that failed in the last ten minutes and are tried again, by step",
+        labels: &["step"],
+    },
     Sampled { name: "relay_lease_held", help: "1 while some replica's relay is the active one", labels: &[] },
     Sampled { name: "relay_lease_epoch", help: "Grows with every takeover", labels: &[] },
     Sampled { name: "relay_paused", help: "1 while an operator has paused the relay", labels: &[] },
-    Sampled { name: "consumers_paused", help: "1 for each consumer that an operator has paused", labels: &["step"] },
+    Sampled { name: "consumers_paused", help: "1 while an operator has paused the step", labels: &["step"] },
 ];
 
-/// Reads the tables of one service, whose consumed steps these are.
-pub async fn read(pool: &PgPool, steps: &[String]) -> Result<Vec<Reading>, sqlx::Error> {
+/// Reads the tables of one service, which consumes these steps. What is published, applied or dealt with is not
+/// looked at, but for the keys of the few events that failed lately.
+pub async fn read(pool: &PgPool, steps: &[&Step]) -> Result<Vec<Reading>, sqlx::Error> {
     sqlx::query_as!(
         Reading,
-        r#"select name as "name!", labels as "labels!", value::float8 as "value!"
+        r#"with waiting as materialized (
+            select count(*) filter (where state = 'PENDING') as pending,
+                count(*) filter (where state = 'PARKED') as parked,
+                coalesce(extract(epoch from now() - min(created_at) filter (where state = 'PENDING')), 0) as oldest
+            from outbox
+        ), letters as materialized (
+            select step, count(*) as pending, min(created_at) as oldest
+            from dead_letter
+            where status = 'PENDING'
+            group by step
+        ), retries as materialized (
+            select a.consumer, count(*) as events
+            from delivery_attempt a
+            where a.updated_at > now() - interval '10 minutes'
+                and not exists (select from inbox i where i.event_id = a.event_id and i.consumer = a.consumer)
+                and not exists (select from dead_letter d where d.consumer = a.consumer and d.event_id = a.event_id)
+            group by a.consumer
+        ), step as materialized (
+            select step, consumer from unnest($1::text[], $2::text[]) as t (step, consumer)
+        )
+        select name as "name!", labels as "labels!", value::float8 as "value!"
         from (
-            select 'outbox_pending' as name, '{}'::text[] as labels,
-                (select count(*) from outbox where state = 'PENDING') as value
-            union all select 'outbox_parked_events', '{}', (select count(*) from outbox where state = 'PARKED')
-            union all select 'outbox_oldest_pending_age_seconds', '{}',
-                (select coalesce(extract(epoch from now() - min(created_at)), 0) from outbox where state = 'PENDING')
-            union all select 'dead_letters_pending', array[step],
-                (select count(*) from dead_letter d where d.step = s.step and d.status = 'PENDING')
-                from unnest($1::text[]) as s (step)
+            select 'outbox_pending' as name, '{}'::text[] as labels, pending as value from waiting
+            union all select 'outbox_parked_events', '{}', parked from waiting
+            union all select 'outbox_oldest_pending_age_seconds', '{}', oldest from waiting
+            union all select 'dead_letters_pending', array[step], coalesce(pending, 0)
+                from step left join letters using (step)
             union all select 'dead_letters_oldest_age_seconds', '{}',
-                (select coalesce(extract(epoch from now() - min(created_at)), 0) from dead_letter where status = 'PENDING')
+                coalesce(extract(epoch from now() - min(oldest)), 0) from letters
+            union all select 'delivery_attempts_waiting', array[step], coalesce(events, 0)
+                from step left join retries using (consumer)
             union all select 'relay_lease_held', '{}', (expires_at > now())::integer from relay_lease
             union all select 'relay_lease_epoch', '{}', epoch from relay_lease
             union all select 'relay_paused', '{}', paused::integer from relay_lease
-            union all select 'consumers_paused', array[step],
-                (exists (select from paused_consumer p where p.consumer like '%-' || s.step))::integer
-                from unnest($1::text[]) as s (step)
+            union all select 'consumers_paused', array[step], (p.consumer is not null)::integer
+                from step left join paused_consumer p using (consumer)
         ) as readings"#,
-        steps,
+        &steps.iter().map(|step| step.name.to_owned()).collect::<Vec<_>>(),
+        &steps.iter().map(|step| step.consumer()).collect::<Vec<_>>(),
     )
     .fetch_all(pool)
     .await

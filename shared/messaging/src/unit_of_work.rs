@@ -147,6 +147,12 @@ struct Counts(Vec<Count>);
 
 type Count = Box<dyn FnOnce(&Metrics) + Send>;
 
+impl Counts {
+    fn add_up(self, metrics: &Metrics) {
+        self.0.into_iter().for_each(|count| count(metrics));
+    }
+}
+
 impl fmt::Debug for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} counts", self.0.len())
@@ -236,7 +242,7 @@ impl UnitOfWork {
         Ok(event_id)
     }
 
-    /// Counts something when, and only when, this unit of work is committed.
+    /// Counts something if and when this unit of work is committed; a dry run counts nothing.
     pub fn after_commit(&mut self, count: impl FnOnce(&Metrics) + Send + 'static) {
         self.counts.0.push(Box::new(count));
     }
@@ -277,7 +283,9 @@ impl UnitOfWork {
             dry_run::keep(self.transaction, std::iter::empty());
             return Ok(());
         }
-        self.transaction.commit().await
+        self.transaction.commit().await?;
+        self.counts.add_up(&self.origin.metrics);
+        Ok(())
     }
 
     /// Writes the outbox rows, commits, and wakes the relay.
@@ -295,8 +303,10 @@ impl UnitOfWork {
         let subject = self.subject;
         let _ = faults.pass(FaultPoint::BeforeCommit, || subject.clone()).await.map_err(injected)?;
         self.transaction.commit().await?;
-        metrics.outbox_written.inc_by(self.outgoing.len() as u64);
-        self.counts.0.into_iter().for_each(|count| count(&metrics));
+        if by_outbox {
+            metrics.outbox_written.inc_by(self.outgoing.len() as u64);
+        }
+        self.counts.add_up(&metrics);
         let _ = faults.pass(FaultPoint::AfterCommitBeforePublish, || subject).await.map_err(injected)?;
         if publishes && by_outbox {
             wake.committed();
@@ -323,7 +333,7 @@ pub struct ClaimedWork {
 }
 
 impl ClaimedWork {
-    pub async fn commit(self) -> Result<Committed, StepError> {
+    pub async fn commit(mut self) -> Result<Committed, StepError> {
         let effect = |event_id: &Uuid| match self.work.answers.get(event_id) {
             Some(Answer::Refused) => Effect::Refused,
             Some(Answer::Done) => Effect::Applied,
@@ -331,7 +341,11 @@ impl ClaimedWork {
             None if self.step.emits.is_empty() => Effect::Applied,
             None => Effect::Skipped,
         };
-        let covered = self.covered.iter().map(|event_id| (*event_id, effect(event_id))).collect();
+        let covered: HashMap<_, _> = self.covered.iter().map(|event_id| (*event_id, effect(event_id))).collect();
+        let of = |effect: Effect| covered.values().filter(|e| **e == effect).count();
+        let (fresh, refused) = (covered.len() - of(Effect::Duplicate), of(Effect::Refused));
+        let (step, deliveries) = (self.step.name, self.covered.len());
+        self.work.after_commit(move |metrics| metrics.count_deliveries(step, deliveries, fresh, refused));
         self.work.commit().await?;
         Ok(Committed { covered, deferred: Vec::new() })
     }

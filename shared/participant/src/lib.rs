@@ -27,7 +27,7 @@ use uuid::Uuid;
 #[cfg(feature = "faults")]
 pub use config::FaultArgs;
 pub use config::{ParticipantArgs, ResilienceArgs};
-pub use sampler::Source;
+pub use sampler::{Source, sampled};
 
 /// One replica of one service as a participant. Cheap to clone.
 #[derive(Clone)]
@@ -74,6 +74,7 @@ impl Participant {
         let bus = Bus::new(startup.nats(&settings.nats).await?, service);
         let wake = Arc::new(Wake::default());
         let metrics = startup.metrics.register(Metrics::register);
+        startup.metrics.build_info(startup.service.version, if cfg!(feature = "faults") { "faults" } else { "" });
         let outbox = Outbox::new(pools.work.clone(), bus.clone(), Arc::clone(&wake), faults.clone(), metrics.clone());
         let resilience = &settings.resilience;
         let breakers = Breakers::new(resilience.breakers_enabled, resilience.overrides.clone());

@@ -1,5 +1,7 @@
-//! What the breakers and the faults of this replica have counted, read at each scrape.
+//! What this replica knows of itself at each scrape: its connection to the broker, its breakers, its faults.
 
+#[cfg(feature = "faults")]
+use std::collections::BTreeMap;
 use std::fmt;
 
 use faults::Faults;
@@ -13,7 +15,7 @@ use prometheus_client::{
 use resilience::{Breakers, State};
 
 pub(crate) fn register(registry: &mut Registry, breakers: Breakers, bus: Bus, faults: Faults) {
-    registry.register_collector(Box::new(ReplicaCollector(bus)));
+    registry.register_collector(Box::new(BrokerCollector(bus)));
     registry.register_collector(Box::new(BreakerCollector(breakers)));
     #[cfg(feature = "faults")]
     registry.register_collector(Box::new(FaultCollector(faults)));
@@ -22,18 +24,13 @@ pub(crate) fn register(registry: &mut Registry, breakers: Breakers, bus: Bus, fa
 }
 
 #[derive(Debug)]
-struct ReplicaCollector(Bus);
+struct BrokerCollector(Bus);
 
-impl Collector for ReplicaCollector {
+impl Collector for BrokerCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let help = "1 while this replica is connected to the broker";
         let connected = encoder.encode_descriptor("broker_connected", help, None, MetricType::Gauge)?;
-        ConstGauge::new(i64::from(self.0.is_connected())).encode(connected)?;
-        let help = "1, with the version and the features of this build";
-        let mut family = encoder.encode_descriptor("build_info", help, None, MetricType::Gauge)?;
-        let features = if cfg!(feature = "faults") { "faults" } else { "" };
-        let labels = [("version", env!("CARGO_PKG_VERSION")), ("features", features)];
-        ConstGauge::new(1_i64).encode(family.encode_family(&labels)?)
+        ConstGauge::new(i64::from(self.0.is_connected())).encode(connected)
     }
 }
 
@@ -99,7 +96,10 @@ impl Collector for FaultCollector {
         ConstGauge::new(i64::try_from(self.0.armed().len()).unwrap_or(i64::MAX)).encode(armed)?;
         let help = "Faults injected, by point and kind";
         let mut family = encoder.encode_descriptor("faults_injected", help, None, MetricType::Counter)?;
-        for ((point, kind), hits) in self.0.hits() {
+        // A fault that is armed is shown with 0 until it acts, so that its first hit is seen as an increase.
+        let armed = self.0.armed().into_iter().map(|fault| ((fault.spec.point, fault.spec.kind), 0));
+        let shown: BTreeMap<_, _> = armed.chain(self.0.hits()).collect();
+        for ((point, kind), hits) in shown {
             let labels = [("point", point.as_str()), ("kind", kind.as_str())];
             ConstCounter::new(hits).encode(family.encode_family(&labels)?)?;
         }

@@ -20,9 +20,9 @@ impl Participant {
     /// Everything that runs until the service stops. Registers what readiness depends on, and the gauges of `sources`.
     pub fn tasks(&self, startup: &Startup, subscriptions: &[Subscription], sources: Vec<Source>) -> Vec<Task> {
         let stop = &startup.stop;
-        let sampler = Sampler::new(sources);
+        let sampler = Sampler::new(sources, self.settings.messaging.metrics_every);
         startup.metrics.register(|registry| registry.register_collector(Box::new(sampler.clone())));
-        self.metrics.begin_at_zero(subscriptions.iter().map(|s| s.step), self.definition);
+        self.metrics.begin_at_zero(self.service, subscriptions.iter().map(|s| s.step), self.definition);
         let subscriptions = &self.with_faults(subscriptions);
         let mut tasks: Vec<Task> = vec![
             ("relay", Box::pin(self.relay(startup).run(stop.clone()))),

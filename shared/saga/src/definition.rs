@@ -105,9 +105,11 @@ impl Step {
         self.kind == Kind::Compensation
     }
 
-    /// Whether a client's request turns the saga back here.
-    pub fn is_request(&self) -> bool {
-        self.on == Trigger::Http && self.kind == Kind::Retriable
+    /// Whether a saga can turn back here: at a refusal, at its deadline, or at a client's wish.
+    pub fn can_turn_back(&self) -> bool {
+        let refuses = self.emits.iter().any(|event| event.refusal);
+        let wished = self.on == Trigger::Http && self.kind == Kind::Retriable;
+        refuses || wished || (self.on == Trigger::Deadline && self.service.is_none())
     }
 
     /// The event this step consumes, if any.
@@ -190,6 +192,12 @@ impl SagaDefinition {
     pub fn total_steps(&self) -> u8 {
         let forward = |s: &&&Step| matches!(s.kind, Kind::Compensatable { .. } | Kind::Pivot);
         u8::try_from(self.steps.iter().filter(forward).count()).unwrap_or(u8::MAX)
+    }
+
+    /// Whether the step may have the saga undone: it emits what sets compensations in motion.
+    pub fn is_undone_by(&self, step: &Step) -> bool {
+        let mut undos = self.steps.iter().filter(|s| s.is_compensation()).filter_map(|s| s.consumes());
+        undos.any(|event| step.emits.contains(&event))
     }
 
     /// The services that owe a receipt once the saga compensates.

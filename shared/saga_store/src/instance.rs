@@ -1,16 +1,16 @@
 //! Sagas under their row locks: read once, changed in memory by the pure transitions, written back
 //! as one set together with their journal.
 
+mod count;
+
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use messaging::{
-    Context, Metrics, StepError, UnitOfWork, dry_run,
-    lease::interval,
-    metrics::{SagaLabel, SagaOutcome, SagaReason, StepStatusLabel, TraceLabel},
-};
+use messaging::{Context, StepError, UnitOfWork, dry_run, lease::interval};
 use saga::{SagaDefinition, SagaState, Service, Status, Step, StepStatus, Transition};
 use sqlx::PgConnection;
 use uuid::Uuid;
+
+use self::count::Written;
 
 /// A saga about to begin.
 #[derive(Debug)]
@@ -29,11 +29,8 @@ pub struct NewSaga<'a> {
 /// Starts a saga with the unit of work that publishes its first event.
 pub async fn start(work: &mut UnitOfWork, context: &Context, new: &NewSaga<'_>) -> Result<(), sqlx::Error> {
     insert(work.conn(), context, new).await?;
-    let (saga_type, step) = (new.definition.saga_type, static_name(new.definition, new.first_step));
-    work.after_commit(move |metrics| {
-        metrics.saga_started.get_or_create(&SagaLabel { saga_type }).inc();
-        metrics.saga_steps.get_or_create(&StepStatusLabel { step, status: "COMPLETED" }).inc();
-    });
+    let (definition, step) = (new.definition, new.first_step.name);
+    work.after_commit(move |metrics| count::start(metrics, definition, step));
     Ok(())
 }
 
@@ -119,7 +116,7 @@ struct JournalEntry {
     saga_id: Uuid,
     position: i32,
     step_number: i16,
-    step: String,
+    step: &'static str,
     direction: &'static str,
     event_type: String,
     event_id: Option<Uuid>,
@@ -128,6 +125,8 @@ struct JournalEntry {
     before: Status,
     after: Status,
     trace_id: String,
+    /// Whether somebody collects the trace.
+    sampled: bool,
 }
 
 /// Locks the sagas, in the order of their ids, and reads their states. Unknown ids are left out.
@@ -197,7 +196,7 @@ impl Sagas {
         // Where the saga turned back: a refusal, a timeout, or else the cancellation itself.
         if recorded.status == StepStatus::Failed || matches!(recorded.transition, Transition::Compensate { .. }) {
             let reason = recorded.reason.clone().unwrap_or_default();
-            change.failure.get_or_insert((reason, static_name(self.definition, recorded.step)));
+            change.failure.get_or_insert((reason, recorded.step.name));
         }
         if recorded.transition == Transition::TimeOut {
             // Somebody else has to cancel the order; order steps in when nobody does.
@@ -218,7 +217,7 @@ impl Sagas {
             saga_id: row.saga_id,
             position: row.version,
             step_number: i16::from(recorded.step.number),
-            step: recorded.step.name.to_owned(),
+            step: recorded.step.name,
             direction,
             event_type: recorded.event_type,
             event_id: recorded.event_id,
@@ -227,6 +226,7 @@ impl Sagas {
             before,
             after: row.state.status,
             trace_id: context.trace.trace_id(),
+            sampled: context.trace.is_sampled(),
         });
         Ok(())
     }
@@ -256,86 +256,8 @@ impl Sagas {
             self.rows.into_values().filter_map(|mut r| r.changed.take().map(|c| (r, c))).collect();
         let written = write_instances(work.conn(), self.service, &changed).await?;
         write_journal(work.conn(), self.service, &self.journal).await?;
-        let undone = self.journal.iter().filter(|e| e.ends_as(Status::Compensated)).map(|e| e.saga_id).collect();
-        let undoing = compensation_seconds(work.conn(), undone).await?;
-        work.after_commit(move |metrics| count(metrics, self.definition, &self.journal, &written, &undoing));
+        work.after_commit(move |metrics| count::journal(metrics, self.definition, &self.journal, &written));
         Ok(())
-    }
-}
-
-fn static_name(definition: &'static SagaDefinition, step: &Step) -> &'static str {
-    definition.steps.iter().find(|s| s.name == step.name).map_or("unknown", |s| s.name)
-}
-
-impl JournalEntry {
-    /// Whether this entry brought the saga into the status.
-    fn ends_as(&self, status: Status) -> bool {
-        self.after == status && self.before != status
-    }
-}
-
-/// A saga as it was written: since when it runs, and where it turned back.
-struct Written {
-    seconds: f64,
-    failed_at_step: Option<String>,
-}
-
-/// How long these sagas were being undone.
-async fn compensation_seconds(conn: &mut PgConnection, sagas: Vec<Uuid>) -> Result<HashMap<Uuid, f64>, StepError> {
-    if sagas.is_empty() {
-        return Ok(HashMap::new());
-    }
-    let rows = sqlx::query!(
-        r#"select saga_id, extract(epoch from clock_timestamp() - min(occurred_at))::float8 as "seconds!"
-        from saga.saga_step
-        where saga_id = any($1) and status_after = 'COMPENSATING'
-        group by saga_id"#,
-        &sagas,
-    )
-    .fetch_all(conn)
-    .await?;
-    Ok(rows.into_iter().map(|row| (row.saga_id, row.seconds)).collect())
-}
-
-fn count(
-    metrics: &Metrics,
-    definition: &'static SagaDefinition,
-    journal: &[JournalEntry],
-    written: &HashMap<Uuid, Written>,
-    undoing: &HashMap<Uuid, f64>,
-) {
-    let saga_type = definition.saga_type;
-    let known = |name: &str| definition.steps.iter().find(|s| s.name == name).map_or("unknown", |s| s.name);
-    for entry in journal {
-        let label = StepStatusLabel { step: known(&entry.step), status: entry.status };
-        metrics.saga_steps.get_or_create(&label).inc();
-        let saga = written.get(&entry.saga_id);
-        let exemplar = || Some(TraceLabel::new(entry.trace_id.clone()));
-        let ended = |outcome| {
-            let duration = metrics.saga_duration.get_or_create_owned(&SagaOutcome { saga_type, outcome });
-            duration.observe(saga.map_or(0.0, |s| s.seconds), exemplar(), None);
-        };
-        let of_type = SagaLabel { saga_type };
-        match entry.after {
-            after if after == entry.before => {}
-            Status::Completed => {
-                metrics.saga_completed.get_or_create(&of_type).inc();
-                ended("completed");
-            }
-            Status::Compensated => {
-                let reason = known(saga.and_then(|s| s.failed_at_step.as_deref()).unwrap_or_default());
-                metrics.saga_compensated.get_or_create(&SagaReason { saga_type, reason }).inc();
-                let seconds = undoing.get(&entry.saga_id).copied().unwrap_or_default();
-                metrics.saga_compensation_duration.get_or_create(&of_type).observe(seconds, exemplar(), None);
-                ended("compensated");
-            }
-            Status::TimedOut => drop(metrics.saga_timed_out.get_or_create(&of_type).inc()),
-            Status::Failed => drop(metrics.saga_failed.get_or_create(&of_type).inc()),
-            Status::Compensating if entry.before == Status::Failed => {
-                metrics.saga_resumed.get_or_create(&of_type).inc();
-            }
-            _ => {}
-        }
     }
 }
 
@@ -370,7 +292,14 @@ async fn write_instances(
                 compensation_seconds, compensation_attempts, last_event_id)
         where s.saga_id = t.saga_id
         returning s.saga_id, s.failed_at_step,
-            extract(epoch from clock_timestamp() - s.started_at)::float8 as "seconds!""#,
+            extract(epoch from clock_timestamp() - s.started_at)::float8 as "since_start!",
+            (select extract(epoch from clock_timestamp() - min(j.occurred_at))::float8
+                from saga.saga_step j
+                where s.status = 'COMPENSATED' and j.saga_id = s.saga_id and j.status_after = 'COMPENSATING'
+            ) as compensated_in,
+            exists (select from saga.saga_step j
+                where s.status = 'COMPENSATED' and j.saga_id = s.saga_id and j.status_before = 'COMPLETED'
+            ) as "reopened!""#,
         &changed.iter().map(|(r, _)| r.saga_id).collect::<Vec<_>>(),
         &changed.iter().map(|(r, _)| r.state.status.to_string()).collect::<Vec<_>>(),
         &changed.iter().map(|(r, _)| i16::from(r.state.current_step)).collect::<Vec<_>>(),
@@ -389,8 +318,12 @@ async fn write_instances(
     if written.len() != changed.len() {
         return Err(StepError::failed(format!("{} sagas were locked and {} written", changed.len(), written.len())));
     }
-    let known = written.into_iter();
-    Ok(known.map(|w| (w.saga_id, Written { seconds: w.seconds, failed_at_step: w.failed_at_step })).collect())
+    let known = written.into_iter().map(|row| {
+        let (since_start, failed_at_step) = (row.since_start, row.failed_at_step);
+        let (compensated_in, reopened) = (row.compensated_in, row.reopened);
+        (row.saga_id, Written { since_start, failed_at_step, compensated_in, reopened })
+    });
+    Ok(known.collect())
 }
 
 async fn write_journal(conn: &mut PgConnection, service: Service, journal: &[JournalEntry]) -> Result<(), StepError> {
@@ -413,7 +346,7 @@ async fn write_journal(conn: &mut PgConnection, service: Service, journal: &[Jou
         &journal.iter().map(|e| e.saga_id).collect::<Vec<_>>(),
         &journal.iter().map(|e| e.position).collect::<Vec<_>>(),
         &journal.iter().map(|e| e.step_number).collect::<Vec<_>>(),
-        &column(|e| &e.step),
+        &column(|e| e.step),
         &column(|e| e.direction),
         &column(|e| &e.event_type),
         &journal.iter().map(|e| e.event_id).collect::<Vec<_>>() as &[Option<Uuid>],

@@ -16,6 +16,8 @@ mod faults;
 mod idempotency;
 mod input;
 mod messages;
+mod metrics;
+mod observability;
 mod overtaking;
 mod processes;
 mod redelivery;

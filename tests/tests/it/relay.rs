@@ -7,7 +7,7 @@ use contracts::{INVENTORY, ORDER};
 use faults::{FaultPoint, FaultSpec, Faults, Kind};
 use serde_json::json;
 use sqlx::Connection;
-use suite_tests::{Stage, Tuning, order_of};
+use suite_tests::{Scrape, Stage, Tuning, order_of};
 use testkit::eventually;
 
 use crate::Test;
@@ -108,6 +108,27 @@ async fn a_row_that_commits_after_a_later_one_is_published_all_the_same() -> Tes
     eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 5)).await?;
     transaction.commit().await?;
     eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 6)).await
+}
+
+/// The broker refuses the first of the two, and the second one's place is just where the stream ends.
+#[tokio::test]
+async fn what_somebody_else_puts_into_the_stream_lets_no_event_overtake_the_one_before() -> Test {
+    let stage = Stage::new().await?;
+    let inventory = stage.start(INVENTORY).await?;
+    create_products(&inventory, 0..1).await?;
+    in_order_without_gaps(&stage, "INVENTORY", 1).await?;
+    inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
+    for name in ["second", "third"] {
+        let request = inventory.client.request(reqwest::Method::PATCH, "/api/products/P-0");
+        inventory.client.send(request.json(&json!({"name": name}))).await?.expect(200)?;
+    }
+    ensure!(stage.publish_all_again(INVENTORY).await? == 1);
+    inventory.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
+    in_order_without_gaps(&stage, "INVENTORY", 3).await?;
+    let refused = Scrape::of(&inventory.client).await?;
+    let refused = refused.sum("outbox_publish_attempts_total", &[("outcome", "out_of_step")]);
+    ensure!(refused == Some(1.0), "nothing was refused: {refused:?}");
+    Ok(())
 }
 
 #[tokio::test]

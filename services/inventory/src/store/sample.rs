@@ -9,7 +9,11 @@ pub(crate) const SAMPLED: &[Sampled] = &[
         help: "Reserved for orders that are being undone, and not released yet",
         labels: &[],
     },
-    Sampled { name: "compensation_debt_stock_oldest_age_seconds", help: "Age of the oldest such debt", labels: &[] },
+    Sampled {
+        name: "compensation_debt_oldest_age_seconds",
+        help: "For how long the service has owed the oldest undo that it has not done yet",
+        labels: &[],
+    },
     Sampled { name: "inventory_products", help: "Products of the catalogue", labels: &[] },
     Sampled {
         name: "inventory_stock_units",
@@ -18,13 +22,23 @@ pub(crate) const SAMPLED: &[Sampled] = &[
     },
 ];
 
+/// Begins at the few sagas that are being undone. A debt is as old as the saga's decision to turn back.
 pub(crate) async fn read(pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {
     sqlx::query_as!(
         Reading,
         r#"with debt as materialized (
-            select s.last_progress_at,
-                (select sum(l.quantity) from reservation_line l where l.order_id = r.order_id and l.status = 'RESERVED') as units
-            from saga.saga_instance s join reservation r on r.order_id = s.business_key
+            select (
+                    select sum(l.quantity)
+                    from reservation_line l
+                    where l.order_id = r.order_id and l.status = 'RESERVED'
+                ) as units, (
+                    select max(j.occurred_at)
+                    from saga.saga_step j
+                    where j.saga_id = s.saga_id and j.status_before in ('STARTED', 'IN_PROGRESS', 'COMPLETED')
+                        and j.status_after in ('TIMED_OUT', 'COMPENSATING')
+                ) as since
+            from saga.saga_instance s
+            join reservation r on r.order_id = s.business_key
             where s.status in ('TIMED_OUT', 'COMPENSATING', 'FAILED') and r.status = 'RESERVED'
         ), top as materialized (
             select sku, available, reserved from product order by reserved desc, sku limit 10
@@ -33,8 +47,8 @@ pub(crate) async fn read(pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {
         from (
             select 'compensation_debt_stock_units' as name, '{}'::text[] as labels,
                 (select coalesce(sum(units), 0) from debt) as value
-            union all select 'compensation_debt_stock_oldest_age_seconds', '{}',
-                (select coalesce(extract(epoch from now() - min(last_progress_at)), 0) from debt)
+            union all select 'compensation_debt_oldest_age_seconds', '{}',
+                (select coalesce(extract(epoch from now() - min(since)), 0) from debt)
             union all select 'inventory_products', '{}', (select count(*) from product)
             union all select 'inventory_stock_units', array[sku, 'available'], available from top
             union all select 'inventory_stock_units', array[sku, 'reserved'], reserved from top

@@ -14,8 +14,7 @@ use uuid::Uuid;
 use super::{Finding, Found, Next, ask_and_settle, of_a_saga};
 use crate::{
     App,
-    domain::{self, DeclineCode, Plan, Settled, Tell},
-    metrics::CodeLabel,
+    domain::{self, Plan, Settled, Tell},
     store::{self, NewPayment, StoredPayment},
 };
 
@@ -82,12 +81,7 @@ async fn settle(app: App, found: Vec<Found<StockReserved>>) -> Result<Committed,
             (Some(Finding::NotAsked(reason)), _) => skip(&mut sagas, delivery, reason)?,
             (Some(Finding::Answer(answer)), Some(stored)) => {
                 let settled = domain::settle_charge(&stored.payment, answer, moves_forward)?;
-                if let Tell::Failed(DeclineCode(code)) = &settled.tell {
-                    let (declined, code) = (app.metrics.declined.clone(), code.clone());
-                    work.after_commit(move |_| {
-                        declined.get_or_create(&CodeLabel { code }).inc();
-                    });
-                }
+                app.declines.count(&mut work, &settled.tell);
                 apply(&mut work, &mut sagas, delivery, stored, settled)?;
             }
             (_, _) => return Err(StepError::failed("a payment was asked for that is not there")),

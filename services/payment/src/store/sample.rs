@@ -6,18 +6,29 @@ use sqlx::PgPool;
 pub(crate) const SAMPLED: &[Sampled] = &[
     Sampled {
         name: "compensation_debt_money_minor_units",
-        help: "Captured for orders that are being undone, and not refunded yet",
+        help: "Captured for orders that are being undone, and not given back yet",
         labels: &["currency"],
     },
-    Sampled { name: "compensation_debt_money_oldest_age_seconds", help: "Age of the oldest such debt", labels: &[] },
+    Sampled {
+        name: "compensation_debt_oldest_age_seconds",
+        help: "For how long the service has owed the oldest undo that it has not done yet",
+        labels: &[],
+    },
 ];
 
+/// Begins at the few sagas that are being undone. A debt is as old as the saga's decision to turn back.
 pub(crate) async fn read(pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {
     sqlx::query_as!(
         Reading,
         r#"with debt as materialized (
-            select p.amount, p.currency, s.last_progress_at
-            from saga.saga_instance s join payment p on p.order_id = s.business_key
+            select p.amount, p.currency, (
+                    select max(j.occurred_at)
+                    from saga.saga_step j
+                    where j.saga_id = s.saga_id and j.status_before in ('STARTED', 'IN_PROGRESS', 'COMPLETED')
+                        and j.status_after in ('TIMED_OUT', 'COMPENSATING')
+                ) as since
+            from saga.saga_instance s
+            join payment p on p.order_id = s.business_key
             where s.status in ('TIMED_OUT', 'COMPENSATING', 'FAILED') and p.status = 'CAPTURED'
         )
         select name as "name!", labels as "labels!", value::float8 as "value!"
@@ -25,8 +36,8 @@ pub(crate) async fn read(pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {
             select 'compensation_debt_money_minor_units' as name, array[c.currency] as labels,
                 (select coalesce(sum(amount), 0) from debt d where d.currency = c.currency) as value
                 from (select 'USD' as currency union select currency from debt) as c
-            union all select 'compensation_debt_money_oldest_age_seconds', '{}',
-                (select coalesce(extract(epoch from now() - min(last_progress_at)), 0) from debt)
+            union all select 'compensation_debt_oldest_age_seconds', '{}',
+                (select coalesce(extract(epoch from now() - min(since)), 0) from debt)
         ) as readings"#
     )
     .fetch_all(pool)

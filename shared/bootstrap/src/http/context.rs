@@ -36,6 +36,16 @@ pub struct RequestContext {
     pub traceparent: String,
 }
 
+impl RequestContext {
+    /// The id of the request's trace, if somebody collects it.
+    pub(super) fn sampled_trace(&self) -> Option<String> {
+        let mut parts = self.traceparent.split('-').skip(1);
+        let (trace_id, flags) = (parts.next()?, parts.nth(1)?);
+        let sampled = u8::from_str_radix(flags, 16).is_ok_and(|flags| flags & 1 == 1);
+        sampled.then(|| trace_id.to_owned())
+    }
+}
+
 impl<S: Sync> FromRequestParts<S> for RequestContext {
     type Rejection = Infallible;
 
@@ -183,6 +193,17 @@ mod tests {
         let traceparent = headers[TRACEPARENT].to_str().unwrap();
         assert!(traceparent.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-"));
         assert!(traceparent.ends_with("-01") && traceparent != PARENT);
+    }
+
+    #[test]
+    fn only_a_sampled_trace_becomes_an_exemplar() {
+        let of = |traceparent: &str| {
+            let context = RequestContext { correlation_id: "c".to_owned(), traceparent: traceparent.to_owned() };
+            context.sampled_trace()
+        };
+        assert_eq!(of(PARENT).as_deref(), Some("4bf92f3577b34da6a3ce929d0e0e4736"));
+        assert_eq!(of(&PARENT.replace("-01", "-00")), None);
+        assert_eq!(of("nonsense"), None);
     }
 
     #[tokio::test]

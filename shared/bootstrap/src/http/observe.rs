@@ -10,12 +10,12 @@ use axum::{
 };
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Unit,
 };
 
-use super::context::known_method;
-use crate::metrics::{Metrics, seconds_histogram};
+use super::{RequestContext, context::known_method};
+use crate::metrics::{Metrics, SecondsFamily, TraceLabel, seconds_histogram};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
@@ -28,7 +28,7 @@ struct Labels {
 #[derive(Clone, Debug)]
 pub(crate) struct HttpMetrics {
     requests: Family<Labels, Counter>,
-    duration: Family<Labels, Histogram, fn() -> Histogram>,
+    duration: SecondsFamily<Labels>,
     in_progress: Gauge,
 }
 
@@ -63,12 +63,14 @@ pub(crate) async fn observe(State(metrics): State<HttpMetrics>, request: Request
     let method = known_method(request.method());
     let matched = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let route = matched.unwrap_or("unmatched").to_owned();
+    let trace = request.extensions().get::<RequestContext>().and_then(RequestContext::sampled_trace);
     let in_progress = InProgress::enter(&metrics.in_progress);
     let response = next.run(request).await;
     drop(in_progress);
     let labels = Labels { method, route, status: response.status().as_u16() };
     let elapsed = started.elapsed();
-    metrics.duration.get_or_create_owned(&labels).observe(elapsed.as_secs_f64());
+    let exemplar = trace.map(|trace_id| TraceLabel { trace_id });
+    metrics.duration.get_or_create_owned(&labels).observe(elapsed.as_secs_f64(), exemplar, None);
     metrics.requests.get_or_create_owned(&labels).inc();
     tracing::debug!(elapsed_ms = elapsed.as_secs_f64() * 1000.0, status = labels.status, "request answered");
     response

@@ -1,24 +1,20 @@
 //! One batch from delivery to acknowledgement.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, time::Duration};
 
 use async_nats::jetstream::{AckKind, Message};
 use faults::{FaultPoint, Pass};
 use resilience::Permit;
 use sqlx::PgPool;
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 use uuid::Uuid;
 
-use super::Consumer;
+use super::{Consumer, measure::Stopwatch};
 use crate::{
-    Committed, StepError, TraceContext,
+    Committed, StepError,
     dead_letter::{self, Failure},
     envelope,
     error::chain,
-    metrics::{Hop, StepLabel, StepOutcome, TraceLabel},
+    metrics::{StepLabel, StepOutcome},
     subscription::{Ran, RawEvent},
     unit_of_work::Effect,
 };
@@ -51,9 +47,9 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progres
         if batch.is_empty() || !survives(consumer, &batch, progress).await {
             continue;
         }
-        let began = Began::now();
+        let stopwatch = Stopwatch::start();
         let ran = run(consumer, &batch, progress).await.unwrap_or_else(Ran::failed);
-        measure(consumer, &batch, &began, &ran);
+        stopwatch.stop(consumer, &batch, &ran);
         match settle(consumer, &batch, permits, ran).await {
             Settled::Done => {}
             Settled::Split => {
@@ -69,56 +65,6 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progres
         }
     }
     Ok(())
-}
-
-/// When the work on a batch began.
-struct Began {
-    at: Instant,
-    delivered: OffsetDateTime,
-}
-
-impl Began {
-    fn now() -> Self {
-        Began { at: Instant::now(), delivered: wall_clock() }
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a measurement, on which nothing depends")]
-fn wall_clock() -> OffsetDateTime {
-    OffsetDateTime::now_utc()
-}
-
-/// How long the batch took, and how long each of its events was on its way.
-fn measure(consumer: &Consumer, batch: &[Message], began: &Began, ran: &Ran) {
-    let (metrics, step) = (&consumer.metrics, consumer.subscription.step.name);
-    let label = StepLabel { step };
-    metrics.inbox_batch_size.get_or_create(&label).observe(batch.len() as f64);
-    let trace = batch.first().and_then(sampled_trace).map(TraceLabel::new);
-    metrics.step_duration.get_or_create(&label).observe(began.at.elapsed().as_secs_f64(), trace, None);
-    if ran.result.is_err() {
-        return;
-    }
-    let now = wall_clock();
-    let hop = |hop: &'static str| metrics.hop.get_or_create_owned(&Hop { step, hop });
-    let (delivery, work, whole) =
-        (hop("published_to_delivered"), hop("delivered_to_committed"), hop("committed_to_committed"));
-    for message in batch {
-        let seconds = |from: OffsetDateTime, to: OffsetDateTime| (to - from).as_seconds_f64().max(0.0);
-        if let Ok(info) = message.info() {
-            delivery.observe(seconds(info.published, began.delivered));
-        }
-        work.observe(seconds(began.delivered, now));
-        let written = message.headers.as_ref().and_then(|h| envelope::header(h, envelope::CE_TIME));
-        if let Some(written) = written.and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok()) {
-            whole.observe(seconds(written, now));
-        }
-    }
-}
-
-fn sampled_trace(message: &Message) -> Option<String> {
-    let header = envelope::header(message.headers.as_ref()?, envelope::TRACEPARENT)?;
-    let trace: TraceContext = header.parse().ok()?;
-    trace.is_sampled().then(|| trace.trace_id())
 }
 
 /// While a fault is armed that concerns a message, the message is worked on alone: it shares its fate with no other.
@@ -250,13 +196,6 @@ async fn acknowledge(consumer: &Consumer, batch: &[Message], read: &[(usize, Uui
     if !matches!(consumer.faults.pass(FaultPoint::AfterCommitBeforeAck, subject).await, Ok(Pass::Unharmed)) {
         return Settled::Done;
     }
-    let label = StepLabel { step: consumer.subscription.step.name };
-    let count = |effect| committed.covered.values().filter(|e| **e == effect).count() as u64;
-    let (duplicates, refusals) = (count(Effect::Duplicate), count(Effect::Refused));
-    let applied = committed.covered.len() as u64 - duplicates;
-    consumer.metrics.inbox_applied.get_or_create_owned(&label).inc_by(applied);
-    consumer.metrics.inbox_duplicates.get_or_create_owned(&label).inc_by(duplicates);
-    consumer.metrics.refusals.get_or_create_owned(&label).inc_by(refusals);
     let mut deferred: HashMap<Uuid, StepError> = committed.deferred.into_iter().collect();
     for (place, event_id) in read {
         let Some(message) = batch.get(*place) else { continue };
@@ -283,7 +222,6 @@ async fn failed(consumer: &Consumer, message: &Message, error: &StepError) -> Se
         return Settled::Done;
     }
     let step = consumer.subscription.step;
-    consumer.metrics.step_failures.get_or_create_owned(&StepLabel { step: step.name }).inc();
     let counted = match event_id(message) {
         Some(event_id) => count_attempt(&consumer.pool, &consumer.name(), event_id, &chain(error)).await,
         None => Ok(i32::MAX),
@@ -293,15 +231,18 @@ async fn failed(consumer: &Consumer, message: &Message, error: &StepError) -> Se
         Err(error) => return Settled::Away(error.to_string()),
     };
     let last = i32::try_from(consumer.policy.retry.attempts).unwrap_or(i32::MAX);
-    let over = attempts >= last || matches!(error, StepError::Poison(_));
-    let outcome = if over { "exhausted" } else { "retried" };
-    consumer.metrics.step_retries.get_or_create(&StepOutcome { step: step.name, outcome }).inc();
-    if over {
+    consumer.metrics.step_failures.get_or_create_owned(&StepLabel { step: step.name }).inc();
+    let tried = |outcome| consumer.metrics.step_retries.get_or_create_owned(&StepOutcome { step: step.name, outcome });
+    if attempts >= last || matches!(error, StepError::Poison(_)) {
         return match bury(consumer, message, &Failure::of_step(error, attempts)).await {
-            Ok(()) => Settled::Done,
+            Ok(()) => {
+                tried("exhausted").inc();
+                Settled::Done
+            }
             Err(error) => Settled::Away(error.to_string()),
         };
     }
+    tried("retried").inc();
     let bound = consumer.policy.retry.bound(attempts.unsigned_abs());
     let wait = bound.mul_f64(rand::random_range(0.0..=1.0));
     let [event_id, saga_id, correlation_id, trace_id] = ids(message);

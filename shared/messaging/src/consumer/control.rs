@@ -32,7 +32,8 @@ pub async fn state(pool: &PgPool, bus: &Bus, consumer: &str, publisher: Service)
     Ok(ConsumerState { paused_since, broker: broker_side(bus, consumer, publisher).await })
 }
 
-async fn broker_side(bus: &Bus, consumer: &str, publisher: Service) -> Result<BrokerSide, String> {
+/// What the broker knows of a consumer, or why it does not answer.
+pub async fn broker_side(bus: &Bus, consumer: &str, publisher: Service) -> Result<BrokerSide, String> {
     if !bus.is_connected() {
         return Err("the broker is away".to_owned());
     }

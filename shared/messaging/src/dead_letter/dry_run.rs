@@ -48,6 +48,9 @@ pub enum Foreseen {
 }
 
 impl Foreseen {
+    pub const ALL: [Foreseen; 5] =
+        [Foreseen::WouldApply, Foreseen::Duplicate, Foreseen::RefusedByState, Foreseen::WouldCall, Foreseen::WouldFail];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Foreseen::WouldApply => "would_apply",

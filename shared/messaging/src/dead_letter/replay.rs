@@ -84,9 +84,10 @@ pub(super) async fn replay_by(replays: &Replays, dead_letter_id: Uuid, by: &By) 
 }
 
 impl Replays {
+    /// Counts what somebody did about a dead letter of the step.
     pub(super) fn count(&self, step: &str, action: &'static str, outcome: &'static str) {
         let label = LetterAction { step: step.to_owned(), action, outcome };
-        self.metrics.dead_letter_actions.get_or_create(&label).inc();
+        self.metrics.dead_letter_actions.get_or_create_owned(&label).inc();
     }
 
     pub(super) fn step_of(&self, letter: &DeadLetter) -> Result<&Subscription, ReplayError> {
@@ -166,29 +167,31 @@ async fn write_back(pool: &PgPool, dead_letter_id: Uuid, outcome: &ReplayOutcome
 }
 
 /// Gives the event up, on somebody's word.
-pub async fn discard(pool: &PgPool, dead_letter_id: Uuid, actor: &str, reason: &str) -> Result<(), ReplayError> {
-    let mut transaction = pool.begin().await?;
-    if !write_off(&mut transaction, dead_letter_id, reason).await? {
+pub async fn discard(replays: &Replays, dead_letter_id: Uuid, actor: &str, reason: &str) -> Result<(), ReplayError> {
+    let mut transaction = replays.pool.begin().await?;
+    let Some(step) = write_off(&mut transaction, dead_letter_id, reason).await? else {
         drop(transaction);
-        let letter = get(pool, dead_letter_id).await?.ok_or(ReplayError::NotFound)?;
+        let letter = get(&replays.pool, dead_letter_id).await?.ok_or(ReplayError::NotFound)?;
         return Err(ReplayError::NotPending(letter.status));
-    }
+    };
     let by = By { actor: actor.to_owned(), reason: Some(reason.to_owned()), replay_id: None };
     note(&mut transaction, &by, "discard", [(dead_letter_id, "discarded".to_owned())]).await?;
     transaction.commit().await?;
+    replays.count(&step, "discard", "resolved");
     Ok(())
 }
 
-async fn write_off(conn: &mut PgConnection, dead_letter_id: Uuid, reason: &str) -> Result<bool, sqlx::Error> {
-    let discarded = sqlx::query!(
+/// Returns the entry's step; none when it cannot be given up now.
+async fn write_off(conn: &mut PgConnection, entry: Uuid, reason: &str) -> Result<Option<String>, sqlx::Error> {
+    sqlx::query_scalar!(
         "update dead_letter
         set status = 'DISCARDED', notes = $2, updated_at = now()
         where dead_letter_id = $1
-            and (status = 'PENDING' or (status = 'REPLAYED' and updated_at < now() - interval '2 minutes'))",
-        dead_letter_id,
+            and (status = 'PENDING' or (status = 'REPLAYED' and updated_at < now() - interval '2 minutes'))
+        returning step",
+        entry,
         reason,
     )
-    .execute(conn)
-    .await?;
-    Ok(discarded.rows_affected() > 0)
+    .fetch_optional(conn)
+    .await
 }

@@ -1,5 +1,5 @@
-//! Publishing one batch: pipelined, each message expecting the sequence of the one before, so that
-//! nothing overtakes and a stale relay is refused; or one by one, when some may be stored already.
+//! Publishing one batch: pipelined, each message expecting the one before it to be the stream's last, so that nothing
+//! overtakes and a stale relay is refused; or one by one, when some may be stored already.
 
 use async_nats::{
     HeaderMap,
@@ -81,7 +81,10 @@ pub(super) async fn publish(
     // Sending only queues; the receipts are awaited while later messages are on their way already.
     let mut sent = Vec::with_capacity(rows.len());
     for (expected_last, row) in (position.last_sequence..).zip(rows) {
-        sent.push((row, send(bus, row, expected_last).await));
+        // The sequence alone would let this one in when the one before is refused for a message that somebody else has put
+        // into the stream, at just this place.
+        let before = sent.last().map(|(row, _): &(&PendingRow, _)| message_id(row));
+        sent.push((row, send(bus, row, expected_last, before).await));
         if sent.last().is_some_and(|(_, outcome)| outcome.is_err()) {
             break;
         }
@@ -102,12 +105,12 @@ impl Published {
             Ok(Pass::Unharmed | Pass::Decline) => 0,
             Ok(Pass::Drop) | Err(_) => return self.note(row, Err(Stop::Held { event_id: row.event_id })),
         };
-        let sent = send(bus, row, self.last_sequence).await;
+        let sent = send(bus, row, self.last_sequence, None).await;
         let mut noted = self.note(row, receipt(row, sent).await);
         for copy in 1..=copies {
             // Under an id of its own, because the broker would recognise the repeat.
             let repeat = PendingRow { republication: row.republication + 1000 + i32::from(copy), ..row.clone() };
-            let sent = send(bus, &repeat, self.last_sequence).await;
+            let sent = send(bus, &repeat, self.last_sequence, None).await;
             match receipt(&repeat, sent).await {
                 Ok(ack) if !ack.duplicate => self.last_sequence = ack.sequence,
                 Ok(_) => {}
@@ -161,17 +164,21 @@ pub(crate) async fn publish_once(bus: &Bus, row: &PendingRow) -> Result<(), Stri
     sent.await.map(drop).map_err(|e| crate::error::chain(&e))
 }
 
-async fn send(bus: &Bus, row: &PendingRow, expected_last: u64) -> Result<Sent, Stop> {
+/// Sends it, to be stored only behind this sequence and, if one is given, the message with this deduplication id.
+async fn send(bus: &Bus, row: &PendingRow, expected_last: u64, before: Option<String>) -> Result<Sent, Stop> {
     let mut headers = headers(row).map_err(|error| Stop::Refused { event_id: row.event_id, error })?;
     let span = open_span(row, &headers);
     if let Some(span) = span.as_ref().filter(|_| row.republication == 0) {
         headers.insert(TRACEPARENT, span.context().to_string());
     }
-    let message = PublishMessage::build()
+    let mut message = PublishMessage::build()
         .payload(row.payload.clone().into())
         .headers(headers)
         .message_id(message_id(row))
         .expected_last_sequence(expected_last);
+    if let Some(before) = before {
+        message = message.expected_last_message_id(before);
+    }
     let ack = bus.jetstream.send_publish(row.subject.clone(), message).await.map_err(|e| sort(row, &e))?;
     Ok(Sent { ack, span })
 }

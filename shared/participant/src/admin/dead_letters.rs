@@ -6,7 +6,6 @@ use bootstrap::{
     http::{Cursor, Limit},
 };
 use messaging::dead_letter::{self, DeadLetter, Filter, ReplayError, Selection};
-use messaging::metrics::LetterAction;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
@@ -203,12 +202,9 @@ pub(crate) async fn discard_dead_letter(
     why: Option<Json<Why>>,
 ) -> Result<Json<DeadLetterHistory>, Problem> {
     let reason = why.and_then(|Json(why)| why.reason).unwrap_or_else(|| "no reason given".to_owned());
-    let (pool, actor) = (desk.participant.pools.http.clone(), actor(&headers));
-    detached(async move { dead_letter::discard(&pool, id, &actor, &reason).await.map_err(problem) }).await?;
-    let Json(letter) = get_dead_letter(State(desk.clone()), Path(id)).await?;
-    let label = LetterAction { step: letter.entry.step.clone(), action: "discard", outcome: "resolved" };
-    desk.participant.metrics.dead_letter_actions.get_or_create(&label).inc();
-    Ok(Json(letter))
+    let (replays, actor) = (desk.replays.clone(), actor(&headers));
+    detached(async move { dead_letter::discard(&replays, id, &actor, &reason).await.map_err(problem) }).await?;
+    get_dead_letter(State(desk), Path(id)).await
 }
 
 fn not_found() -> Problem {

@@ -1,0 +1,233 @@
+//! Everything happens once, and the whole of it is looked at.
+
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use contracts::INVENTORY;
+use suite_tests::{Client, Dancers, Scrape, Stage};
+use testkit::{Process, bin, eventually, free_port};
+
+use super::{
+    Shown, document,
+    scenario::{self, LIMIT, PRICE, TRACE},
+};
+use crate::Test;
+
+#[tokio::test]
+async fn what_happened_is_counted_once_and_metrics_md_lists_all_that_is_shown() -> Test {
+    let stage = scenario::stage().await?;
+    let suite = stage.dancers_with_faults().await?;
+    suite.sell("A", PRICE, 500).await?;
+    let first = scenario::ends_by_themselves(&suite).await?;
+    scenario::times_out(&stage, &suite).await?;
+    scenario::gets_stuck(&stage, &suite, &first).await?;
+    scenario::opens_the_breaker(&stage, &suite).await?;
+    settled(&stage, &suite).await?;
+    stage.publish_all_again(INVENTORY).await?;
+    repeats_are_recognised(&suite).await?;
+    scenario::leaves_dead_letters(&stage, &suite).await?;
+    settled(&stage, &suite).await?;
+    let mut shown = Shown::by(&suite).await?;
+    sagas(&shown)?;
+    business(&shown)?;
+    deliveries(&shown)?;
+    exemplars(&shown)?;
+    let (console, _process) = console(&stage).await?;
+    shown.add("console", &console).await?;
+    shown.add("gateway_simulator", &stage.gateway_client()).await?;
+    plausible(&shown)?;
+    document::compare(&shown)
+}
+
+/// Waits until nothing is on its way any more: what was written is published, and applied but for dead letters.
+async fn settled(stage: &Stage, suite: &Dancers) -> Test {
+    eventually(LIMIT, async || {
+        let shown = Shown::by(suite).await?;
+        let written = shown.sum("outbox_written_total", &[])?;
+        let rows = stage
+            .number(
+                "select (select count(*) from orders.outbox_published) + (select count(*) from inventory.outbox_published)
+                    + (select count(*) from payment.outbox_published)",
+            )
+            .await?;
+        let applied = shown.sum("inbox_applied_total", &[])?;
+        let claimed = stage
+            .number(
+                "select (select count(*) from orders.inbox) + (select count(*) from inventory.inbox)
+                    + (select count(*) from payment.inbox)",
+            )
+            .await?;
+        ensure!(written == rows as f64, "{written} events were written and {rows} published");
+        ensure!(applied == claimed as f64, "{applied} events were counted as applied, of {claimed}");
+        shown.expect(&[
+            ("outbox_published_total", &[], written),
+            ("outbox_age_at_publish_seconds_count", &[], written),
+            ("outbox_pending", &[], 0.0),
+            ("consumer_pending", &[], 0.0),
+            ("consumer_ack_pending", &[], 0.0),
+            ("saga_active", &[], 0.0),
+            ("compensation_debt_money_minor_units", &[], 0.0),
+            ("compensation_debt_stock_units", &[], 0.0),
+            ("compensation_debt_oldest_age_seconds", &[], 0.0),
+            ("delivery_attempts_waiting", &[], 0.0),
+            ("dead_letters_pending", &[], 0.0),
+        ])
+    })
+    .await
+}
+
+/// Of what inventory has said, payment has had eleven reservations, and order one product and one refusal.
+async fn repeats_are_recognised(suite: &Dancers) -> Test {
+    eventually(LIMIT, async || {
+        Shown::by(suite).await?.expect(&[
+            ("inbox_duplicates_total", &[("step", "process_payment")], 11.0),
+            ("inbox_duplicates_total", &[("step", "project_product_created")], 1.0),
+            ("inbox_duplicates_total", &[("step", "cancel_unfillable_order")], 1.0),
+        ])
+    })
+    .await
+}
+
+fn sagas(shown: &Shown) -> Test {
+    shown.expect(&[
+        ("saga_started_total", &[("saga_type", "OrderFulfillment")], 12.0),
+        ("saga_completed_total", &[], 9.0),
+        ("saga_compensations_started_total", &[], 4.0),
+        ("saga_compensated_total", &[], 4.0),
+        ("saga_compensated_total", &[("reason", "reserve_stock")], 1.0),
+        ("saga_compensated_total", &[("reason", "process_payment")], 1.0),
+        ("saga_compensated_total", &[("reason", "detect_timeout")], 1.0),
+        ("saga_compensated_total", &[("reason", "cancel_order_on_request")], 1.0),
+        ("saga_timed_out_total", &[], 1.0),
+        ("saga_failed_total", &[], 1.0),
+        ("saga_resumed_total", &[], 1.0),
+        ("saga_duration_seconds_count", &[("outcome", "completed")], 9.0),
+        // The fourth had been completed before.
+        ("saga_duration_seconds_count", &[("outcome", "compensated")], 3.0),
+        ("saga_compensation_duration_seconds_count", &[], 4.0),
+        ("saga_steps_total", &[("step", "create_order"), ("status", "COMPLETED")], 12.0),
+        ("saga_steps_total", &[("step", "reserve_stock"), ("status", "COMPLETED")], 11.0),
+        ("saga_steps_total", &[("step", "reserve_stock"), ("status", "FAILED")], 1.0),
+        ("saga_steps_total", &[("step", "process_payment"), ("status", "COMPLETED")], 9.0),
+        ("saga_steps_total", &[("step", "process_payment"), ("status", "FAILED")], 1.0),
+        ("saga_steps_total", &[("step", "process_payment"), ("status", "SKIPPED")], 1.0),
+        ("saga_steps_total", &[("step", "confirm_order"), ("status", "COMPLETED")], 9.0),
+        // The one that was resumed is confirmed twice by each.
+        ("saga_steps_total", &[("step", "release_stock"), ("status", "COMPENSATED")], 5.0),
+        ("saga_steps_total", &[("step", "refund_payment"), ("status", "COMPENSATED")], 5.0),
+    ])
+}
+
+fn business(shown: &Shown) -> Test {
+    shown.expect(&[
+        ("orders_accepted_total", &[], 12.0),
+        ("orders_confirmed_total", &[], 9.0),
+        ("orders_cancelled_total", &[("reason", "out_of_stock")], 1.0),
+        ("orders_cancelled_total", &[("reason", "payment_refused")], 1.0),
+        ("orders_cancelled_total", &[("reason", "timed_out")], 1.0),
+        ("orders_cancelled_total", &[("reason", "customer_request")], 1.0),
+        ("revenue_minor_units_total", &[("currency", "USD")], (9 * PRICE) as f64),
+        ("payments_declined_total", &[("code", "card_declined")], 1.0),
+        ("stock_refusals_total", &[], 1.0),
+        ("inventory_products", &[], 1.0),
+        ("inventory_stock_units", &[("sku", "A"), ("state", "reserved")], 8.0),
+        ("inventory_stock_units", &[("sku", "A"), ("state", "available")], 492.0),
+    ])
+}
+
+fn deliveries(shown: &Shown) -> Test {
+    let [step, paid] = ["project_product_created", "process_payment"].map(|step| ("step", step));
+    shown.expect(&[
+        ("refusals_total", &[("step", "reserve_stock")], 1.0),
+        ("refusals_total", &[paid], 1.0),
+        ("step_failures_total", &[step], 4.0),
+        ("step_retries_total", &[step, ("outcome", "retried")], 2.0),
+        ("step_retries_total", &[step, ("outcome", "exhausted")], 2.0),
+        ("dead_letters_total", &[step], 2.0),
+        ("dead_letter_actions_total", &[step, ("action", "dry_run"), ("outcome", "would_fail")], 2.0),
+        ("dead_letter_actions_total", &[step, ("action", "dry_run"), ("outcome", "would_apply")], 2.0),
+        ("dead_letter_actions_total", &[step, ("action", "replay"), ("outcome", "resolved")], 1.0),
+        ("dead_letter_actions_total", &[step, ("action", "discard"), ("outcome", "resolved")], 1.0),
+        ("hop_seconds_count", &[("step", "confirm_order"), ("hop", "committed_to_committed")], 9.0),
+        ("hop_seconds_count", &[("step", "reserve_stock"), ("hop", "published_to_delivered")], 12.0),
+        ("faults_injected_total", &[("point", "in_step"), ("kind", "latency")], 1.0),
+        ("relay_active", &[], 3.0),
+        ("relay_lease_held", &[], 3.0),
+        ("broker_connected", &[], 3.0),
+    ])?;
+    let unknown = shown.sum("gateway_calls_total", &[("ask", "charge"), ("outcome", "unknown")])?;
+    let opened = shown.sum("circuit_breaker_opened_total", &[paid])?;
+    let retried = shown.sum("step_retries_total", &[paid, ("outcome", "retried")])?;
+    // Two cancellations in one batch both ask.
+    let refunded = shown.sum("gateway_calls_total", &[("ask", "refund"), ("outcome", "answered")])?;
+    // The breaker opens at the third failure of five calls, or later.
+    let counted = [(unknown, 3.0), (opened, 1.0), (retried, 3.0), (refunded, 1.0)];
+    ensure!(counted.iter().all(|(found, least)| found >= least), "too few of {counted:?}");
+    Ok(())
+}
+
+/// Every histogram of seconds that one order passes leads to its trace, but for those of batches and hops.
+fn exemplars(shown: &Shown) -> Test {
+    for (job, name) in [
+        ("order", "http_server_request_duration_seconds_bucket"),
+        ("order", "saga_duration_seconds_bucket"),
+        ("order", "step_duration_seconds_bucket"),
+        ("order", "outbox_age_at_publish_seconds_bucket"),
+        ("payment", "gateway_call_duration_seconds_bucket"),
+    ] {
+        let (_, scrape) = shown.0.iter().find(|(j, _)| *j == job).context("not scraped")?;
+        let traced = scrape.samples(name, &[]).any(|sample| sample.trace_id.as_deref() == Some(TRACE));
+        ensure!(traced, "{name} of {job} does not lead to the order's trace");
+    }
+    Ok(())
+}
+
+/// An auditor that goes on and on, after its first look.
+async fn console(stage: &Stage) -> anyhow::Result<(Client, Process)> {
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut command = Command::new(bin("console")?);
+    command.args(["audit", "--watch", "--every", "100ms", "--listen", &address, "--nats-url", &stage.nats_url]).args([
+        "--database-url",
+        &stage.database.url_for("auditor"),
+        "--gateway-url",
+        &stage.gateway.base_url,
+    ]);
+    let process = Process::start(&mut command)?;
+    let client = Client::new(&format!("http://{address}"));
+    let looked = async || Scrape::of(&client).await.is_ok_and(|s| s.sum("audit_runs_total", &[]) >= Some(1.0));
+    eventually(LIMIT, looked).await.with_context(|| process.log())?;
+    Ok((client, process))
+}
+
+/// Nothing is shown by nobody, is no number, or runs backwards.
+fn plausible(shown: &Shown) -> Test {
+    for (job, scrape) in &shown.0 {
+        for (name, family) in &scrape.families {
+            for sample in &family.samples {
+                let value = sample.value;
+                ensure!(
+                    value.is_finite() && value >= 0.0,
+                    "{job} shows {value} as {} {:?}",
+                    sample.name,
+                    sample.labels
+                );
+            }
+            let ratio = !name.ends_with("_ratio") || family.samples.iter().all(|s| s.value <= 1.0);
+            ensure!(ratio, "{job} shows {family:?}");
+        }
+        for (name, least, most) in [
+            ("build_info", 1.0, 1.0),
+            ("process_resident_memory_bytes", 1e6, 1e11),
+            ("process_cpu_seconds_total", 0.001, 1e6),
+        ] {
+            let found = scrape.sum(name, &[]).with_context(|| format!("{job} does not show {name}"))?;
+            ensure!((least..=most).contains(&found), "{job} shows {found} as {name}");
+        }
+    }
+    for name in ["postgres_database_bytes", "broker_stream_bytes", "broker_stream_max_bytes", "postgres_connections"] {
+        ensure!(shown.sum(name, &[])? >= 1.0, "{name} is 0");
+    }
+    ensure!(shown.of("payment", "circuit_breaker_state", &[("step", "process_payment")])? <= 2.0);
+    ensure!(shown.of("console", "invariant_violations", &[])? == 0.0, "there are violations");
+    Ok(())
+}

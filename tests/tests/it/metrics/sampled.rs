@@ -1,0 +1,65 @@
+//! Gauges about shared tables: one replica of a service shows them.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::ensure;
+use contracts::ORDER;
+use suite_tests::{Replica, Scrape, Stage, Tuning};
+use testkit::eventually;
+
+use crate::Test;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The sampled gauges that this replica has values for.
+async fn shown_by(replica: &Replica) -> anyhow::Result<BTreeSet<String>> {
+    let scrape = Scrape::of(&replica.client).await?;
+    let own = order::samples().into_iter().flat_map(|source| source.gauges.iter());
+    let sampled = participant::sampled().chain(own).map(|gauge| gauge.name);
+    let shown = sampled.filter(|name| scrape.families.get(*name).is_some_and(|family| !family.samples.is_empty()));
+    Ok(shown.map(str::to_owned).collect())
+}
+
+/// Waits until one of the two shows everything that is sampled; returns it with the other one.
+async fn reader_first(one: Replica, other: Replica) -> anyhow::Result<(Replica, Replica)> {
+    let everything = participant::sampled().count() + order::samples().iter().map(|s| s.gauges.len()).sum::<usize>();
+    let first = eventually(LIMIT, async || {
+        let (by_one, by_other) = (shown_by(&one).await?.len(), shown_by(&other).await?.len());
+        ensure!(by_one == everything || by_other == everything, "{by_one} and {by_other} of {everything}");
+        anyhow::Ok(Some(by_one == everything))
+    })
+    .await?;
+    Ok(if first { (one, other) } else { (other, one) })
+}
+
+#[tokio::test]
+async fn of_two_replicas_one_shows_the_sampled_gauges_and_the_other_takes_over_when_it_stops() -> Test {
+    let stage = Stage::with(Tuning { metrics_every: Duration::from_millis(100), ..Tuning::default() }).await?;
+    let (one, other) = (stage.start(ORDER).await?, stage.start(ORDER).await?);
+    let (reader, other) = reader_first(one, other).await?;
+    let renewed = "select (extract(epoch from expires_at) * 1000000)::bigint from orders.lease where name = 'metrics'";
+    for _ in 0..5 {
+        let before = stage.number(renewed).await?;
+        eventually(LIMIT, async || stage.number(renewed).await.is_ok_and(|now| now != before)).await?;
+        let by_other = shown_by(&other).await?;
+        ensure!(by_other.is_empty(), "both show {by_other:?}");
+    }
+    let before = shown_by(&reader).await?;
+    reader.stop().await;
+    eventually(LIMIT, async || shown_by(&other).await.is_ok_and(|shown| shown == before)).await
+}
+
+#[tokio::test]
+async fn a_replica_that_has_lost_the_lease_shows_nothing_any_more() -> Test {
+    let stage = Stage::with(Tuning { metrics_every: Duration::from_millis(100), ..Tuning::default() }).await?;
+    let order = stage.start(ORDER).await?;
+    eventually(LIMIT, async || shown_by(&order).await.is_ok_and(|shown| !shown.is_empty())).await?;
+    sqlx::query(
+        "update orders.lease set holder = 'another', expires_at = now() + interval '1 hour' where name = 'metrics'",
+    )
+    .execute(&stage.pool)
+    .await?;
+    eventually(LIMIT, async || shown_by(&order).await.is_ok_and(|shown| shown.is_empty())).await?;
+    sqlx::query("update orders.lease set expires_at = now() where name = 'metrics'").execute(&stage.pool).await?;
+    eventually(LIMIT, async || shown_by(&order).await.is_ok_and(|shown| !shown.is_empty())).await
+}

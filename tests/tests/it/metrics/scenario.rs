@@ -1,0 +1,149 @@
+//! A suite in which everything has happened that is counted.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use contracts::{
+    Currency, INVENTORY, Money, Sku,
+    catalogue::{Product, ProductCreated, ProductStatus},
+};
+use faults::{FaultPoint, FaultSpec, Kind};
+use serde_json::{Value, json};
+use suite_tests::{Dancers, Forged, Stage, Tuning, order_of};
+use testkit::eventually;
+use uuid::Uuid;
+
+use super::Shown;
+use crate::Test;
+
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
+pub(super) const PRICE: i64 = 700;
+/// The trace of every order here, which somebody collects.
+pub(super) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+pub(super) async fn stage() -> anyhow::Result<Stage> {
+    let resilience = "project_product_created.attempts=2,project_product_created.initial=1ms,\
+                      process_payment.attempts=50,process_payment.initial=20ms,process_payment.open_for=200ms";
+    Stage::with(Tuning { resilience, metrics_every: Duration::from_millis(100), ..Tuning::default() }).await
+}
+
+pub(super) async fn place(suite: &Dancers, quantity: i64, token: &str) -> anyhow::Result<Value> {
+    let request = suite.order.client.request(reqwest::Method::POST, "/api/orders");
+    let request = request.header("traceparent", format!("00-{TRACE}-00f067aa0ba902b7-01"));
+    suite.order.client.send(request.json(&order_of(&[("A", quantity)], token))).await?.expect(201)
+}
+
+/// Three confirmed orders; one that is declined and one that cannot be filled. Returns the first.
+pub(super) async fn ends_by_themselves(suite: &Dancers) -> anyhow::Result<Value> {
+    // Everything takes this path once, and the fault is gone.
+    let late = FaultSpec::new(FaultPoint::InStep, Kind::Latency).latency(1).first(1);
+    suite.inventory.faults.arm(late, "test")?;
+    let first = place(suite, 1, "tok_visa").await?;
+    for confirmed in [place(suite, 1, "tok_visa").await?, place(suite, 1, "tok_visa").await?] {
+        suite.saga_becomes(&confirmed, "COMPLETED").await?;
+    }
+    suite.saga_becomes(&place(suite, 1, "tok_declined").await?, "COMPENSATED").await?;
+    suite.saga_becomes(&place(suite, 5000, "tok_visa").await?, "COMPENSATED").await?;
+    suite.saga_becomes(&first, "COMPLETED").await?;
+    Ok(first)
+}
+
+/// One that passes its deadline before it is paid.
+pub(super) async fn times_out(stage: &Stage, suite: &Dancers) -> Test {
+    stage.pause(&suite.payment, "process_payment").await?;
+    let late = place(suite, 1, "tok_visa").await?;
+    suite.saga_becomes(&late, "IN_PROGRESS").await?;
+    change(stage, &late, "update saga.saga_instance set deadline = now() where saga_id = $1").await?;
+    suite.saga_becomes(&late, "COMPENSATED").await?;
+    stage.resume(&suite.payment, "process_payment").await
+}
+
+/// A customer cancels a confirmed order; nobody undoes it until it is given up and resumed.
+pub(super) async fn gets_stuck(stage: &Stage, suite: &Dancers, order: &Value) -> Test {
+    stage.pause(&suite.payment, "refund_payment").await?;
+    stage.pause(&suite.inventory, "release_stock").await?;
+    ensure!(suite.cancel(order).await? == 202);
+    suite.saga_becomes(order, "COMPENSATING").await?;
+    eventually(LIMIT, async || {
+        let shown = Shown::by(suite).await?;
+        shown.expect(&[
+            ("saga_active", &[("status", "COMPENSATING")], 1.0),
+            ("saga_receipts_due", &[("service", "payment")], 1.0),
+            ("saga_receipts_due", &[("service", "inventory")], 1.0),
+            ("compensation_debt_money_minor_units", &[("currency", "USD")], PRICE as f64),
+            ("compensation_debt_stock_units", &[], 1.0),
+            ("consumers_paused", &[("step", "refund_payment")], 1.0),
+            ("consumer_pending", &[("step", "refund_payment")], 1.0),
+        ])?;
+        for job in ["payment", "inventory"] {
+            let age = shown.of(job, "compensation_debt_oldest_age_seconds", &[])?;
+            ensure!(age > 0.0 && age < 60.0, "{job} has owed an undo for {age} s");
+        }
+        anyhow::Ok(())
+    })
+    .await?;
+    let overdue =
+        "update saga.saga_instance set compensation_attempts = 5, compensation_deadline = now() where saga_id = $1";
+    change(stage, order, overdue).await?;
+    suite.saga_becomes(order, "FAILED").await?;
+    eventually(LIMIT, async || Shown::by(suite).await?.expect(&[("saga_stuck", &[], 1.0)])).await?;
+    let resume = format!("/api/admin/sagas/{}/resume", order["saga_id"].as_str().unwrap_or_default());
+    suite.order.client.post(&resume, &json!({})).await?.expect(200)?;
+    stage.resume(&suite.payment, "refund_payment").await?;
+    stage.resume(&suite.inventory, "release_stock").await?;
+    suite.saga_becomes(order, "COMPENSATED").await?;
+    Ok(())
+}
+
+/// Six orders meet a card processor that fails, until the breaker has opened; all are confirmed in the end.
+pub(super) async fn opens_the_breaker(stage: &Stage, suite: &Dancers) -> Test {
+    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 1.0})).await?.expect(200)?;
+    let mut orders = Vec::new();
+    for _ in 0..6 {
+        orders.push(place(suite, 1, "tok_visa").await?);
+    }
+    let opened = async || suite.payment.breaker("process_payment").await.is_ok_and(|b| b["totals"]["opened"] != 0);
+    eventually(LIMIT, opened).await?;
+    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 0.0})).await?.expect(200)?;
+    for order in &orders {
+        suite.saga_becomes(order, "COMPLETED").await?;
+    }
+    Ok(())
+}
+
+/// Two events become dead letters: one is replayed, after a dry run, and the other given up.
+pub(super) async fn leaves_dead_letters(stage: &Stage, suite: &Dancers) -> Test {
+    let forbidden = "alter table orders.product_view add constraint forbidden check (sku not like 'X%')";
+    sqlx::query(forbidden).execute(&stage.pool).await?;
+    for sku in ["X-1", "X-2"] {
+        stage.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &product(sku)?)).await?;
+    }
+    let step = [("step", "project_product_created")];
+    eventually(LIMIT, async || Shown::by(suite).await?.expect(&[("dead_letters_pending", &step, 2.0)])).await?;
+    let before = Shown::by(suite).await?.sum("inbox_applied_total", &step)?;
+    let client = &suite.order.client;
+    let wish = json!({"filter": {"step": "project_product_created"}, "dry_run": true});
+    client.post("/api/admin/dlq/replay", &wish).await?.expect(200)?;
+    sqlx::query("alter table orders.product_view drop constraint forbidden").execute(&stage.pool).await?;
+    client.post("/api/admin/dlq/replay", &wish).await?.expect(200)?;
+    Shown::by(suite).await?.expect(&[("inbox_applied_total", &step, before)])?;
+    let letters = client.get("/api/admin/dlq?step=project_product_created").await?.expect(200)?;
+    let path = |n: usize| format!("/api/admin/dlq/{}", letters["items"][n]["id"].as_str().unwrap_or_default());
+    client.post(&format!("{}/replay", path(0)), &json!({"reason": "mended"})).await?.expect(200)?;
+    let discard = client.request(reqwest::Method::DELETE, &path(1)).json(&json!({"reason": "not needed"}));
+    client.send(discard).await?.expect(200)?;
+    Shown::by(suite).await?.expect(&[("inbox_applied_total", &step, before + 1.0)])
+}
+
+fn product(sku: &str) -> anyhow::Result<ProductCreated> {
+    let (sku, price, name) = (Sku::try_from(sku.to_owned())?, Money::new(1, Currency::USD), sku.to_lowercase());
+    let product = Product { sku, name, category: None, price, status: ProductStatus::Active, version: 1 };
+    Ok(ProductCreated { product })
+}
+
+async fn change(stage: &Stage, order: &Value, sql: &'static str) -> Test {
+    let saga_id: Uuid = order["saga_id"].as_str().unwrap_or_default().parse()?;
+    let changed = sqlx::query(sql).bind(saga_id).execute(&stage.pool).await?;
+    ensure!(changed.rows_affected() == 1, "there is no saga {saga_id}");
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! What goes wrong on purpose, and which alerts say so. Each cause lasts until its alerts have arrived at Alertmanager and
+//! at the console; what would need somebody's hand is mended at the end.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::{Context, bail, ensure};
+use async_nats::jetstream::stream::Config;
+use futures_util::future::try_join_all;
+use reqwest::Method;
+use serde_json::{Value, json};
+use suite_tests::Client;
+use testkit::eventually;
+
+use super::{monitored::Monitored, orders::order};
+use crate::Test;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+impl Monitored {
+    /// Lets something go wrong.
+    pub(super) async fn cause(&self, name: &str) -> Test {
+        match name {
+            "requests_fail" => self.requests_fail().await,
+            "a_step_fails_for_one_customer" => self.a_step_fails_for_one_customer().await,
+            "a_compensation_fails_for_one_customer" => self.a_compensation_fails_for_one_customer().await,
+            "the_card_processor_fails" => self.the_card_processor_fails().await,
+            "an_event_is_too_large" => self.an_event_is_too_large().await,
+            "a_stream_has_little_room" => self.a_stream_has_little_room().await,
+            "stock_vanishes" => self.stock_vanishes().await,
+            "payment_pauses_and_the_broker_is_wiped" => self.payment_pauses_and_the_broker_is_wiped().await,
+            "nobody_publishes" => self.nobody_publishes().await,
+            "a_service_hangs" => self.a_service_hangs().await,
+            "mend" => self.mend().await,
+            other => bail!("nobody knows how to cause {other}"),
+        }
+    }
+
+    /// Waits until all of these alerts are at Alertmanager at the same time, and the console has heard of them: of an
+    /// alert that is over before its group is sent, nobody is told.
+    async fn fire(&self, alerts: &[&str]) -> Test {
+        eventually(LIMIT, async || {
+            for (place, arrived) in [("Alertmanager", self.alerts().await?), ("the console", self.received().await?)] {
+                let missing: Vec<_> = alerts.iter().filter(|alert| !arrived.contains(**alert)).collect();
+                ensure!(missing.is_empty(), "{missing:?} have not arrived at {place}, but {arrived:?}");
+            }
+            anyhow::Ok(())
+        })
+        .await
+    }
+
+    async fn sql(&self, statement: &'static str) -> Test {
+        sqlx::raw_sql(statement).execute(&self.stage.pool).await?;
+        Ok(())
+    }
+
+    /// A step that fails for one customer's orders uses up its attempts.
+    async fn a_step_fails_for_one_customer(&self) -> Test {
+        arm(&self.inventory, "in_step", "error", json!({"customer_id": "poison", "step": "reserve_stock"})).await?;
+        for _ in 0..3 {
+            self.order.post("/api/orders", &order("poison", "PLENTY", "tok_visa")).await?.expect(201)?;
+        }
+        self.fire(&["DeadLettersPending", "RetriesExhausted"]).await
+    }
+
+    /// So does a compensation, until its saga gives up. Its stock is owed for half a minute.
+    async fn a_compensation_fails_for_one_customer(&self) -> Test {
+        arm(&self.inventory, "in_step", "error", json!({"customer_id": "stuck", "step": "release_stock"})).await?;
+        self.order.post("/api/orders", &order("stuck", "PLENTY", "tok_declined")).await?.expect(201)?;
+        self.fire(&["CompensationFailed", "SagaFailed", "CompensationDebtOld"]).await
+    }
+
+    async fn the_card_processor_fails(&self) -> Test {
+        let gateway = self.stage.gateway_client();
+        gateway.post("/v1/faults", &json!({"error_rate": 1.0})).await?.expect(200)?;
+        let fired = self.fire(&["CircuitBreakerOpen"]).await;
+        gateway.send(gateway.request(Method::DELETE, "/v1/faults")).await?;
+        fired
+    }
+
+    async fn requests_fail(&self) -> Test {
+        arm(&self.order, "http_in", "error", json!({})).await?;
+        let fail = async |_| self.order.get("/api/products/PLENTY").await;
+        try_join_all((0..100).map(fail)).await?;
+        let fired = self.fire(&["ErrorRateHigh"]).await;
+        self.disarm(&self.order).await?;
+        fired
+    }
+
+    /// The broker refuses one event for its size.
+    async fn an_event_is_too_large(&self) -> Test {
+        let longest = self.longest_message("INVENTORY").await?;
+        let size = i32::try_from(longest)? + 50;
+        self.stream("INVENTORY", |config| config.max_message_size = size).await?;
+        let patch = self.inventory.request(Method::PATCH, "/api/products/NONE-LEFT");
+        self.inventory.send(patch.json(&json!({"name": "é".repeat(200)}))).await?.expect(200)?;
+        let fired = self.fire(&["OutboxParked"]).await;
+        self.stream("INVENTORY", |config| config.max_message_size = -1).await?;
+        fired
+    }
+
+    async fn a_stream_has_little_room(&self) -> Test {
+        let held = self.stage.jetstream().await?.get_stream("PAYMENT").await?.cached_info().state.bytes;
+        let room = i64::try_from(held * 11 / 10)?;
+        self.stream("PAYMENT", |config| config.max_bytes = room).await?;
+        let fired = self.fire(&["StreamNearFull"]).await;
+        self.stream("PAYMENT", |config| config.max_bytes = 1 << 30).await?;
+        fired
+    }
+
+    /// Payment neither takes events nor publishes any, and meanwhile the broker loses everything.
+    async fn payment_pauses_and_the_broker_is_wiped(&self) -> Test {
+        let payment = &self.payment;
+        payment.post("/api/admin/consumers/process_payment/pause", &json!({})).await?.expect(200)?;
+        payment.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
+        let reserved = "select count(*) from saga.saga_instance where status = 'IN_PROGRESS'";
+        eventually(LIMIT, async || self.stage.number(reserved).await.is_ok_and(|sagas| sagas > 5)).await?;
+        self.stage.nats.lock().await.wipe().await?;
+        let fired = self.fire(&["BrokerDataLost", "SagaTimeoutRateHigh", "SagaSuccessRateLow"]).await;
+        let stalled = self.fire(&["ConsumerStalled", "OutboxStale"]).await;
+        payment.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
+        payment.post("/api/admin/consumers/process_payment/resume", &json!({})).await?.expect(200)?;
+        fired.and(stalled)
+    }
+
+    /// Somebody changes the books behind the services' backs.
+    async fn stock_vanishes(&self) -> Test {
+        const LINE: &str =
+            "where order_id = (select min(order_id::text)::uuid from inventory.reservation where status = 'RESERVED')";
+        self.book_line("RELEASED", LINE).await?;
+        let fired = self.fire(&["InvariantViolated"]).await;
+        self.book_line("RESERVED", LINE).await?;
+        fired
+    }
+
+    async fn book_line(&self, status: &str, line: &str) -> Test {
+        let change = format!(
+            "begin; set local session_replication_role = replica;
+             update inventory.reservation_line set status = '{status}' {line}; commit"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(change)).execute(&self.stage.pool).await?;
+        Ok(())
+    }
+
+    /// The relay's lease is held by a machine that has just frozen.
+    async fn nobody_publishes(&self) -> Test {
+        self.sql(
+            "update orders.relay_lease set holder = 'a frozen machine', epoch = epoch + 1,
+                expires_at = now() + interval '60 seconds'",
+        )
+        .await?;
+        let fired = self.fire(&["RelayMissing"]).await;
+        self.sql("update orders.relay_lease set expires_at = now() where holder = 'a frozen machine'").await?;
+        fired
+    }
+
+    /// A frozen process answers nobody.
+    async fn a_service_hangs(&self) -> Test {
+        self.inventory_process.borrow_mut().pause()?;
+        let fired = self.fire(&["ServiceDown"]).await;
+        self.inventory_process.borrow_mut().resume()?;
+        fired
+    }
+
+    /// Everything that was broken is made whole, by the means that operators have; then the suite is sound.
+    async fn mend(&self) -> Test {
+        self.disarm(&self.inventory).await?;
+        let requeued = self.inventory.get("/api/admin/outbox?state=PARKED").await?.expect(200)?;
+        for event in requeued["items"].as_array().into_iter().flatten() {
+            let path = format!("/api/admin/outbox/{}/requeue", event["event_id"].as_str().unwrap_or_default());
+            self.inventory.post(&path, &json!({})).await?.expect(200)?;
+        }
+        for client in [&self.inventory, &self.payment, &self.order] {
+            client.post("/api/admin/dlq/replay", &json!({"filter": {}})).await?.expect(202)?;
+        }
+        eventually(LIMIT, async || {
+            for saga in self.failed_sagas().await? {
+                self.order.post(&format!("/api/admin/sagas/{saga}/resume"), &json!({})).await?;
+            }
+            let left = self.failed_sagas().await?;
+            ensure!(left.is_empty(), "{left:?} are still FAILED");
+            anyhow::Ok(())
+        })
+        .await
+    }
+
+    async fn failed_sagas(&self) -> anyhow::Result<BTreeSet<String>> {
+        let failed = self.order.get("/api/sagas?status=FAILED&limit=200").await?.expect(200)?;
+        let ids = failed["items"].as_array().into_iter().flatten().filter_map(|saga| saga["saga_id"].as_str());
+        Ok(ids.map(str::to_owned).collect())
+    }
+
+    async fn disarm(&self, client: &Client) -> Test {
+        client.send(client.request(Method::DELETE, "/api/admin/faults")).await?.expect(200)?;
+        Ok(())
+    }
+
+    async fn stream(&self, name: &str, change: impl FnOnce(&mut Config)) -> Test {
+        let jetstream = self.stage.jetstream().await?;
+        let mut config = jetstream.get_stream(name).await?.cached_info().config.clone();
+        change(&mut config);
+        jetstream.update_stream(config).await?;
+        Ok(())
+    }
+
+    async fn longest_message(&self, stream: &str) -> anyhow::Result<usize> {
+        let stream = self.stage.jetstream().await?.get_stream(stream).await?;
+        let state = &stream.cached_info().state;
+        let mut longest = 0;
+        for sequence in state.last_sequence.saturating_sub(100).max(state.first_sequence)..=state.last_sequence {
+            let message = stream.get_raw_message(sequence).await?;
+            longest = longest.max(message.payload.len() + header_length(&message.headers));
+        }
+        ensure!(longest > 0, "the stream is empty");
+        Ok(longest)
+    }
+}
+
+/// Armed for long enough to outlast the test.
+async fn arm(client: &Client, point: &str, kind: &str, scope: Value) -> Test {
+    let fault = json!({"point": point, "kind": kind, "scope": scope, "expires_in_seconds": 300});
+    client.post("/api/admin/faults", &fault).await?.expect(201).context("the fault is not armed")?;
+    Ok(())
+}
+
+/// How long the headers are on the wire.
+fn header_length(headers: &async_nats::HeaderMap) -> usize {
+    let line = |(name, values): (&async_nats::HeaderName, &Vec<async_nats::HeaderValue>)| {
+        values.iter().map(|value| name.to_string().len() + value.as_str().len() + 4).sum::<usize>()
+    };
+    headers.iter().map(line).sum::<usize>() + 14
+}

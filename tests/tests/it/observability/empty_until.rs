@@ -1,0 +1,60 @@
+//! The queries that have no answer while all is well, as grafana/empty_until.json lists them, each with what it takes to
+//! give it one.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::boards::{Asker, Query, path};
+use crate::Test;
+
+/// The list.
+pub(super) struct EmptyUntil(Vec<Entry>);
+
+struct Entry {
+    /// A board's uid, or `*` for all.
+    board: String,
+    asker: Asker,
+    cause: String,
+}
+
+impl EmptyUntil {
+    pub(super) fn read() -> anyhow::Result<EmptyUntil> {
+        let file = path("grafana/empty_until.json");
+        let list: Value = serde_json::from_slice(&fs::read(file).context("there is no grafana/empty_until.json")?)?;
+        let entries = list["queries"].as_array().context("it lists no queries")?;
+        Ok(EmptyUntil(entries.iter().map(entry).collect::<anyhow::Result<_>>()?))
+    }
+
+    /// What it takes until the query has an answer, if it has none while all is well.
+    pub(super) fn cause(&self, query: &Query) -> Option<&str> {
+        self.0.iter().find(|entry| entry.means(query)).map(|entry| &*entry.cause)
+    }
+
+    /// Every entry means a query that is asked, and a cause that there is.
+    pub(super) fn check<'a>(&self, queries: impl Iterator<Item = &'a Query> + Clone, causes: &[&str]) -> Test {
+        for entry in &self.0 {
+            let Entry { board, asker, cause } = entry;
+            ensure!(queries.clone().any(|query| entry.means(query)), "{board} {asker:?} is listed, but nobody asks it");
+            ensure!(causes.contains(&&**cause), "{board} {asker:?} waits for {cause}, which nobody causes");
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    fn means(&self, query: &Query) -> bool {
+        (self.board == "*" || self.board == query.board) && self.asker == query.asker
+    }
+}
+
+fn entry(entry: &Value) -> anyhow::Result<Entry> {
+    let text = |key: &str| entry[key].as_str().map(str::to_owned);
+    let asker = text("panel").map(Asker::Panel).or_else(|| text("annotation").map(Asker::Annotation));
+    Ok(Entry {
+        board: text("board").context("an entry without a board")?,
+        asker: asker.context("an entry without a panel or an annotation")?,
+        cause: text("until").context("an entry without a cause")?,
+    })
+}

@@ -1,0 +1,190 @@
+//! The suite under load and then broken: every query of every dashboard and rule is answered, and alerts arrive where
+//! they should. What is empty while all is well is listed in grafana/empty_until.json; it must be empty until something
+//! goes wrong, and answered then.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use console::audit::Options;
+use futures_util::future::try_join_all;
+use serde_json::Value;
+use sqlx::postgres::PgPoolOptions;
+use testkit::eventually;
+
+use super::{
+    boards::{Asker, Language, Query, boards},
+    empty_until::EmptyUntil,
+    interpolation::{Chosen, Times},
+    monitored::{Monitored, now},
+    orders::Orders,
+    queries::{Sources, compared},
+};
+use crate::Test;
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// How often Prometheus scrapes here, in seconds.
+const SCRAPE: f64 = 1.0;
+
+/// What is caused at the same time: lines of causes, one after the other.
+const CAUSES: [&[&[&str]]; 3] = [
+    &[&["requests_fail"]],
+    &[
+        &["a_compensation_fails_for_one_customer"],
+        &["a_step_fails_for_one_customer"],
+        &[
+            "the_card_processor_fails",
+            "an_event_is_too_large",
+            "a_stream_has_little_room",
+            "stock_vanishes",
+            "payment_pauses_and_the_broker_is_wiped",
+        ],
+    ],
+    &[&["nobody_publishes", "a_service_hangs", "mend"]],
+];
+
+/// A query with what the variables of its board stand for.
+type Asked = (Query, Chosen);
+
+#[tokio::test]
+async fn every_query_is_answered_and_what_goes_wrong_is_told() -> Test {
+    let monitored = Monitored::start().await?;
+    let orders = Orders::begin(&monitored).await?;
+    monitored.every_ending_was_seen().await?;
+    let auditor = PgPoolOptions::new().max_connections(2).connect_lazy(&monitored.stage.database.url_for("auditor"))?;
+    let sources = Sources { prometheus: monitored.api.clone(), auditor };
+    let list = EmptyUntil::read()?;
+    let all = monitored.queries(&sources).await?;
+    list.check(all.iter().map(|(query, _)| query), &CAUSES.concat().concat())?;
+    let (wrong, well): (Vec<_>, Vec<_>) = all.into_iter().partition(|(query, _)| list.cause(query).is_some());
+
+    monitored.all_answer(&sources, well.iter().collect()).await?;
+    let told = monitored.answered(&sources, &wrong).await;
+    ensure!(told.is_empty(), "listed as empty while all is well, but answered: {told:#?}");
+    let alerts = monitored.alerts().await?;
+    ensure!(alerts.is_empty(), "{alerts:?} while all is well");
+    monitored.exemplars_are_kept(&sources, &well).await?;
+
+    for lines in CAUSES {
+        try_join_all(lines.iter().map(async |line| {
+            for cause in *line {
+                monitored.cause(cause).await.with_context(|| format!("cause {cause}"))?;
+                let listed = wrong.iter().filter(|(query, _)| list.cause(query) == Some(cause)).collect();
+                monitored.all_answer(&sources, listed).await.with_context(|| format!("after {cause}"))?;
+            }
+            anyhow::Ok(())
+        }))
+        .await?;
+    }
+    monitored.nothing_unmendable_happened().await?;
+    drop(orders);
+    monitored.stage.audit_with(Options { settle: LIMIT, allow_dead_letters: false }).await
+}
+
+impl Monitored {
+    fn times(&self) -> Times {
+        Times { from: self.began, to: now(), scrape: SCRAPE }
+    }
+
+    /// Confirmed, refused for want of stock and by the card, called off, and timed out; and audited since.
+    async fn every_ending_was_seen(&self) -> Test {
+        const KINDS: &str = "select count(distinct (s.status, s.failed_at_step)) from saga.saga_instance s
+            where s.status in ('COMPLETED', 'COMPENSATED')";
+        eventually(LIMIT, async || {
+            let kinds = self.stage.number(KINDS).await?;
+            ensure!(kinds >= 5, "orders have ended in {kinds} ways only");
+            let audits = self.api.instant("audit_runs_total").await?;
+            ensure!(audits.iter().any(|series| series.values[0] >= 2.0), "nothing was audited: {audits:?}");
+            anyhow::Ok(())
+        })
+        .await
+    }
+
+    /// Whatever went wrong and however long it took to mend: at no moment was this violated.
+    async fn nothing_unmendable_happened(&self) -> Test {
+        const NEVER: &str = "money_conserved|one_charge_per_order|gateway_charges|gateway_totals|order_total|order_terminal\
+            |no_orphans|journal_legal|steps_taken_once|inbox_unique|aggregate_order|stream_only_committed|published_in_stream";
+        let range = (now() - self.began).ceil();
+        let query = format!("max_over_time(invariant_violations{{invariant=~\"{NEVER}\"}}[{range}s])");
+        let looked = self.api.instant(&query).await?;
+        ensure!(looked.len() == NEVER.split('|').count(), "not all were audited: {looked:#?}");
+        let violated: Vec<_> = looked.iter().filter(|series| series.values != [0.0]).collect();
+        ensure!(violated.is_empty(), "{violated:#?}");
+        Ok(())
+    }
+
+    /// Every query of every board and rule.
+    async fn queries(&self, sources: &Sources) -> anyhow::Result<Vec<Asked>> {
+        let mut asked = Vec::new();
+        for board in boards()? {
+            let chosen = eventually(LIMIT, async || sources.choices(&board, self.times()).await.map(Some)).await?;
+            asked.extend(board.queries()?.into_iter().map(|query| (query, chosen.clone())));
+        }
+        for rule in self.api.rules().await? {
+            ensure!(rule.error.is_none(), "rule {}: {:?}", rule.name, rule.error);
+            let text = if rule.alerting { compared(&rule.query)?.to_owned() } else { rule.query };
+            let (board, asker) = (String::new(), Asker::Rule(rule.name));
+            let query = Query {
+                board,
+                asker,
+                language: Language::PromQl,
+                text,
+                instant: true,
+                exemplar: false,
+                interval: None,
+            };
+            asked.push((query, Chosen::default()));
+        }
+        Ok(asked)
+    }
+
+    /// Waits until each of them has been answered once.
+    async fn all_answer(&self, sources: &Sources, mut asked: Vec<&Asked>) -> Test {
+        let began = tokio::time::Instant::now();
+        loop {
+            let mut failures = Vec::new();
+            let mut left = Vec::new();
+            for asked in asked {
+                let (query, chosen) = asked;
+                if let Some(failure) = sources.unanswered(query, chosen, self.times()).await {
+                    failures.push(failure);
+                    left.push(asked);
+                }
+            }
+            if left.is_empty() {
+                return Ok(());
+            }
+            ensure!(began.elapsed() < LIMIT, "{} queries are not answered:\n{}", left.len(), failures.join("\n"));
+            asked = left;
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Those that are answered now.
+    async fn answered<'a>(&self, sources: &Sources, asked: &'a [Asked]) -> Vec<&'a Query> {
+        let mut answered = Vec::new();
+        for (query, chosen) in asked {
+            if sources.unanswered(query, chosen, self.times()).await.is_none() {
+                answered.push(query);
+            }
+        }
+        answered
+    }
+
+    /// Every query that is asked with examples has some, each with its trace.
+    async fn exemplars_are_kept(&self, sources: &Sources, asked: &[Asked]) -> Test {
+        let asked: Vec<_> = asked.iter().filter(|(query, _)| query.exemplar).collect();
+        ensure!(!asked.is_empty(), "no panel asks for examples");
+        let has_trace = |exemplar: &Value| exemplar["labels"]["trace_id"].as_str().is_some_and(|id| id.len() == 32);
+        eventually(LIMIT, async || {
+            let mut without = Vec::new();
+            for (query, chosen) in &asked {
+                if !sources.exemplars(query, chosen, self.times()).await?.iter().any(has_trace) {
+                    without.push(format!("{} {:?}: {}", query.board, query.asker, query.text));
+                }
+            }
+            ensure!(without.is_empty(), "without an example that has a trace:\n{}", without.join("\n"));
+            anyhow::Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,158 @@
+//! The dashboards as documents: what every panel has, and that everything they name is there.
+
+use std::{collections::BTreeSet, fs, process::Command};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::boards::{Board, boards, path};
+use crate::Test;
+
+/// What shows text and links, and so has neither unit nor query.
+const STILL: [&str; 2] = ["text", "dashlist"];
+
+fn is_filled(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| !text.trim().is_empty())
+}
+
+/// The uids of the datasources that Grafana is provisioned with.
+fn datasources() -> anyhow::Result<BTreeSet<String>> {
+    let mut uids = BTreeSet::new();
+    for entry in fs::read_dir(path("grafana/provisioning/datasources"))? {
+        let text = fs::read_to_string(entry?.path())?;
+        let declared =
+            text.lines().map(|line| line.trim_start_matches([' ', '-'])).filter_map(|l| l.strip_prefix("uid:"));
+        uids.extend(declared.map(|uid| uid.trim().to_owned()));
+    }
+    ensure!(!uids.is_empty(), "no datasource is provisioned");
+    Ok(uids)
+}
+
+#[test]
+fn every_panel_has_a_title_a_description_a_unit_and_a_datasource_that_is_provisioned() -> Test {
+    let known = datasources()?;
+    for board in boards()? {
+        ensure!(is_filled(&board.json["title"]) && is_filled(&board.json["uid"]), "{} is not named", board.file);
+        for panel in board.panels() {
+            let name = format!("{} / {} ({})", board.file, panel["title"], panel["id"]);
+            ensure!(is_filled(&panel["title"]) && is_filled(&panel["description"]), "{name} is not described");
+            if STILL.contains(&panel["type"].as_str().unwrap_or_default()) {
+                continue;
+            }
+            ensure!(is_filled(&panel["fieldConfig"]["defaults"]["unit"]), "{name} has no unit");
+            let targets = panel["targets"].as_array().with_context(|| format!("{name} asks nothing"))?;
+            ensure!(!targets.is_empty(), "{name} asks nothing");
+            let named = targets.iter().map(|target| &target["datasource"]).filter(|source| !source.is_null());
+            for source in named.chain([&panel["datasource"]]) {
+                let uid = source["uid"].as_str().with_context(|| format!("{name} names no datasource"))?;
+                ensure!(known.contains(uid), "{name}: there is no datasource {uid}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn no_two_panels_share_an_id_or_a_place_and_no_two_boards_a_uid() -> Test {
+    let mut uids = BTreeSet::new();
+    for board in boards()? {
+        ensure!(uids.insert(board.json["uid"].to_string()), "{} has another one's uid", board.file);
+        let mut ids = BTreeSet::new();
+        for grid in board.grids() {
+            for (at, panel) in grid.iter().enumerate() {
+                let id = panel["id"].as_u64().with_context(|| format!("{}: a panel without id", board.file))?;
+                ensure!(ids.insert(id), "{}: two panels are number {id}", board.file);
+                let place = place(panel).with_context(|| format!("{}: panel {id} has no place", board.file))?;
+                ensure!(place.right <= 24 && place.right > place.left, "{}: panel {id} is outside", board.file);
+                let covers = |other: &&Value| self::place(other).is_some_and(|other| other.overlaps(&place));
+                if let Some(other) = grid[..at].iter().copied().find(covers) {
+                    anyhow::bail!("{}: panels {id} and {} overlap", board.file, other["id"]);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Place {
+    left: u64,
+    right: u64,
+    top: u64,
+    bottom: u64,
+}
+
+impl Place {
+    fn overlaps(&self, other: &Place) -> bool {
+        self.left < other.right && other.left < self.right && self.top < other.bottom && other.top < self.bottom
+    }
+}
+
+fn place(panel: &Value) -> Option<Place> {
+    let number = |key: &str| panel["gridPos"][key].as_u64();
+    let (left, top) = (number("x")?, number("y")?);
+    Some(Place { left, right: left + number("w")?, top, bottom: top + number("h")? })
+}
+
+#[test]
+fn links_lead_to_boards_that_are_there() -> Test {
+    let boards = boards()?;
+    let uids: BTreeSet<&str> = boards.iter().filter_map(|board| board.json["uid"].as_str()).collect();
+    for board in &boards {
+        for uid in linked(board) {
+            ensure!(uids.contains(&*uid), "{} links to board {uid}, which is not there", board.file);
+        }
+    }
+    Ok(())
+}
+
+/// The uids in links of the form `/d/uid...`, wherever they stand.
+fn linked(board: &Board) -> Vec<String> {
+    let text = board.json.to_string();
+    let links = text.split("\"/d/").skip(1).chain(text.split("](/d/").skip(1));
+    let uid = |link: &str| link.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-' || *c == '_').collect();
+    links.map(uid).collect()
+}
+
+#[test]
+fn every_alert_has_its_paragraph_in_the_runbook() -> Test {
+    let runbook = fs::read_to_string(path("docs/runbook.md")).context("there is no docs/runbook.md")?;
+    let headings: BTreeSet<String> = runbook
+        .lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .map(|h| h.trim_matches(['#', ' ']).to_lowercase())
+        .collect();
+    let mut alerts = 0;
+    for text in rule_files()? {
+        for line in text.lines() {
+            if let Some(name) = line.trim().strip_prefix("- alert:") {
+                alerts += 1;
+                let name = name.trim().to_lowercase();
+                ensure!(headings.contains(&name), "the runbook has no paragraph {name}");
+                ensure!(text.contains(&format!("docs/runbook.md#{name}")), "{name} does not name its paragraph");
+            }
+        }
+    }
+    ensure!(alerts >= 19, "only {alerts} alerts");
+    Ok(())
+}
+
+fn rule_files() -> anyhow::Result<Vec<String>> {
+    let files =
+        fs::read_dir(path("grafana/alerts"))?.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
+    let rules = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "yml"));
+    rules.map(|file| Ok(fs::read_to_string(file)?)).collect()
+}
+
+#[test]
+fn promtool_accepts_the_rules_and_their_tests_pass() -> Test {
+    let promtool = testkit::promtool()?;
+    for (verb, folder) in [("check", "grafana/alerts"), ("test", "grafana/alerts/tests")] {
+        let files = fs::read_dir(path(folder))?.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
+        let files: Vec<_> = files.iter().filter(|file| file.extension().is_some_and(|e| e == "yml")).collect();
+        ensure!(!files.is_empty(), "{folder} is empty");
+        let told = Command::new(&promtool).args([verb, "rules"]).args(files).output()?;
+        let said = [told.stdout, told.stderr].concat();
+        ensure!(told.status.success(), "promtool {verb} rules:\n{}", String::from_utf8_lossy(&said));
+    }
+    Ok(())
+}
