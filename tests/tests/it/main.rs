@@ -18,6 +18,7 @@ mod input;
 mod messages;
 mod metrics;
 mod observability;
+mod model;
 mod overtaking;
 mod processes;
 mod redelivery;

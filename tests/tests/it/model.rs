@@ -1,0 +1,190 @@
+//! Random walks through the model, each step taken by the real suite as well: events in any order, again, late or never,
+//! cancels and timeouts at any time, two orders that want the same unit. After every step the rows of all services and
+//! what they have published must be what the model says; and at rest, every order has ended.
+
+mod by_hand;
+mod seen;
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use contracts::order_fulfillment::SAGA;
+use model::{Action, Bounds, Saga, World, payment::Side};
+use proptest::{
+    prelude::*,
+    test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner},
+};
+use stateright::Model;
+
+use self::{by_hand::ByHand, seen::Seen};
+use crate::Test;
+
+/// Draws from the actions that may come next: the kind of it, and which.
+type Choice = (u8, u8);
+
+const CASES: u32 = 40;
+const TIME: Duration = Duration::from_secs(60);
+
+/// The walk goes as deep as one likes, so its bounds are wide; payment's phases are taken together, because a test of one
+/// process cannot stop between them.
+const BOUNDS: Bounds = Bounds {
+    orders: 2,
+    stock: 1,
+    faults: 6,
+    drives: 8,
+    max_attempts: SAGA.compensation.max_attempts,
+    replicas: 1,
+    detectors: 2,
+    cancels: true,
+    bad_cards: true,
+};
+
+/// A walk: where the suite and the model stand, and how they came there.
+struct Walk<'s> {
+    saga: Saga,
+    world: World,
+    suite: &'s ByHand,
+    case: by_hand::Case,
+    steps: Vec<Action>,
+}
+
+impl<'s> Walk<'s> {
+    async fn begin(suite: &'s ByHand, stock: i8, good_cards: [bool; 2]) -> anyhow::Result<Walk<'s>> {
+        let saga = Saga::new(Bounds { stock, ..BOUNDS });
+        let case = suite.begin(stock, &good_cards).await?;
+        Ok(Walk { saga, world: World::new(&saga.bounds, &good_cards), suite, case, steps: Vec::new() })
+    }
+
+    /// What may come next, as far as a test can make it happen.
+    fn enabled(&self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.saga.actions(&self.world, &mut actions);
+        actions.retain(|a| !matches!(a, Action::Crash(..) | Action::LateCharge(_) | Action::LateVoid(_)));
+        actions
+    }
+
+    /// Half of the steps bring the orders forward; the others are whatever may happen.
+    async fn step(&mut self, (kind, which): Choice) -> anyhow::Result<bool> {
+        let enabled = self.enabled();
+        let forward: Vec<Action> = enabled.iter().copied().filter(|a| is_traffic(*a)).collect();
+        let from = if kind % 2 == 0 && !forward.is_empty() { forward } else { enabled };
+        match from.get(usize::from(which) % from.len().max(1)) {
+            Some(action) => self.take(*action).await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Lets everything happen that must, until nothing is left.
+    async fn rest(&mut self) -> Test {
+        while let Some(action) = self.enabled().into_iter().find(|a| a.must_happen()) {
+            self.take(action).await?;
+        }
+        ensure!(self.saga.is_at_rest(&self.world), "the walk stops before the world does");
+        Ok(())
+    }
+
+    /// One step of both, and a look at both.
+    async fn take(&mut self, action: Action) -> Test {
+        self.steps.push(action);
+        self.in_model(action)?;
+        self.suite.take(&self.case, action).await?;
+        for (order, fulfilment) in self.world.orders.iter().enumerate() {
+            let real = self.suite.seen(&self.case, order).await?;
+            let foreseen = Seen::foreseen(&self.world, fulfilment);
+            ensure!(real == foreseen, "order {order} is\n{real:?}\nand not, as the model has it,\n{foreseen:?}");
+        }
+        Ok(())
+    }
+
+    fn in_model(&mut self, action: Action) -> Test {
+        self.advance(action)?;
+        match action {
+            Action::FindDue(order) => self.advance(Action::DetectTimeout(order))?,
+            Action::Take(order, side, _) => {
+                while self.works(order, side) {
+                    self.advance(Action::Work(order, side, 0))?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn works(&self, order: usize, side: Side) -> bool {
+        self.world.orders[order].workers(side).iter().any(|worker| !worker.is_idle())
+    }
+
+    fn advance(&mut self, action: Action) -> Test {
+        self.world = self.saga.next_state(&self.world, action).context("the model has no such step")?;
+        for property in self.saga.properties() {
+            let always = property.expectation == stateright::Expectation::Always;
+            ensure!(!always || (property.condition)(&self.saga, &self.world), "not so: {}", property.name);
+        }
+        Ok(())
+    }
+}
+
+/// Messages on their way, rather than clocks, people and faults.
+fn is_traffic(action: Action) -> bool {
+    matches!(action, Action::Publish(..) | Action::Deliver(..) | Action::Take(..))
+}
+
+async fn walk(suite: &ByHand, stock: i8, good_cards: [bool; 2], choices: &[Choice]) -> Test {
+    let before = suite.money_kept().await?;
+    let mut walk = Walk::begin(suite, stock, good_cards).await?;
+    let taken = async {
+        for choice in choices {
+            if !walk.step(*choice).await? {
+                break;
+            }
+        }
+        walk.rest().await
+    };
+    let taken = taken.await;
+    taken.with_context(|| format!("after {:#?}", walk.steps))?;
+    let kept = suite.money_kept().await? - before;
+    let foreseen = Seen::money(&walk.world);
+    ensure!(kept == foreseen, "{kept} was kept, and the model says {foreseen}: {:#?}", walk.steps);
+    Ok(())
+}
+
+#[test]
+fn random_walks_through_the_real_suite_end_where_the_model_ends() -> Test {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let suite = runtime.block_on(ByHand::new())?;
+    let seed = std::env::var("MODEL_SEED").ok().map_or_else(rand_seed, |text| Ok(text.parse::<u64>()?))?;
+    println!("MODEL_SEED={seed}");
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config { cases: CASES, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let began = std::time::Instant::now();
+    let strategy = (0i8..3, any::<[bool; 2]>(), prop::collection::vec(any::<Choice>(), 0..60));
+    let ran = runner.run(&strategy, |(stock, good_cards, choices)| {
+        if began.elapsed() > TIME {
+            return Ok(());
+        }
+        let walked = runtime.block_on(walk(&suite, stock, good_cards, &choices));
+        walked.map_err(|error| TestCaseError::fail(format!("{error:?}")))
+    });
+    drop(suite);
+    ran.map_err(|error| anyhow::anyhow!("MODEL_SEED={seed}: {error}"))
+}
+
+fn rand_seed() -> anyhow::Result<u64> {
+    let (seed, _) = uuid::Uuid::now_v7().as_u64_pair();
+    Ok(seed)
+}
+
+#[tokio::test]
+async fn a_compensation_is_given_up_and_resumed_as_the_model_has_it() -> Test {
+    let suite = ByHand::new().await?;
+    let mut walk = Walk::begin(&suite, 1, [true, true]).await?;
+    walk.take(Action::Cancel(0)).await?;
+    for _ in 0..=BOUNDS.max_attempts {
+        walk.take(Action::Drive(0)).await?;
+    }
+    ensure!(walk.world.orders[0].told.given_up, "it is given up after {} attempts", BOUNDS.max_attempts);
+    walk.take(Action::Resume(0)).await?;
+    walk.rest().await
+}
