@@ -38,23 +38,24 @@ pub struct Limits {
     pub threads: usize,
     pub states: Option<usize>,
     pub time: Option<Duration>,
-    /// Stop at the first counterexample.
-    pub first_failure: bool,
+    /// Go on until this property is refuted; otherwise until any is.
+    pub refute: Option<&'static str>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { threads: 2, states: None, time: None, first_failure: true }
+        Limits { threads: 2, states: None, time: None, refute: None }
     }
 }
 
 /// Walks through the worlds, breadth first: a counterexample is as short as can be.
 pub fn check(saga: Saga, limits: Limits) -> Report {
     let began = Instant::now();
-    let mut builder = saga.checker().threads(limits.threads);
-    if limits.first_failure {
-        builder = builder.finish_when(HasDiscoveries::AnyFailures);
-    }
+    let finish = match limits.refute {
+        Some(name) => HasDiscoveries::AllOf([name].into()),
+        None => HasDiscoveries::AnyFailures,
+    };
+    let mut builder = saga.checker().threads(limits.threads).finish_when(finish);
     if let Some(states) = limits.states {
         builder = builder.target_state_count(states);
     }

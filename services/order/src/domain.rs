@@ -265,7 +265,10 @@ mod tests {
         for attempts in 0..3 {
             assert_eq!(drive(Some(Status::TimedOut), attempts, 1), Drive::Cancel);
         }
-        assert_eq!([0, 1, 2].map(|n| drive(Some(Status::Compensating), n, 1)), [Drive::Again, Drive::GiveUp, Drive::GiveUp]);
+        assert_eq!(
+            [0, 1, 2].map(|n| drive(Some(Status::Compensating), n, 1)),
+            [Drive::Again, Drive::GiveUp, Drive::GiveUp]
+        );
     }
 
     #[test]

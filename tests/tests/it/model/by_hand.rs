@@ -60,7 +60,8 @@ impl ByHand {
     /// A product of its own with so many units, and two orders for one of them.
     pub(super) async fn begin(&self, stock: i8, good_cards: &[bool]) -> anyhow::Result<Case> {
         let sku = format!("S-{}", Uuid::now_v7().simple());
-        let product = json!({"sku": sku, "name": "a", "initial_quantity": stock, "price": {"amount": AMOUNT, "currency": "USD"}});
+        let product =
+            json!({"sku": sku, "name": "a", "initial_quantity": stock, "price": {"amount": AMOUNT, "currency": "USD"}});
         self.inventory.client.post("/api/products", &product).await?.expect(201)?;
         let created = self.event("aggregate_id = $1 and event_type like $2", &sku, "ProductCreated.%", 0).await?;
         self.replay(&self.order, &contracts::catalogue::PROJECT_PRODUCT_CREATED, &created).await?;
@@ -139,7 +140,8 @@ impl ByHand {
 
     /// The n-th event for which the condition holds, in the order in which they were written.
     async fn event(&self, condition: &str, first: &str, second: &str, n: i64) -> anyhow::Result<Event> {
-        let columns = "event_id, aggregate_id, event_type, subject, headers, payload::text as payload, saga_id, created_at";
+        let columns =
+            "event_id, aggregate_id, event_type, subject, headers, payload::text as payload, saga_id, created_at";
         let sql = format!(
             "select * from (
                 select {columns} from orders.outbox union all
