@@ -54,7 +54,7 @@ impl Bounds {
     pub const LATE_RACE: Bounds = Bounds { detectors: 1, cancels: false, bad_cards: false, ..Self::RACE };
 
     /// What a debug build walks through in seconds.
-    pub const QUICK: &[Bounds] = &[Self::CALM, Self::RACE];
+    pub const QUICK: &[Bounds] = &[Self::CALM, Self::RACE, Self::REPLICAS];
 
     /// What a release build walks through in a minute.
     pub const FULL: &[Bounds] = &[Self::CALM, Self::RACE, Self::LATE_RACE, Self::REPLICAS, Self::FAULT, Self::FAULTS];
