@@ -48,7 +48,7 @@ impl Default for Limits {
     }
 }
 
-/// Walks through the worlds, breadth first: a counterexample is as short as can be.
+/// Walks through the worlds, breadth first, so that a counterexample is short.
 pub fn check(saga: Saga, limits: Limits) -> Report {
     let began = Instant::now();
     let finish = match limits.refute {
