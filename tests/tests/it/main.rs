@@ -13,6 +13,7 @@ mod detectors;
 mod documents;
 mod explain;
 mod faults;
+mod hostile;
 mod idempotency;
 mod input;
 mod messages;
