@@ -3,10 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use provision::{
-    broker::{self, Settings},
-    nats_conf,
-};
+use provision::broker::{self, Settings};
 use saga::Service;
 
 use crate::{
@@ -36,7 +33,7 @@ async fn every_user_may_publish_what_the_file_says_and_nothing_else() {
     broker::provision(&provisioner.client, &Settings::default()).await.unwrap();
     let users = users();
     let subjects = subjects(&users);
-    assert!(users.len() == 5 && subjects.len() > 400, "{} users, {} subjects", users.len(), subjects.len());
+    assert!(users.len() == 5 && subjects.len() > 200, "{} users, {} subjects", users.len(), subjects.len());
     let mut published = 0;
     for (name, rights) in users.iter().filter(|(name, _)| *name != "provision") {
         let user = User::connect(&nats, name).await;
@@ -95,7 +92,8 @@ fn the_file_gives_no_service_what_is_anothers() {
 /// Calls that make, change, empty or destroy something of JetStream's.
 fn changes() -> impl Iterator<Item = String> {
     let streams = contracts::SERVICES.map(Service::stream);
-    let of_streams = ["CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "SNAPSHOT", "RESTORE", "PEER.REMOVE", "LEADER.STEPDOWN"];
+    let of_streams =
+        ["CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "SNAPSHOT", "RESTORE", "PEER.REMOVE", "LEADER.STEPDOWN"];
     let of_streams = of_streams.into_iter().flat_map(move |call| {
         contracts::SERVICES.map(Service::stream).map(|stream| format!("$JS.API.STREAM.{call}.{stream}"))
     });
@@ -116,14 +114,15 @@ fn subjects(users: &BTreeMap<String, Rights>) -> BTreeSet<String> {
         let tokens = pattern.split('.').map(|token| if matches!(token, "*" | ">") { "x" } else { token });
         tokens.collect::<Vec<_>>().join(".")
     });
-    let others = ["$SYS.REQ.SERVER.PING", "$JS.API.STREAM.NAMES", "$JS.API.ACCOUNT.PURGE.G", "$JS.API.META.LEADER.STEPDOWN"];
+    let others =
+        ["$SYS.REQ.SERVER.PING", "$JS.API.STREAM.NAMES", "$JS.API.ACCOUNT.PURGE.G", "$JS.API.META.LEADER.STEPDOWN"];
     concrete.chain(changes()).chain(others.map(str::to_owned)).collect()
 }
 
 /// Reads the users of the file, which has one item a line.
 fn users() -> BTreeMap<String, Rights> {
     let (mut users, mut name, mut verb, mut list) = (BTreeMap::<String, Rights>::new(), String::new(), "", "");
-    let file = nats_conf::render();
+    let file = std::fs::read_to_string(crate::nats_conf()).unwrap();
     for line in file.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
         match line.split_whitespace().next().unwrap_or_default() {
             "user:" => name = line["user:".len()..].trim().to_owned(),

@@ -39,8 +39,26 @@ pub(super) fn bytes(longest: usize) -> BoxedStrategy<Vec<u8>> {
 /// Texts that have hurt others: control characters, NUL, quotes, other directions, no text at all, much text.
 pub(super) fn text() -> BoxedStrategy<String> {
     let odd = [
-        "", " ", "\0", "a\0b", "\u{1}\u{7f}", "\u{85}\u{a0}", "\u{202e}abc", "\u{feff}", "\u{10ffff}", "' or 1=1 --", "\"\\",
-        "%00", "../../etc", "${x}", "null", "NaN", "-1", "1e999", "2026-13-45T99:99:99Z", "00000000-0000-0000-0000-000000000000",
+        "",
+        " ",
+        "\0",
+        "a\0b",
+        "\u{1}\u{7f}",
+        "\u{85}\u{a0}",
+        "\u{202e}abc",
+        "\u{feff}",
+        "\u{10ffff}",
+        "' or 1=1 --",
+        "\"\\",
+        "%00",
+        "../../etc",
+        "${x}",
+        "null",
+        "NaN",
+        "-1",
+        "1e999",
+        "2026-13-45T99:99:99Z",
+        "00000000-0000-0000-0000-000000000000",
     ];
     prop_oneof![
         proptest::sample::select(odd.map(str::to_owned).to_vec()),
@@ -58,7 +76,8 @@ pub(super) fn json(names: Vec<String>) -> BoxedStrategy<Value> {
         any::<f64>().prop_map(Value::from),
         (-2_i64..3).prop_map(Value::from),
     ];
-    let leaf = prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), number, text().prop_map(Value::from)];
+    let leaf =
+        prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), number, text().prop_map(Value::from)];
     let name = prop_oneof![4 => proptest::sample::select(names), 1 => text()];
     let deeper = move |inner: BoxedStrategy<Value>| {
         prop_oneof![

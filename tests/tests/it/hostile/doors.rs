@@ -62,7 +62,8 @@ async fn no_spelling_of_an_admin_path_and_no_method_gets_around_the_door() -> Te
             ensure!(ask(&payment, &route, None).await?.0 == 401, "{method} {path}");
         }
     }
-    let detours = ["//api/admin/relay", "/api//admin/relay", "/api/%61dmin/relay", "/API/ADMIN/relay", "/api/admin;/relay"];
+    let detours =
+        ["//api/admin/relay", "/api//admin/relay", "/api/%61dmin/relay", "/API/ADMIN/relay", "/api/admin;/relay"];
     for path in detours.into_iter().chain(["/api/admin%2Frelay", "/api/x/..%2fadmin/relay", "/api/admin\\relay"]) {
         let route = Route { method: Method::GET, path: path.to_owned(), guarded: true };
         let status = ask(&payment, &route, None).await?.0;
@@ -96,7 +97,10 @@ fn routes_of(replica: &Replica) -> anyhow::Result<Vec<Route>> {
     for (path, operations) in document["paths"].as_object().context("no paths")? {
         for (method, operation) in operations.as_object().context("no operations")? {
             let guarded = operation["security"][0]["admin_token"].is_array();
-            ensure!(guarded == path.starts_with("/api/admin"), "{method} {path}: the document is wrong about its guard");
+            ensure!(
+                guarded == path.starts_with("/api/admin"),
+                "{method} {path}: the document is wrong about its guard"
+            );
             routes.push(Route { method: method.to_uppercase().parse()?, path: filled(path), guarded });
         }
     }
@@ -130,7 +134,9 @@ async fn ask(
 /// What the guarded routes can change.
 async fn state_of(replica: &Replica) -> anyhow::Result<Vec<Value>> {
     let mut state = Vec::new();
-    for (path, pointer) in [("relay", "/paused"), ("consumers", "/items"), ("faults", "/items"), ("dlq/replays", "/items")] {
+    for (path, pointer) in
+        [("relay", "/paused"), ("consumers", "/items"), ("faults", "/items"), ("dlq/replays", "/items")]
+    {
         let body = replica.client.get(&format!("/api/admin/{path}")).await?.expect(200)?;
         let told = body.pointer(pointer).with_context(|| format!("{path} has no {pointer}: {body:#}"))?;
         state.push(match told.as_array() {

@@ -88,7 +88,8 @@ fn lanes() -> anyhow::Result<Vec<Lane>> {
 fn garbage(lane: &Lane) -> BoxedStrategy<(HeaderMap, Vec<u8>)> {
     let good = || (serde_json::to_vec(&lane.golden).unwrap_or_default(), lane.event_type.clone());
     let (body, event_type) = good();
-    let no_envelope = (arbitrary_headers(), dice::bytes(400)).prop_map(|(headers, body)| (headers, unlike_others(body)));
+    let no_envelope =
+        (arbitrary_headers(), dice::bytes(400)).prop_map(|(headers, body)| (headers, unlike_others(body)));
     let (damaged, of_type) = (bad_body(&lane.golden), event_type.clone());
     let bad_body = (damaged, dice::text()).prop_map(move |(body, odd)| (envelope(&of_type, &odd), body));
     let bad_type = dice::text().prop_map({

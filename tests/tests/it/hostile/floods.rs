@@ -88,7 +88,8 @@ async fn clients_that_dribble_their_bodies_take_no_place_from_others_and_are_ans
     let stage = Stage::new().await?;
     let settings = [("HTTP_BODY_READ_TIMEOUT", "2s"), ("HTTP_MAX_IN_FLIGHT", "4")];
     let order = order(&stage, &settings).await?;
-    let start = "POST /api/orders HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{";
+    let start =
+        "POST /api/orders HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{";
     let dribbling: Vec<_> =
         (0..40).map(|_| tokio::spawn(dribble(address(&order.client), start.to_owned(), b" "))).collect();
     for _ in 0..10 {
@@ -157,7 +158,8 @@ async fn floods_of_headers_are_refused_and_cost_nobody_else_anything() -> Test {
         for said in answers {
             let said = said?;
             // A connection may be reset before its answer is read, because what was sent is not read to its end.
-            let refused = ["HTTP/1.1 431", "HTTP/1.1 414", "HTTP/1.1 400"].iter().any(|status| said.starts_with(status));
+            let refused =
+                ["HTTP/1.1 431", "HTTP/1.1 414", "HTTP/1.1 400"].iter().any(|status| said.starts_with(status));
             ensure!(refused || said.is_empty(), "{}: {said}", &flood[..80]);
         }
         is_answered(&order.client).await?;

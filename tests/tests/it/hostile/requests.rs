@@ -75,14 +75,20 @@ fn drawn(
 
 async fn check(replica: &Replica, route: &Route, request: RequestBuilder) -> Test {
     let request = request.build()?;
-    let told = format!("{} {} {:?}", request.method(), request.url(), request.body().and_then(|b| b.as_bytes()).map(String::from_utf8_lossy));
+    let told = format!(
+        "{} {} {:?}",
+        request.method(),
+        request.url(),
+        request.body().and_then(|b| b.as_bytes()).map(String::from_utf8_lossy)
+    );
     let answer = reqwest::Client::new().execute(request).await.with_context(|| told.clone())?;
     let (status, kind) = (answer.status(), answer.headers().get(header::CONTENT_TYPE).cloned());
     let body = answer.text().await?;
     let said = format!("{}: {status} {body}\nto {told}", replica.service);
     ensure!(!status.is_server_error(), "{said}");
     // A text in the path may have led to another route, or to none.
-    let elsewhere = matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) && route.path.contains('{');
+    let elsewhere =
+        matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) && route.path.contains('{');
     ensure!(elsewhere || route.answers.contains(&status.as_str().to_owned()), "not documented: {said}");
     if status.is_client_error() {
         ensure!(kind.is_some_and(|kind| kind == "application/problem+json"), "{said}");
