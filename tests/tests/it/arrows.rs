@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("console", &["bootstrap", "contracts", "saga"]),
     // Only the pure decisions of the services.
     ("model", &["contracts", "inventory", "order", "payment", "saga"]),
+    ("bench", &[]),
 ];
 
 #[test]

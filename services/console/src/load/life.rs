@@ -1,13 +1,17 @@
 //! The life of one order, as its client lives it: placed under a key until there is an answer,
 //! perhaps cancelled, then watched until its saga has ended.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
-use tokio::time::{Instant, sleep};
+use time::OffsetDateTime;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep},
+};
 use uuid::Uuid;
 
-use super::plan::Planned;
+use super::{plan::Planned, window::Window};
 use crate::suite::{NewOrder, Order, Saga, Suite, SuiteError, until};
 
 /// What became of one order.
@@ -20,10 +24,13 @@ pub(super) struct Life {
     pub(super) requests: u32,
     /// From the moment at which the order was due until its placement was answered.
     pub(super) answered_after: Duration,
-    /// From that moment until the client saw the end of its saga.
+    /// From that moment until the client saw the end of its saga, if it looked.
     pub(super) seen_ended_after: Option<Duration>,
-    /// From the start of the saga to its end, by the suite's own clock.
-    pub(super) saga_took: Option<Duration>,
+    /// When the saga started and ended, by the suite's own clock.
+    pub(super) started_at: Option<OffsetDateTime>,
+    pub(super) ended_at: Option<OffsetDateTime>,
+    /// Whether it was due when measuring had begun.
+    pub(super) measured: bool,
     /// Whether its customer cancelled it, which makes its duration the customer's.
     pub(super) cancelled_by_customer: bool,
 }
@@ -40,28 +47,54 @@ pub(super) enum End {
     Unanswered(String),
     /// Acknowledged, and then not to be found: the worst.
     Lost,
+    /// Accepted, and not looked at since.
+    Unwatched,
     /// Still not ended when the time was over; with where its saga stands.
     Unfinished(String),
 }
 
 impl End {
+    /// The end of an order that is found like this.
+    pub(super) fn of(order: &str, saga: &str, failed_at: Option<&str>, by_customer: bool) -> Self {
+        match (order, saga) {
+            // A customer's cancellation was answered, so it must still come.
+            ("CONFIRMED", "COMPLETED") if !by_customer => End::Confirmed,
+            ("CANCELLED", "COMPENSATED") => End::Cancelled(failed_at.unwrap_or("unknown step").to_owned()),
+            (order, saga) => End::Unfinished(format!("{order}, saga {saga}")),
+        }
+    }
+
     pub(super) fn is_good(&self) -> bool {
         matches!(self, End::Confirmed | End::Cancelled(_))
     }
 }
 
 /// What is the same for all orders.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Course {
+    pub(super) suite: Suite,
     pub(super) settle: Duration,
+    /// A permit for each request that may wait for its answer.
+    pub(super) connections: Semaphore,
+    /// In a closed loop.
+    pub(super) window: Option<Arc<Window>>,
+    /// Orders that are due from then on are measured.
+    pub(super) measured_from: Instant,
 }
 
 impl Course {
-    /// Places the order, which was due at `due`, and follows it to its end.
-    pub(super) async fn follow(self, suite: &Suite, planned: Planned, due: Instant) -> Life {
+    /// Places the order, which was due at `due`, and follows it to its end if that was planned.
+    pub(super) async fn follow(&self, planned: Planned, due: Instant) -> Life {
         let key = planned.key.to_string();
-        let placed = suite.place_surely(&planned.order, &key, self.settle).await;
-        let mut life = Life::begun(due.elapsed(), planned.cancel_after.is_some());
+        let turn = self.connections.acquire().await;
+        let placed = self.suite.place_surely(&planned.order, &key, self.settle).await;
+        drop(turn);
+        let mut life = Life::begun(due.elapsed(), planned.cancel_after.is_some(), due >= self.measured_from);
+        match (&self.window, &placed) {
+            (Some(window), Ok((order, _))) => window.accepted(order.order_id),
+            (Some(window), Err(_)) => window.refused(),
+            (None, _) => {}
+        }
         let order = match placed {
             Ok((order, requests)) => {
                 life.requests = requests;
@@ -79,35 +112,40 @@ impl Course {
         life.order_id = Some(order.order_id);
         if let Some(after) = planned.cancel_after {
             sleep(after).await;
-            self.cancel(suite, &planned.order, order.order_id).await;
+            self.cancel(&planned.order, order.order_id).await;
         }
-        self.watch(suite, order.order_id, due, &mut life).await;
+        if planned.followed {
+            self.watch(order.order_id, due, &mut life).await;
+        } else {
+            life.end = End::Unwatched;
+        }
         life
     }
 
     /// Repeats the cancellation until it is answered; whatever the answer, the order's end counts.
-    async fn cancel(self, suite: &Suite, order: &NewOrder, order_id: Uuid) {
+    async fn cancel(&self, order: &NewOrder, order_id: Uuid) {
         let reason = format!("{} changed their mind", order.customer_id);
-        let cancelled = until(self.settle, async || suite.cancel(order_id, &reason).await.map(Some)).await;
+        let cancelled = until(self.settle, async || self.suite.cancel(order_id, &reason).await.map(Some)).await;
         if let Err(error) = cancelled {
             eprintln!("order {order_id} could not be cancelled: {error}");
         }
     }
 
-    async fn watch(self, suite: &Suite, order_id: Uuid, due: Instant, life: &mut Life) {
+    async fn watch(&self, order_id: Uuid, due: Instant, life: &mut Life) {
         let customer = life.cancelled_by_customer;
-        // Often enough to see the end soon, seldom enough not to be the load: the suite's own clock is the exact one.
-        let mut pause = Duration::from_millis(100);
+        // An end is seen late by a seventh of the time at most; the suite's own clock is the exact one.
+        let mut pause = Duration::from_millis(5);
         life.end = loop {
             sleep(pause).await;
-            pause = (pause * 3 / 2).min(Duration::from_millis(500));
-            let (end, saga) = match look(suite, order_id, customer).await {
+            pause = (pause * 8 / 7).min(Duration::from_millis(500));
+            let (end, saga) = match look(&self.suite, order_id, customer).await {
                 Ok(seen) => seen,
                 Err(error) => (End::Unfinished(error.to_string()), None),
             };
             if end.is_good() {
                 life.seen_ended_after = Some(due.elapsed());
-                life.saga_took = saga.and_then(|s| Duration::try_from(s.completed_at? - s.started_at).ok());
+                life.started_at = saga.as_ref().map(|saga| saga.started_at);
+                life.ended_at = saga.and_then(|saga| saga.completed_at);
                 break end;
             }
             // Also an order that is not to be found: it may be found later, which is bad enough.
@@ -119,16 +157,23 @@ impl Course {
 }
 
 impl Life {
-    fn begun(answered_after: Duration, cancelled_by_customer: bool) -> Self {
+    fn begun(answered_after: Duration, cancelled_by_customer: bool, measured: bool) -> Self {
         Life {
             end: End::Lost,
             order_id: None,
             requests: 1,
             answered_after,
             seen_ended_after: None,
-            saga_took: None,
+            started_at: None,
+            ended_at: None,
+            measured,
             cancelled_by_customer,
         }
+    }
+
+    /// From the start of the saga to its end, by the suite's own clock.
+    pub(super) fn saga_took(&self) -> Option<Duration> {
+        Duration::try_from(self.ended_at? - self.started_at?).ok()
     }
 }
 
@@ -141,18 +186,11 @@ async fn look(suite: &Suite, order_id: Uuid, by_customer: bool) -> Result<(End, 
     let Some(saga) = suite.saga_of(order_id).await? else {
         return Ok((End::Unfinished(format!("{} without a saga", order.status)), None));
     };
-    let end = match (order.status.as_str(), saga.status.as_str()) {
-        // A customer's cancellation was answered, so it must still come.
-        ("CONFIRMED", "COMPLETED") if !by_customer => End::Confirmed,
-        ("CANCELLED", "COMPENSATED") => {
-            End::Cancelled(saga.failed_at_step.clone().unwrap_or_else(|| "unknown step".to_owned()))
-        }
-        (order, saga) => End::Unfinished(format!("{order}, saga {saga}")),
-    };
+    let end = End::of(&order.status, &saga.status, saga.failed_at_step.as_deref(), by_customer);
     Ok((end, Some(saga)))
 }
 
-/// Looks at all ended orders once more: an end that does not last is none.
+/// Looks at all ended orders once more over REST: an end that does not last is none.
 pub(super) async fn look_again(suite: &Suite, lives: &mut [Life]) {
     const PARALLEL: usize = 16;
     stream::iter(lives.iter_mut().filter(|life| life.end.is_good()))

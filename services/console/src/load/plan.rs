@@ -1,11 +1,11 @@
-//! Which orders a load consists of: all decided beforehand from one seed, so that a run can be repeated.
+//! Which orders a load consists of: decided by one seed, so that a run can be repeated.
 
 use std::{ops::RangeInclusive, time::Duration};
 
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::index};
 use uuid::Uuid;
 
-use super::LoadArgs;
+use super::args::{LoadArgs, Mix};
 use crate::suite::{NewOrder, OrderLine};
 
 /// Products of which there is always enough.
@@ -21,6 +21,8 @@ pub(super) struct Planned {
     pub(super) order: NewOrder,
     /// When its customer cancels it, counted from the answer to its placement.
     pub(super) cancel_after: Option<Duration>,
+    /// Whether the client watches it to its end.
+    pub(super) followed: bool,
 }
 
 /// The SKU of a product of which there is enough.
@@ -33,27 +35,61 @@ pub(super) fn scarce_sku(n: usize) -> String {
     format!("LOAD-SCARCE-{:02}", n + 1)
 }
 
-pub(super) fn plan(args: &LoadArgs, seed: u64) -> Vec<Planned> {
-    let mut rng = StdRng::seed_from_u64(seed);
-    (0..args.orders).map(|n| planned(args, n, &mut rng)).collect()
+/// The orders of a load, one after the other, without end.
+#[derive(Debug)]
+pub(super) struct Orders {
+    rng: StdRng,
+    placed: u64,
+    mix: Mix,
+    lines: RangeInclusive<usize>,
+    products: usize,
+    followed: f64,
 }
 
-fn planned(args: &LoadArgs, n: u32, rng: &mut StdRng) -> Planned {
-    let count = rng.random_range(args.lines.clone());
-    let mut lines: Vec<OrderLine> = index::sample(rng, PLENTY, count)
-        .into_iter()
-        .map(|product| OrderLine { sku: plenty_sku(product), quantity: rng.random_range(1..=3) })
-        .collect();
-    if rng.random_bool(args.scarce / 100.0)
-        && let Some(line) = lines.first_mut()
-    {
-        *line = OrderLine { sku: scarce_sku(rng.random_range(0..SCARCE)), quantity: 1 };
+impl Orders {
+    pub(super) fn new(args: &LoadArgs, seed: u64) -> Self {
+        Orders {
+            rng: StdRng::seed_from_u64(seed),
+            placed: 0,
+            mix: args.mix(),
+            lines: args.lines.clone(),
+            products: usize::from(args.products),
+            followed: args.followed(),
+        }
     }
-    let card = if rng.random_bool(args.declines / 100.0) { "tok_declined" } else { "tok_visa" };
-    // Around the time that a saga takes, so that cancellations meet it at every step and after its end.
-    let cancel_after = rng.random_bool(args.cancels / 100.0).then(|| Duration::from_millis(rng.random_range(0..=150)));
-    let order = NewOrder { customer_id: format!("customer-{}", n % 97), lines, payment_method: card.to_owned() };
-    Planned { key: Uuid::now_v7(), order, cancel_after }
+
+    fn lines(&mut self) -> Vec<OrderLine> {
+        let rng = &mut self.rng;
+        let count = rng.random_range(self.lines.clone()).min(self.products);
+        let mut lines: Vec<OrderLine> = index::sample(rng, self.products, count)
+            .into_iter()
+            .map(|product| OrderLine { sku: plenty_sku(product), quantity: rng.random_range(1..=3) })
+            .collect();
+        if rng.random_bool(self.mix.scarce / 100.0)
+            && let Some(line) = lines.first_mut()
+        {
+            *line = OrderLine { sku: scarce_sku(rng.random_range(0..SCARCE)), quantity: 1 };
+        }
+        lines
+    }
+}
+
+impl Iterator for Orders {
+    type Item = Planned;
+
+    fn next(&mut self) -> Option<Planned> {
+        let lines = self.lines();
+        let rng = &mut self.rng;
+        let card = if rng.random_bool(self.mix.declines / 100.0) { "tok_declined" } else { "tok_visa" };
+        // Around the time that a saga takes, so that cancellations meet it at every step and after its end.
+        let cancelled = rng.random_bool(self.mix.cancels / 100.0);
+        let cancel_after = cancelled.then(|| Duration::from_millis(rng.random_range(0..=150)));
+        let followed = rng.random_bool(self.followed);
+        let customer_id = format!("customer-{}", self.placed % 97);
+        self.placed += 1;
+        let order = NewOrder { customer_id, lines, payment_method: card.to_owned() };
+        Some(Planned { key: Uuid::now_v7(), order, cancel_after, followed })
+    }
 }
 
 /// `3` or `1-5`.
@@ -85,8 +121,8 @@ mod tests {
     }
 
     fn orders(arguments: &[&str], seed: u64) -> Vec<Planned> {
-        let line = Line::parse_from(["load", "--orders", "2000"].iter().chain(arguments));
-        plan(&line.args, seed)
+        let line = Line::parse_from(["load"].iter().chain(arguments));
+        Orders::new(&line.args, seed).take(2000).collect()
     }
 
     fn share(orders: &[Planned], of: impl Fn(&Planned) -> bool) -> f64 {
@@ -109,6 +145,12 @@ mod tests {
         assert!((0.03..0.07).contains(&share(&orders, |p| p.order.payment_method == "tok_declined")));
         assert!((0.01..0.05).contains(&share(&orders, |p| p.cancel_after.is_some())));
         assert!(orders.iter().all(|p| (2..=4).contains(&p.order.lines.len())));
+    }
+
+    #[test]
+    fn one_product_may_be_wanted_by_all() {
+        let orders = orders(&["--products", "1", "--scarce", "0"], 1);
+        assert!(orders.iter().all(|p| p.order.lines.len() == 1 && p.order.lines[0].sku == "LOAD-01"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use super::{
     latency::Latency,
@@ -16,6 +17,10 @@ pub(super) struct Report {
     seed: u64,
     orders: usize,
     seconds: f64,
+    /// Orders that ended, a second, while orders were placed; without those of the warm-up. By the suite's clock.
+    ended_per_second: f64,
+    /// How many ended in each second since the first one began.
+    ended_in_second: Vec<u32>,
     /// Requests beyond the first that placements needed.
     repeated_requests: u32,
     outcomes: BTreeMap<String, usize>,
@@ -32,12 +37,14 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(seed: u64, took: Duration, lives: &[Life]) -> Self {
+    pub(super) fn new(seed: u64, took: Duration, warm_up: Duration, lives: &[Life]) -> Self {
         let mut outcomes = BTreeMap::new();
         for life in lives {
             *outcomes.entry(outcome(&life.end)).or_default() += 1;
         }
-        let undisturbed = || lives.iter().filter(|life| !life.cancelled_by_customer);
+        let measured = || lives.iter().filter(|life| life.measured);
+        let undisturbed = || measured().filter(|life| !life.cancelled_by_customer);
+        let ends = Ends::of(lives);
         let confirmed = || undisturbed().filter(|life| life.end == End::Confirmed);
         let defects: Vec<String> = lives.iter().filter(|life| !life.end.is_good()).map(defect).collect();
         Report {
@@ -45,12 +52,14 @@ impl Report {
             seed,
             orders: lives.len(),
             seconds: took.as_secs_f64(),
+            ended_per_second: ends.per_second(warm_up),
+            ended_in_second: ends.in_second(),
             repeated_requests: lives.iter().map(|life| life.requests.saturating_sub(1)).sum(),
             outcomes,
             defects,
-            answer: Latency::of(lives.iter().filter(|l| l.order_id.is_some()).map(|l| l.answered_after)),
-            saga: Latency::of(undisturbed().filter_map(|life| life.saga_took)),
-            saga_confirmed: Latency::of(confirmed().filter_map(|life| life.saga_took)),
+            answer: Latency::of(measured().filter(|l| l.order_id.is_some()).map(|l| l.answered_after)),
+            saga: Latency::of(undisturbed().filter_map(Life::saga_took)),
+            saga_confirmed: Latency::of(confirmed().filter_map(Life::saga_took)),
             seen_by_client: Latency::of(undisturbed().filter_map(|life| life.seen_ended_after)),
         }
     }
@@ -63,6 +72,7 @@ fn outcome(end: &End) -> String {
         End::Refused(_) => "REFUSED".to_owned(),
         End::Unanswered(_) => "UNANSWERED".to_owned(),
         End::Lost => "LOST".to_owned(),
+        End::Unwatched => "UNWATCHED".to_owned(),
         End::Unfinished(_) => "UNFINISHED".to_owned(),
     }
 }
@@ -73,6 +83,7 @@ fn defect(life: &Life) -> String {
         End::Refused(why) => format!("{order} was refused: {why}"),
         End::Unanswered(why) => format!("{order} was never answered: {why}"),
         End::Unfinished(state) => format!("{order} has not ended: {state}"),
+        End::Unwatched => format!("{order} was not looked for"),
         _ => format!("{order} was acknowledged and is lost"),
     }
 }
@@ -98,11 +109,49 @@ impl fmt::Display for Report {
             ("  the confirmed ones", &self.saga_confirmed),
             ("due to end seen by client", &self.seen_by_client),
         ] {
-            let Latency { count, p50_ms, p95_ms, p99_ms, max_ms } = latency;
+            let Latency { count, p50_ms, p95_ms, p99_ms, max_ms, .. } = latency;
             writeln!(f, "{name:28}{count:>8}{p50_ms:>10.1}{p95_ms:>10.1}{p99_ms:>10.1}{max_ms:>10.1}")?;
         }
         let verdict = if self.passed { "every order came to its end" } else { "NOT every order came to its end" };
-        writeln!(f, "\n{} orders in {:.1} s, seed {}: {verdict}", self.orders, self.seconds, self.seed)
+        writeln!(f, "\n{:.1} orders ended a second while orders were placed", self.ended_per_second)?;
+        writeln!(f, "{} orders in {:.1} s, seed {}: {verdict}", self.orders, self.seconds, self.seed)
+    }
+}
+
+/// When orders began and ended, in seconds since the first one began.
+struct Ends {
+    ended: Vec<f64>,
+    last_began: f64,
+}
+
+impl Ends {
+    fn of(lives: &[Life]) -> Self {
+        let first = lives.iter().filter_map(|life| life.started_at).min();
+        let since = |at: Option<OffsetDateTime>| Some((at? - first?).as_seconds_f64());
+        Ends {
+            ended: lives.iter().filter_map(|life| since(life.ended_at)).collect(),
+            last_began: lives.iter().filter_map(|life| since(life.started_at)).fold(0.0, f64::max),
+        }
+    }
+
+    /// Those that end after the last order has begun end faster and faster, so they do not count.
+    fn per_second(&self, warm_up: Duration) -> f64 {
+        let warm_up = warm_up.as_secs_f64();
+        let counted = self.ended.iter().filter(|&&at| (warm_up..self.last_began).contains(&at)).count();
+        let seconds = self.last_began - warm_up;
+        if seconds > 0.0 { counted as f64 / seconds } else { 0.0 }
+    }
+
+    fn in_second(&self) -> Vec<u32> {
+        let mut counts = Vec::new();
+        for at in &self.ended {
+            let second = *at as usize;
+            if counts.len() <= second {
+                counts.resize(second + 1, 0);
+            }
+            counts[second] += 1;
+        }
+        counts
     }
 }
 
@@ -117,7 +166,9 @@ mod tests {
             requests: 2,
             answered_after: Duration::from_millis(4),
             seen_ended_after: Some(Duration::from_millis(60)),
-            saga_took: Some(Duration::from_millis(40)),
+            started_at: Some(OffsetDateTime::UNIX_EPOCH),
+            ended_at: Some(OffsetDateTime::UNIX_EPOCH + Duration::from_millis(40)),
+            measured: true,
             cancelled_by_customer: false,
         }
     }
@@ -125,10 +176,10 @@ mod tests {
     #[test]
     fn a_cancelled_order_has_ended_and_a_lost_one_has_not() {
         let good = [life(End::Confirmed), life(End::Cancelled("reserve_stock".to_owned()))];
-        let report = Report::new(1, Duration::from_secs(1), &good);
+        let report = Report::new(1, Duration::from_secs(1), Duration::ZERO, &good);
         assert!(report.passed && report.repeated_requests == 2 && report.saga_confirmed.count == 1);
         for end in [End::Lost, End::Unfinished("PENDING".to_owned()), End::Refused("422".to_owned())] {
-            let report = Report::new(1, Duration::from_secs(1), &[life(End::Confirmed), life(end)]);
+            let report = Report::new(1, Duration::from_secs(1), Duration::ZERO, &[life(End::Confirmed), life(end)]);
             assert!(!report.passed && report.defects.len() == 1);
         }
     }
@@ -137,8 +188,21 @@ mod tests {
     fn a_customer_s_cancellation_does_not_count_as_slowness() {
         let mut cancelled = life(End::Cancelled("cancel_order_on_request".to_owned()));
         cancelled.cancelled_by_customer = true;
-        cancelled.saga_took = Some(Duration::from_secs(60));
-        let report = Report::new(1, Duration::from_secs(1), &[life(End::Confirmed), cancelled]);
-        assert_eq!((report.saga.count, report.saga.max_ms), (1, 40.0));
+        cancelled.ended_at = Some(OffsetDateTime::UNIX_EPOCH + Duration::from_secs(60));
+        let report = Report::new(1, Duration::from_secs(1), Duration::ZERO, &[life(End::Confirmed), cancelled]);
+        assert_eq!((report.saga.count, report.saga.max_ms.round()), (1, 40.0));
+    }
+
+    #[test]
+    fn only_ends_between_warm_up_and_the_last_beginning_count_as_speed() {
+        let began_and_ended = |began: u64, ended: u64| Life {
+            started_at: Some(OffsetDateTime::UNIX_EPOCH + Duration::from_secs(began)),
+            ended_at: Some(OffsetDateTime::UNIX_EPOCH + Duration::from_secs(ended)),
+            ..life(End::Confirmed)
+        };
+        let lives = [began_and_ended(0, 1), began_and_ended(1, 4), began_and_ended(3, 6), began_and_ended(10, 12)];
+        let report = Report::new(1, Duration::from_secs(12), Duration::from_secs(2), &lives);
+        assert_eq!(report.ended_per_second, 2.0 / 8.0);
+        assert_eq!(report.ended_in_second, [0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1]);
     }
 }

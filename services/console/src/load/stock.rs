@@ -4,21 +4,23 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::plan::{PLENTY, Planned, SCARCE, plenty_sku, scarce_sku};
+use super::{
+    args::LoadArgs,
+    plan::{PLENTY, SCARCE, plenty_sku, scarce_sku},
+};
 use crate::suite::{Money, NewProduct, Suite, until};
 
 /// More than any load uses up.
 const ENOUGH: i64 = 1_000_000;
 
-pub(super) async fn prepare(suite: &Suite, orders: &[Planned]) -> anyhow::Result<()> {
+pub(super) async fn prepare(suite: &Suite, args: &LoadArgs) -> anyhow::Result<()> {
     for n in 0..PLENTY {
         supply(suite, &plenty_sku(n), ENOUGH, 1_000 + 50 * n as i64).await?;
     }
+    // If nobody can tell how many orders there will be, these products are sold out after a while.
+    let wanted = args.expected().unwrap_or_default() as f64 * args.mix().scarce / 100.0;
     for n in 0..SCARCE {
-        let sku = scarce_sku(n);
-        let lines = orders.iter().flat_map(|planned| &planned.order.lines);
-        let wanted: i64 = lines.filter(|line| line.sku == sku).map(|line| line.quantity).sum();
-        supply(suite, &sku, wanted / 2, 1_500).await?;
+        supply(suite, &scarce_sku(n), (wanted / 2.0) as i64 / SCARCE as i64, 1_500).await?;
     }
     Ok(())
 }

@@ -48,6 +48,12 @@ impl Http {
         Ok(Http { client: reqwest::Client::builder().timeout(TIME_LIMIT).build()?, listener: None })
     }
 
+    /// The same client; each request opens a connection.
+    pub(super) fn without_keep_alive(self) -> Result<Self, reqwest::Error> {
+        let client = reqwest::Client::builder().timeout(TIME_LIMIT).pool_max_idle_per_host(0).build()?;
+        Ok(Http { client, ..self })
+    }
+
     /// From now on the listener hears of every exchange.
     pub(super) fn heard_by(self, listener: Listener) -> Self {
         Http { listener: Some(listener), ..self }

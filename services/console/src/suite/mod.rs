@@ -137,6 +137,14 @@ impl Suite {
         Ok(Suite { http: Http::new()?, addresses })
     }
 
+    /// The same suite; each request opens a connection.
+    ///
+    /// # Errors
+    /// When the machine cannot make HTTP connections at all.
+    pub fn without_keep_alive(self) -> Result<Self, reqwest::Error> {
+        Ok(Suite { http: self.http.without_keep_alive()?, ..self })
+    }
+
     /// The same suite; the listener hears of every exchange with it.
     pub fn heard_by(self, listener: Listener) -> Self {
         Suite { http: self.http.heard_by(listener), ..self }

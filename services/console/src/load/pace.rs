@@ -1,0 +1,91 @@
+//! When the next order is due: at a rate, whatever became of those before, or when one of a number of places is free.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep_until},
+};
+
+/// How fast orders are placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// At a rate per second that is reached within the ramp.
+    Open { rate: u32, ramp: Duration },
+    /// As fast as orders end.
+    Closed { in_flight: u32 },
+}
+
+/// The turns of a load, one after the other.
+#[derive(Debug)]
+pub(super) struct Turns {
+    pace: Pace,
+    began: Instant,
+    taken: u64,
+    free: Arc<Semaphore>,
+}
+
+impl Turns {
+    /// In a closed loop `free` has a permit for each order that may be placed.
+    pub(super) fn begin(pace: Pace, free: Arc<Semaphore>) -> Self {
+        Turns { pace, began: Instant::now(), taken: 0, free }
+    }
+
+    /// Waits for the next turn, and tells when it was due. A turn that is late is not left out, so the rate is
+    /// kept, and lateness counts as latency.
+    pub(super) async fn next(&mut self) -> Instant {
+        let due = match self.pace {
+            Pace::Open { rate, ramp } => {
+                let due = self.began + due_after(self.taken, rate, ramp);
+                sleep_until(due).await;
+                due
+            }
+            Pace::Closed { .. } => {
+                if let Ok(permit) = self.free.acquire().await {
+                    permit.forget();
+                }
+                Instant::now()
+            }
+        };
+        self.taken += 1;
+        due
+    }
+
+    pub(super) fn began(&self) -> Instant {
+        self.began
+    }
+}
+
+/// After which time the order with this number is due, the first being number 0. While the rate grows evenly,
+/// rate * t² / 2 ramp orders are due after the time t.
+fn due_after(number: u64, rate: u32, ramp: Duration) -> Duration {
+    let (number, rate, ramp) = (number as f64, f64::from(rate), ramp.as_secs_f64());
+    let in_ramp = rate * ramp / 2.0;
+    let seconds = if number < in_ramp { (2.0 * number * ramp / rate).sqrt() } else { ramp + (number - in_ramp) / rate };
+    Duration::from_secs_f64(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn due_ms(number: u64, rate: u32, ramp: u64) -> u128 {
+        due_after(number, rate, Duration::from_secs(ramp)).as_millis()
+    }
+
+    #[test]
+    fn at_a_rate_all_turns_are_equally_far_apart() {
+        assert_eq!([due_ms(0, 100, 0), due_ms(1, 100, 0), due_ms(250, 100, 0)], [0, 10, 2500]);
+    }
+
+    #[test]
+    fn a_ramp_places_half_as_many_and_then_goes_on_at_the_rate() {
+        assert_eq!(due_ms(1_000, 100, 20), 20_000);
+        assert_eq!(due_ms(1_100, 100, 20), 21_000);
+        assert!(due_ms(10, 100, 20) > 5 * due_ms(10, 100, 0));
+        assert!(
+            (1..1_000)
+                .all(|n| due_after(n, 100, Duration::from_secs(20)) > due_after(n - 1, 100, Duration::from_secs(20)))
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! How far a load is, on one line of a terminal that is written again and again; nowhere else.
+
+use std::{
+    io::{IsTerminal, Write, stderr},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+const EVERY: Duration = Duration::from_millis(500);
+const WIDTH: usize = 30;
+
+#[derive(Debug)]
+pub(super) struct Progress {
+    shown: Option<Shown>,
+    began: Instant,
+    expected: Option<u64>,
+    time: Option<Duration>,
+}
+
+#[derive(Debug)]
+struct Shown {
+    at: Instant,
+    placed: u64,
+}
+
+impl Progress {
+    pub(super) fn begin(expected: Option<u64>, time: Option<Duration>) -> Self {
+        let began = Instant::now();
+        let shown = stderr().is_terminal().then_some(Shown { at: began, placed: 0 });
+        Progress { shown, began, expected, time }
+    }
+
+    /// So many orders have been placed, and so many are being placed or followed.
+    pub(super) fn show(&mut self, placed: u64, busy: usize) {
+        let Some(shown) = &mut self.shown else { return };
+        let since = shown.at.elapsed();
+        if since < EVERY {
+            return;
+        }
+        let rate = (placed - shown.placed) as f64 / since.as_secs_f64();
+        *shown = Shown { at: Instant::now(), placed };
+        let done = match (self.expected, self.time) {
+            (Some(expected), _) => Some(placed as f64 / expected as f64),
+            (None, Some(time)) => Some(self.began.elapsed().as_secs_f64() / time.as_secs_f64()),
+            (None, None) => None,
+        };
+        eprint!("\r\x1b[K{}{placed} placed, {rate:.0}/s, {busy} on their way", done.map(bar).unwrap_or_default());
+        let _ = stderr().flush();
+    }
+
+    /// Leaves the line to others.
+    pub(super) fn end(&mut self) {
+        if self.shown.take().is_some() {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+fn bar(done: f64) -> String {
+    let full = (done.clamp(0.0, 1.0) * WIDTH as f64) as usize;
+    format!("[{}{}] ", "#".repeat(full), " ".repeat(WIDTH - full))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_as_full_as_the_work_is_done_and_never_fuller() {
+        assert_eq!(bar(0.5).matches('#').count(), WIDTH / 2);
+        assert_eq!(bar(1.7).len(), bar(0.0).len());
+    }
+}
