@@ -324,6 +324,30 @@ start_scratch_postgres() { # PORT: gone without trace when the script ends, and 
         -c max_wal_size=4GB -c checkpoint_timeout=1h -c jit=off
 }
 
+# For what cannot wait for `provision`, whose own queries are checked against these tables, or wants them without roles.
+make_tables() { # DATABASE: the tables of all services, as the superuser of the private server
+    local schema owner pair
+    {
+        echo 'create schema orders; create schema inventory; create schema payment; create schema saga;'
+        for pair in orders/order inventory/inventory payment/payment saga/saga; do
+            schema=${pair%/*} owner=${pair#*/}
+            echo "set search_path = $schema;"
+            # The migrator keeps its own account of what it has applied.
+            echo 'create table _migration (version bigint primary key, description text not null, installed_on timestamptz not null
+                default now(), success boolean not null, checksum bytea not null, execution_time bigint not null);'
+            cat "$root/migrations/$owner"/*.sql
+            if [[ $owner != saga ]]; then
+                echo 'create table _messaging_migration (like _migration including all);'
+                cat "$root"/migrations/messaging/*.sql
+            fi
+        done
+    } | superuser "$1" >/dev/null
+}
+
+superuser() { # DATABASE: runs the SQL of its input in a database of the private server
+    PGPASSWORD=$POSTGRES_PASSWORD "$postgres_bin/psql" -qX -v ON_ERROR_STOP=1 -h 127.0.0.1 -p "$POSTGRES_PORT" -U postgres -d "$1"
+}
+
 drop_scratch() {
     stop_process postgres QUIT 10
     rm -rf "$run" "${POSTGRES_DATA-}"

@@ -100,7 +100,7 @@ impl Results {
 
 impl fmt::Display for Results {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\n{:<11} {:<44} {:>12} {:<10} {:>12}  met", "part", "figure", "value", "unit", "target")?;
+        writeln!(f, "\n{:<17} {:<44} {:>12} {:<10} {:>12}  met", "part", "figure", "value", "unit", "target")?;
         for part in &self.parts {
             for figure in &part.figures {
                 let target = match figure.target {
@@ -115,7 +115,7 @@ impl fmt::Display for Results {
                     (true, None) => "",
                 };
                 let Figure { name, value, unit, .. } = figure;
-                writeln!(f, "{:<11} {name:<44} {:>12} {unit:<10} {target:>12}  {met}", part.part, number(*value))?;
+                writeln!(f, "{:<17} {name:<44} {:>12} {unit:<10} {target:>12}  {met}", part.part, number(*value))?;
             }
         }
         Ok(())

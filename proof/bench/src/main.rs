@@ -1,5 +1,5 @@
-//! Measures a suite that `./scripts/bench` has started for nothing else. After each part the suite is audited, and a
-//! figure whose audit is not clean does not count. Exit code 1: an audit was not clean.
+//! Measures a suite of its own, part by part. After each part the suite is audited, and figures whose audit is not clean
+//! do not count. Exit code 1: an audit was not clean.
 
 mod figure;
 mod load;
@@ -23,39 +23,30 @@ struct Cli {
     /// What to measure; everything when nothing is named
     #[arg(value_enum)]
     parts: Vec<Part>,
-    /// Short and few measurements: to see that it works, not for figures
-    #[arg(long)]
-    quick: bool,
-    /// How many orders are open at a time when the suite is saturated
-    #[arg(long, default_value_t = 400)]
-    in_flight: u32,
-    /// Where the scripts are that start and stop the suite
-    #[arg(long, env = "BENCH_SCRIPTS", default_value = "scripts")]
-    scripts: PathBuf,
-    /// The state of the suite to be measured
-    #[arg(long, env = "SUITE_RUN_DIR")]
-    run_dir: PathBuf,
     /// Where results go, as one JSON document
     #[arg(long)]
     json: PathBuf,
+    #[command(flatten)]
+    stage: Stage,
 }
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
-    let cli = Cli::parse();
-    let stage = Stage::new(cli.scripts, cli.run_dir, cli.quick, cli.in_flight)?;
+    let Cli { parts, json, stage } = Cli::parse();
     let mut results = Results::default();
-    let parts = if cli.parts.is_empty() { Part::all() } else { cli.parts };
+    let parts = if parts.is_empty() { Part::all() } else { parts };
     for part in parts {
         eprintln!("== {}", part.name());
-        let figures =
-            part.measure(&stage, &results).await.with_context(|| format!("{} cannot be measured", part.name()))?;
+        // What one part leaves behind is no burden for the next.
+        stage.fresh_suite().await?;
+        let measured = part.measure(&stage, &results).await;
+        let figures = measured.with_context(|| format!("{} cannot be measured", part.name()))?;
         let audit = stage.audit().await?;
         results.add(part.name(), figures, audit);
         // What has been measured stays, whatever happens to the next part.
-        results.write(&cli.json)?;
+        results.write(&json)?;
     }
     print!("{results}");
-    println!("\n{}", cli.json.display());
+    println!("\n{}", json.display());
     Ok(if results.clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

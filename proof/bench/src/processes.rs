@@ -6,7 +6,6 @@ use anyhow::Context;
 
 /// Linux tells processor time in hundredths of a second.
 const TICK_MS: f64 = 10.0;
-const PAGE_KIB: f64 = 4.0;
 
 /// The processes of a suite by name; PostgreSQL is many and counts as one.
 #[derive(Debug)]
@@ -49,13 +48,23 @@ impl Processes {
         Cpu(times)
     }
 
-    /// Memory that the named processes hold, together, in MiB.
+    /// Memory that the named processes hold now, together, in MiB.
     pub(crate) fn memory_mib(&self, names: &[&str]) -> f64 {
-        let pages = |pid: &u32| -> Option<f64> {
-            fs::read_to_string(format!("/proc/{pid}/statm")).ok()?.split_whitespace().nth(1)?.parse().ok()
+        self.status(names, "VmRSS:")
+    }
+
+    /// The most that each of the named processes ever held, together, in MiB.
+    pub(crate) fn peak_memory_mib(&self, names: &[&str]) -> f64 {
+        self.status(names, "VmHWM:")
+    }
+
+    fn status(&self, names: &[&str], field: &str) -> f64 {
+        let kib = |pid: &u32| -> Option<f64> {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            status.lines().find_map(|line| line.strip_prefix(field))?.split_whitespace().next()?.parse().ok()
         };
         let of_interest = self.pids.iter().filter(|(name, _)| names.iter().any(|wanted| replica_of(name, wanted)));
-        of_interest.filter_map(|(_, pid)| pages(pid)).sum::<f64>() * PAGE_KIB / 1_024.0
+        of_interest.filter_map(|(_, pid)| kib(pid)).sum::<f64>() / 1_024.0
     }
 }
 
@@ -71,7 +80,7 @@ impl Cpu {
 }
 
 /// `order-2` is a replica of `order`.
-pub(crate) fn replica_of(name: &str, service: &str) -> bool {
+fn replica_of(name: &str, service: &str) -> bool {
     name.strip_prefix(service).is_some_and(|rest| rest.is_empty() || rest == "-2")
 }
 

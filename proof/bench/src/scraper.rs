@@ -14,7 +14,7 @@ pub(crate) struct Scraper {
 
 impl Scraper {
     pub(crate) fn start(stage: &Stage) -> anyhow::Result<Self> {
-        let program = fs::canonicalize(stage.settings()?.get("PROMETHEUS").context("no Prometheus is known")?)?;
+        let program = &stage.prometheus;
         let folder = stage.run_dir().join("prometheus");
         fs::create_dir_all(&folder)?;
         let configuration = folder.join("prometheus.yml");

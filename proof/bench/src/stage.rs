@@ -1,4 +1,4 @@
-//! The suite that is measured, moved by the scripts: started and stopped, put under load, audited.
+//! The suite that is measured, moved by the scripts: made anew, started and stopped, put under load, audited.
 
 use std::{
     collections::HashMap,
@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
+use sqlx::{Connection, PgConnection};
 use tokio::process::Command;
 
 use crate::{load::Load, processes::Processes};
@@ -19,23 +20,30 @@ pub(crate) const SERVICES: [&str; 3] = ["inventory", "payment", "order"];
 /// The orders of all figures: all go well, and each has two lines.
 const ORDERS: [&str; 8] = ["--declines", "0", "--cancels", "0", "--scarce", "0", "--lines", "2"];
 
+/// Where things are, and how thoroughly to measure.
+#[derive(Debug, clap::Args)]
 pub(crate) struct Stage {
+    /// Where the scripts are that start and stop the suite
+    #[arg(long, env = "BENCH_SCRIPTS", default_value = "scripts")]
     scripts: PathBuf,
-    run: PathBuf,
+    /// The state of the suite that is measured; what is there is deleted
+    #[arg(long, env = "SUITE_RUN_DIR")]
+    run_dir: PathBuf,
+    #[arg(long, env = "PGBENCH_BIN", default_value = "pgbench")]
+    pgbench: PathBuf,
+    #[arg(long, env = "PROMETHEUS_BIN", default_value = "prometheus")]
+    pub(crate) prometheus: PathBuf,
+    /// Short and few measurements: to see that it works, not for figures
+    #[arg(long)]
     pub(crate) quick: bool,
-    /// How many orders are open when the suite is saturated.
-    pub(crate) in_flight: u32,
+    /// How many orders are open at a time when the suite is saturated
+    #[arg(long, default_value_t = 400)]
+    in_flight: u32,
 }
 
 impl Stage {
-    pub(crate) fn new(scripts: PathBuf, run: PathBuf, quick: bool, in_flight: u32) -> anyhow::Result<Self> {
-        let scripts = scripts.canonicalize().with_context(|| format!("there is no {}", scripts.display()))?;
-        ensure!(run.join("env").exists(), "{} holds no suite: ./scripts/bench starts one", run.display());
-        Ok(Stage { scripts, run, quick, in_flight })
-    }
-
     pub(crate) fn run_dir(&self) -> &Path {
-        &self.run
+        &self.run_dir
     }
 
     /// How long something is measured.
@@ -43,14 +51,20 @@ impl Stage {
         Duration::from_secs(if self.quick { quick } else { usual })
     }
 
+    /// How often something is measured.
+    pub(crate) fn rounds(&self, usual: usize) -> usize {
+        if self.quick { 2 } else { usual }
+    }
+
+    /// A suite without any past.
+    pub(crate) async fn fresh_suite(&self) -> anyhow::Result<()> {
+        run(&mut self.script("bench.d/fresh")).await.map(drop)
+    }
+
     /// `verb` for some processes of the suite. The settings hold until the next start.
     pub(crate) async fn service(&self, verb: &str, names: &[&str], settings: &[(&str, &str)]) -> anyhow::Result<()> {
         let mut command = self.script("service");
-        command.arg(verb).args(names).envs(settings.iter().copied());
-        let output = command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().await?;
-        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        ensure!(output.status.success(), "service {verb} {} failed: {said}", names.join(" "));
-        Ok(())
+        run(command.arg(verb).args(names).envs(settings.iter().copied())).await.map(drop)
     }
 
     /// Saturates the suite for a time, of which the beginning is not measured.
@@ -66,19 +80,53 @@ impl Stage {
     /// # Errors
     /// Also when an order did not end well.
     pub(crate) async fn load(&self, warm_up: Duration, time: Duration, more: &[&str]) -> anyhow::Result<Load> {
-        let file = self.run.join("load.json");
+        let file = self.run_dir.join("load.json");
         let _ = fs::remove_file(&file);
         let mut command = self.script("load");
         command.args(ORDERS).args(more).arg("--json").arg(&file);
         command.arg("--for").arg(format!("{}ms", (warm_up + time).as_millis()));
         command.arg("--warm-up").arg(format!("{}ms", warm_up.as_millis()));
-        let status = command.stdout(Stdio::null()).stderr(Stdio::inherit()).status().await?;
-        let text = fs::read_to_string(&file).with_context(|| format!("the load left no result ({status})"))?;
+        let output = command.output().await?;
+        let said = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let text = fs::read_to_string(&file).with_context(|| format!("the load left no result: {}", said()))?;
         let load: Load = serde_json::from_str(&text).context("the load's result cannot be read")?;
         if !load.passed {
-            bail!("{} of {} orders did not end well: {}", load.defects.len(), load.orders, load.defects[0]);
+            bail!("{} of {} orders did not end well: {:?}", load.defects.len(), load.orders, load.defects.first());
         }
         Ok(load)
+    }
+
+    /// What people would otherwise write: how many sagas a second pgbench does, one event at a time.
+    pub(crate) async fn yardstick(&self, time: Duration) -> anyhow::Result<f64> {
+        let settings = self.settings()?;
+        let mut command = Command::new(&self.pgbench);
+        command
+            .args([
+                "--no-vacuum",
+                "--protocol=prepared",
+                "--client=32",
+                "--jobs=2",
+                "--host=127.0.0.1",
+                "--username=postgres",
+            ])
+            .arg(format!("--time={}", time.as_secs()))
+            .arg(format!("--port={}", settings.get("POSTGRES_PORT").context("PostgreSQL has no port")?))
+            .arg(format!("--file={}", self.scripts.join("bench.d/yardstick.sql").display()))
+            .arg("yardstick")
+            .env("PGPASSWORD", settings.get("POSTGRES_PASSWORD").context("PostgreSQL has no password")?)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let said = run(&mut command).await?;
+        let rate = said.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+        rate.with_context(|| format!("pgbench tells no rate: {said}"))
+    }
+
+    /// A connection to the suite's database that may do everything.
+    pub(crate) async fn superuser(&self) -> anyhow::Result<PgConnection> {
+        let settings = self.settings()?;
+        let of = |name: &str| settings.get(name).with_context(|| format!("{name} is not known"));
+        let url = format!("postgres://postgres:{}@127.0.0.1:{}/suite", of("POSTGRES_PASSWORD")?, of("POSTGRES_PORT")?);
+        PgConnection::connect(&url).await.context("the suite's database cannot be reached")
     }
 
     /// Whether the audit is clean. What it found is said.
@@ -92,20 +140,28 @@ impl Stage {
 
     /// The processes that run now.
     pub(crate) fn processes(&self) -> anyhow::Result<Processes> {
-        Processes::of(&self.run)
+        Processes::of(&self.run_dir)
     }
 
     /// What was chosen when the suite was started: ports, passwords, addresses.
     pub(crate) fn settings(&self) -> anyhow::Result<HashMap<String, String>> {
-        let text = fs::read_to_string(self.run.join("env"))?;
+        let text = fs::read_to_string(self.run_dir.join("env"))?;
         Ok(text.lines().filter_map(setting).collect())
     }
 
     fn script(&self, name: &str) -> Command {
         let mut command = Command::new(self.scripts.join(name));
-        command.env("SUITE_RUN_DIR", &self.run).stdin(Stdio::null()).kill_on_drop(true);
+        command.env("SUITE_RUN_DIR", &self.run_dir).stdin(Stdio::null()).kill_on_drop(true);
         command
     }
+}
+
+/// What the command says.
+async fn run(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().await.with_context(|| format!("cannot run {:?}", command.as_std()))?;
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    ensure!(output.status.success(), "{:?} failed: {said}", command.as_std());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// A line of the suite's settings, `NAME="${NAME-VALUE}"`.

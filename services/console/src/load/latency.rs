@@ -5,6 +5,9 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+/// An hour; whatever takes longer counts as that long.
+const LONGEST_MICROS: u64 = 3_600_000_000;
+
 /// The distribution of some durations, in milliseconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Latency {
@@ -22,7 +25,7 @@ impl Latency {
     /// All zero when nothing was measured.
     #[expect(clippy::expect_used, reason = "a histogram may have 0 to 5 digits")]
     pub(super) fn of(durations: impl IntoIterator<Item = Duration>) -> Self {
-        let mut histogram = Histogram::<u64>::new(3).expect("three digits are allowed");
+        let mut histogram = Histogram::<u64>::new_with_max(LONGEST_MICROS, 3).expect("three digits are allowed");
         for duration in durations {
             histogram.saturating_record(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
         }

@@ -1,0 +1,47 @@
+//! How long requests and sagas take at rates that the suite can keep up with. A rate is kept whatever becomes of the
+//! requests, and what is late counts as slow.
+
+use super::saturated::SAGAS;
+use crate::{
+    figure::{Figure, Results},
+    load::Load,
+    stage::Stage,
+};
+
+pub(super) async fn measure(stage: &Stage, earlier: &Results) -> anyhow::Result<Vec<Figure>> {
+    let peak = match earlier.value("saturated", SAGAS) {
+        Some(peak) => peak,
+        None => stage.saturate(stage.time(5, 2), stage.time(20, 5), &[]).await?.ended_per_second,
+    };
+    let slow = at(stage, 10, "100").await?;
+    let usual = at(stage, 100, "20").await?;
+    let busy = at(stage, (peak * 0.7) as u32, "2").await?;
+    let mut figures = Vec::new();
+    for (name, load) in [("10/s", &slow), ("100/s", &usual), ("70 % of the peak", &busy)] {
+        for (what, latency) in
+            [("POST", load.answer), ("order to end", load.saga), ("seen by client", load.seen_by_client)]
+        {
+            let figure = |percentile: &str, ms| Figure::new(format!("{name}, {what}, {percentile}"), ms, "ms");
+            figures.push(figure("p50", latency.p50_ms));
+            figures.push(figure("p95", latency.p95_ms));
+            figures.push(figure("p99", latency.p99_ms));
+        }
+    }
+    for (name, most) in [
+        ("10/s, order to end, p50", 25.0),
+        ("10/s, order to end, p99", 60.0),
+        ("100/s, POST, p99", 30.0),
+        ("70 % of the peak, order to end, p99", 500.0),
+    ] {
+        for figure in figures.iter_mut().filter(|figure| figure.name == name) {
+            *figure = figure.clone().at_most(most);
+        }
+    }
+    Ok(figures)
+}
+
+/// The client itself follows so many percent of the orders.
+async fn at(stage: &Stage, rate: u32, followed: &str) -> anyhow::Result<Load> {
+    let rate = rate.max(1).to_string();
+    stage.load(stage.time(3, 1), stage.time(30, 4), &["--rate", &rate, "--follow", followed]).await
+}

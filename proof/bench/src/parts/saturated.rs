@@ -1,0 +1,26 @@
+//! How many sagas a second the suite does when there is always more to do, and what each costs.
+
+use crate::{
+    figure::Figure,
+    stage::{SERVICES, Stage},
+};
+
+pub(super) const SAGAS: &str = "sagas";
+
+pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
+    let processes = stage.processes()?;
+    let before = processes.cpu();
+    let load = stage.saturate(stage.time(5, 2), stage.time(60, 5), &[]).await?;
+    let spent = processes.cpu().since(&before);
+    let orders = load.orders as f64;
+    let all: f64 = spent.iter().map(|(_, ms)| ms).sum();
+    let mut figures = vec![
+        Figure::new(SAGAS, load.ended_per_second, "1/s").at_least(1_200.0),
+        Figure::new("order to end, p99", load.saga.p99_ms, "ms"),
+        Figure::new("processor time a saga, all processes", all / orders, "ms").at_most(1.6),
+    ];
+    figures.extend(spent.iter().map(|(name, ms)| Figure::new(format!("  of which {name}"), ms / orders, "ms")));
+    figures
+        .push(Figure::new("memory of the services, peak", processes.peak_memory_mib(&SERVICES), "MiB").at_most(400.0));
+    Ok(figures)
+}
