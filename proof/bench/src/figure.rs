@@ -75,11 +75,19 @@ struct PartResult {
     /// Otherwise the figures say nothing.
     audit_clean: bool,
     figures: Vec<Figure>,
+    /// Why there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 impl Results {
     pub(crate) fn add(&mut self, part: &'static str, figures: Vec<Figure>, audit_clean: bool) {
-        self.parts.push(PartResult { part, audit_clean, figures });
+        self.parts.push(PartResult { part, audit_clean, figures, error: None });
+    }
+
+    pub(crate) fn add_failed(&mut self, part: &'static str, error: &anyhow::Error) {
+        let error = Some(format!("{error:#}"));
+        self.parts.push(PartResult { part, audit_clean: false, figures: Vec::new(), error });
     }
 
     /// A figure of an earlier part of this run, if its audit was clean.
@@ -88,7 +96,8 @@ impl Results {
         part.figures.iter().find(|f| f.name == name).map(|f| f.value)
     }
 
-    pub(crate) fn clean(&self) -> bool {
+    /// Whether everything was measured and every audit is clean.
+    pub(crate) fn good(&self) -> bool {
         self.parts.iter().all(|part| part.audit_clean)
     }
 
@@ -102,6 +111,9 @@ impl fmt::Display for Results {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n{:<17} {:<44} {:>12} {:<10} {:>12}  met", "part", "figure", "value", "unit", "target")?;
         for part in &self.parts {
+            if let Some(error) = &part.error {
+                writeln!(f, "{:<17} could not be measured: {error}", part.part)?;
+            }
             for figure in &part.figures {
                 let target = match figure.target {
                     Some(Target::AtLeast(least)) => format!(">= {}", number(least)),
@@ -147,7 +159,7 @@ mod tests {
     fn figures_of_a_part_with_a_dirty_audit_are_void() {
         let mut results = Results::default();
         results.add("saturated", vec![Figure::new("sagas", 2_000.0, "1/s").at_least(1_200.0)], false);
-        assert!(!results.clean() && results.value("saturated", "sagas").is_none());
+        assert!(!results.good() && results.value("saturated", "sagas").is_none());
         assert!(results.to_string().contains("VOID") && !results.to_string().contains("yes"));
     }
 

@@ -1,5 +1,5 @@
 //! Measures a suite of its own, part by part. After each part the suite is audited, and figures whose audit is not clean
-//! do not count. Exit code 1: an audit was not clean.
+//! do not count. Exit code 1: an audit was not clean, or a part could not be measured.
 
 mod figure;
 mod load;
@@ -11,10 +11,13 @@ mod stage;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::Context;
 use clap::Parser;
 
-use crate::{figure::Results, parts::Part, stage::Stage};
+use crate::{
+    figure::{Figure, Results},
+    parts::Part,
+    stage::Stage,
+};
 
 /// Measures the suite, part by part.
 #[derive(Debug, Parser)]
@@ -37,16 +40,22 @@ async fn main() -> anyhow::Result<ExitCode> {
     let parts = if parts.is_empty() { Part::all() } else { parts };
     for part in parts {
         eprintln!("== {}", part.name());
-        // What one part leaves behind is no burden for the next.
-        stage.fresh_suite().await?;
-        let measured = part.measure(&stage, &results).await;
-        let figures = measured.with_context(|| format!("{} cannot be measured", part.name()))?;
-        let audit = stage.audit().await?;
-        results.add(part.name(), figures, audit);
+        match measure(part, &stage, &results).await {
+            Ok((figures, audit_clean)) => results.add(part.name(), figures, audit_clean),
+            Err(error) => results.add_failed(part.name(), &error),
+        }
         // What has been measured stays, whatever happens to the next part.
         results.write(&json)?;
     }
     print!("{results}");
     println!("\n{}", json.display());
-    Ok(if results.clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if results.good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The figures of a part, and whether the audit behind it is clean.
+async fn measure(part: Part, stage: &Stage, earlier: &Results) -> anyhow::Result<(Vec<Figure>, bool)> {
+    // What one part leaves behind is no burden for the next.
+    stage.fresh_suite().await?;
+    let figures = part.measure(stage, earlier).await?;
+    Ok((figures, stage.audit().await?))
 }

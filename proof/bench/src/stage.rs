@@ -33,6 +33,8 @@ pub(crate) struct Stage {
     pgbench: PathBuf,
     #[arg(long, env = "PROMETHEUS_BIN", default_value = "prometheus")]
     pub(crate) prometheus: PathBuf,
+    #[arg(long, env = "NATS_SERVER_BIN", default_value = "nats-server")]
+    pub(crate) nats_server: PathBuf,
     /// Short and few measurements: to see that it works, not for figures
     #[arg(long)]
     pub(crate) quick: bool,
@@ -123,10 +125,14 @@ impl Stage {
 
     /// A connection to the suite's database that may do everything.
     pub(crate) async fn superuser(&self) -> anyhow::Result<PgConnection> {
+        PgConnection::connect(&self.database("suite")?).await.context("the suite's database cannot be reached")
+    }
+
+    /// The address of a database of the suite's server, as one who may do everything.
+    pub(crate) fn database(&self, name: &str) -> anyhow::Result<String> {
         let settings = self.settings()?;
         let of = |name: &str| settings.get(name).with_context(|| format!("{name} is not known"));
-        let url = format!("postgres://postgres:{}@127.0.0.1:{}/suite", of("POSTGRES_PASSWORD")?, of("POSTGRES_PORT")?);
-        PgConnection::connect(&url).await.context("the suite's database cannot be reached")
+        Ok(format!("postgres://postgres:{}@127.0.0.1:{}/{name}", of("POSTGRES_PASSWORD")?, of("POSTGRES_PORT")?))
     }
 
     /// Whether the audit is clean. What it found is said.

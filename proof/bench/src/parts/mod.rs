@@ -1,5 +1,6 @@
 //! What can be measured, one file each.
 
+mod consumer;
 mod full_tables;
 mod held_transaction;
 mod hot_product;
@@ -29,6 +30,8 @@ pub(crate) enum Part {
     Latency,
     /// How fast the relay drains 200,000 events
     Relay,
+    /// How fast a consumer brings 200,000 events through a step that does nothing
+    Consumer,
     /// All orders want the same two products
     HotProduct,
     /// A million published events and a million ended sagas are in the tables
@@ -55,6 +58,7 @@ impl Part {
             Part::Yardstick => "yardstick",
             Part::Latency => "latency",
             Part::Relay => "relay",
+            Part::Consumer => "consumer",
             Part::HotProduct => "hot product",
             Part::FullTables => "full tables",
             Part::HeldTransaction => "held transaction",
@@ -70,6 +74,7 @@ impl Part {
             Part::Yardstick => yardstick::measure(stage).await,
             Part::Latency => latency::measure(stage, earlier).await,
             Part::Relay => relay::measure(stage).await,
+            Part::Consumer => consumer::measure(stage).await,
             Part::HotProduct => hot_product::measure(stage).await,
             Part::FullTables => full_tables::measure(stage).await,
             Part::HeldTransaction => held_transaction::measure(stage).await,

@@ -28,7 +28,9 @@ pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
     stage.service("stop", &SERVICES, &[]).await?;
     let mut connection = stage.superuser().await?;
     sqlx::query(SEED).bind(rows).execute(&mut connection).await?;
-    sqlx::raw_sql("vacuum analyze orders.outbox; checkpoint").execute(&mut connection).await?;
+    for statement in ["vacuum analyze orders.outbox", "checkpoint"] {
+        sqlx::raw_sql(statement).execute(&mut connection).await?;
+    }
     stage.service("start", &["order"], &[]).await?;
     let limit = Instant::now() + Duration::from_secs(300);
     let left = "select exists (select from orders.outbox)";

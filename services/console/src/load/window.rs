@@ -49,7 +49,7 @@ impl Window {
 
     /// An order was placed, and will end some time.
     pub(super) fn accepted(&self, order_id: Uuid) {
-        if self.accepted.fetch_add(1, Ordering::Relaxed) % u64::from(self.every) == 0 {
+        if self.accepted.fetch_add(1, Ordering::Relaxed).is_multiple_of(u64::from(self.every)) {
             // The receiver is gone when nothing more is to be placed.
             let _ = self.probes.send(order_id);
         }

@@ -1,0 +1,145 @@
+//! A consumer alone: from a stream through a step that claims the inbox, does nothing and commits. The broker and the
+//! tables are the benchmark's own, so that nothing else happens there.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, ensure};
+use async_nats::{
+    HeaderMap,
+    jetstream::{self, message::PublishMessage},
+};
+use contracts::{Currency, Money, ORDER, OrderId, PAYMENT, order_fulfillment::OrderConfirmed};
+use faults::Faults;
+use messaging::{
+    Batch, Bus, Committed, Consumer, MessagingArgs, Metrics, Outbox, StepError, Wake, subscribe, topology,
+};
+use resilience::{Breakers, Policy};
+use saga::{Event, Kind, StepOn};
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::{
+    process::{Child, Command},
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::{figure::Figure, stage::Stage};
+
+static EMPTY_STEP: StepOn<OrderConfirmed> = StepOn::new(1, "empty_step", PAYMENT, &[], Kind::Projection);
+
+async fn empty_step(outbox: Outbox, batch: Batch<OrderConfirmed>) -> Result<Committed, StepError> {
+    let (work, _) = outbox.claim(batch).await?;
+    work.commit().await
+}
+
+pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
+    let events: usize = if stage.quick { 20_000 } else { 200_000 };
+    let (mut broker, client) = start_broker(stage).await?;
+    let jetstream = jetstream::new(client.clone());
+    topology::ensure_stream(&jetstream, ORDER, &topology::StreamSettings::default()).await?;
+    topology::ensure_consumer(&jetstream, &EMPTY_STEP, ORDER, &topology::ConsumerSettings::default()).await?;
+    publish(&jetstream, events).await?;
+    let options: PgConnectOptions = stage.database("yardstick")?.parse()?;
+    let options = options.options([("search_path", "payment")]);
+    // As many as a service has for its work.
+    let pool = PgPoolOptions::new().max_connections(8).connect_with(options).await?;
+    let stop = CancellationToken::new();
+    let mut consuming = JoinSet::new();
+    consuming.spawn(consumer(&pool, Bus::new(client, PAYMENT)).run(stop.clone()));
+    let per_second = drained(&pool, events).await;
+    stop.cancel();
+    consuming.join_all().await;
+    broker.kill().await?;
+    Ok(vec![Figure::new(format!("events through an empty step, of {events}"), per_second?, "1/s").at_least(10_000.0)])
+}
+
+fn consumer(pool: &PgPool, bus: Bus) -> Consumer {
+    let metrics = Metrics::default();
+    let outbox = Outbox::new(pool.clone(), bus.clone(), Arc::new(Wake::default()), Faults::none(), metrics.clone());
+    Consumer {
+        subscription: subscribe(&outbox, &EMPTY_STEP, empty_step),
+        publisher: ORDER,
+        bus,
+        pool: pool.clone(),
+        settings: MessagingArgs::default(),
+        metrics,
+        faults: Faults::none(),
+        policy: Policy::of(&EMPTY_STEP),
+        breaker: Breakers::disabled().of(&EMPTY_STEP),
+        report: Arc::new(|_| {}),
+    }
+}
+
+/// Events a second between the first and the last batch, by the times in the inbox.
+async fn drained(pool: &PgPool, events: usize) -> anyhow::Result<f64> {
+    let limit = Instant::now() + Duration::from_secs(300);
+    while sqlx::query_scalar::<_, i64>("select count(*) from inbox").fetch_one(pool).await? < events as i64 {
+        ensure!(Instant::now() < limit, "the consumer does not drain its stream");
+        sleep(Duration::from_millis(500)).await;
+    }
+    let rate = "select ((count(*) - 1) / extract(epoch from max(processed_at) - min(processed_at)))::float8 from inbox";
+    Ok(sqlx::query_scalar(rate).fetch_one(pool).await?)
+}
+
+async fn publish(jetstream: &jetstream::Context, events: usize) -> anyhow::Result<()> {
+    // Fewer than the client lets wait for their receipts.
+    const AT_ONCE: usize = 1_000;
+    let subject = OrderConfirmed::TYPE.subject(ORDER);
+    for first in (0..events).step_by(AT_ONCE) {
+        let mut receipts = Vec::with_capacity(AT_ONCE);
+        for _ in first..events.min(first + AT_ONCE) {
+            receipts.push(jetstream.send_publish(subject.clone(), message()?).await?);
+        }
+        for receipt in receipts {
+            receipt.await?;
+        }
+    }
+    Ok(())
+}
+
+fn message() -> anyhow::Result<PublishMessage> {
+    let event = OrderConfirmed {
+        order_id: OrderId::new(),
+        customer_id: "customer-7".to_owned(),
+        total: Money::new(3_150, Currency::USD),
+    };
+    let event_id = Uuid::now_v7().to_string();
+    let mut headers = HeaderMap::new();
+    headers.insert("ce-id", event_id.as_str());
+    headers.insert("ce-type", OrderConfirmed::TYPE.wire_name());
+    headers.insert("ce-specversion", "1.0");
+    headers.insert("ce-source", "/services/order");
+    headers.insert("ce-subject", event.aggregate_id());
+    headers.insert("ce-sagaid", Uuid::now_v7().to_string());
+    headers.insert("ce-sagatype", "OrderFulfillment");
+    headers.insert("ce-correlationid", event_id.as_str());
+    headers.insert("ce-sequence", "2");
+    headers.insert("traceparent", "00-fe8bbd2c1649e11eb1edffaa9ce07dbe-1646121f39ad5b9d-00");
+    Ok(PublishMessage::build().payload(serde_json::to_vec(&event)?.into()).headers(headers).message_id(event_id))
+}
+
+async fn start_broker(stage: &Stage) -> anyhow::Result<(Child, async_nats::Client)> {
+    let port: u16 =
+        stage.settings()?.get("NATS_PORT").and_then(|port| port.parse().ok()).context("NATS has no port")?;
+    let port = port + 1;
+    let broker = Command::new(&stage.nats_server)
+        .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"])
+        .arg(stage.run_dir().join("nats-consumer"))
+        .arg("-l")
+        .arg(stage.run_dir().join("log/nats-consumer.log"))
+        .kill_on_drop(true)
+        .spawn()
+        .context("nats-server cannot be started")?;
+    let limit = Instant::now() + Duration::from_secs(10);
+    loop {
+        match async_nats::connect(format!("nats://127.0.0.1:{port}")).await {
+            Ok(client) => return Ok((broker, client)),
+            Err(error) if Instant::now() >= limit => return Err(error).context("nats-server does not answer"),
+            Err(_) => sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
