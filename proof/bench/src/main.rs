@@ -16,6 +16,8 @@ use clap::Parser;
 use crate::{
     figure::{Figure, Results},
     parts::Part,
+    scraper::Scraper,
+    sink::Sink,
     stage::Stage,
 };
 
@@ -35,7 +37,8 @@ struct Cli {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
-    let Cli { parts, json, stage } = Cli::parse();
+    let Cli { parts, json, mut stage } = Cli::parse();
+    stage.collector = Some(Sink::start().await?);
     let mut results = Results::default();
     let parts = if parts.is_empty() { Part::all() } else { parts };
     for part in parts {
@@ -56,6 +59,11 @@ async fn main() -> anyhow::Result<ExitCode> {
 async fn measure(part: Part, stage: &Stage, earlier: &Results) -> anyhow::Result<(Vec<Figure>, bool)> {
     // What one part leaves behind is no burden for the next.
     stage.fresh_suite().await?;
+    // Everything is measured with telemetry on, as the suite is meant to run.
+    let scraper = (part != Part::Telemetry).then(|| Scraper::start(stage)).transpose()?;
     let figures = part.measure(stage, earlier).await?;
+    if let Some(scraper) = scraper {
+        scraper.stop().await?;
+    }
     Ok((figures, stage.audit().await?))
 }

@@ -9,6 +9,7 @@ use anyhow::Context;
 use axum::{Router, body::Bytes, extract::State, http::header, routing::post};
 use tokio::{net::TcpListener, task::JoinSet};
 
+#[derive(Debug)]
 pub(crate) struct Sink {
     url: String,
     bytes: Arc<AtomicU64>,

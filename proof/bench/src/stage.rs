@@ -12,7 +12,7 @@ use anyhow::{Context, bail, ensure};
 use sqlx::{Connection, PgConnection};
 use tokio::process::Command;
 
-use crate::{load::Load, processes::Processes};
+use crate::{load::Load, processes::Processes, sink::Sink};
 
 /// The services that take part in sagas.
 pub(crate) const SERVICES: [&str; 3] = ["inventory", "payment", "order"];
@@ -41,6 +41,9 @@ pub(crate) struct Stage {
     /// How many orders are open at a time when the suite is saturated
     #[arg(long, default_value_t = 400)]
     in_flight: u32,
+    /// Takes the spans of one trace in a hundred, unless a part says otherwise.
+    #[arg(skip)]
+    pub(crate) collector: Option<Sink>,
 }
 
 impl Stage {
@@ -158,6 +161,9 @@ impl Stage {
     fn script(&self, name: &str) -> Command {
         let mut command = Command::new(self.scripts.join(name));
         command.env("SUITE_RUN_DIR", &self.run_dir).stdin(Stdio::null()).kill_on_drop(true);
+        if let Some(collector) = &self.collector {
+            command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()).env("TRACE_SAMPLE_RATIO", "0.01");
+        }
         command
     }
 }

@@ -1,23 +1,21 @@
 //! What telemetry costs: the same load by turns without it, and with a collector and a Prometheus.
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 
 use super::{by_turns, ratio};
-use crate::{
-    figure::Figure,
-    scraper::Scraper,
-    sink::Sink,
-    stage::{SERVICES, Stage},
-};
+use crate::{figure::Figure, scraper::Scraper, sink::Sink, stage::Stage};
 
 /// How telemetry is set: the share of traces that is sampled, if spans are collected at all.
 const NAMES: [&str; 3] = ["telemetry off", "1 % of traces", "all traces"];
 const SAMPLED: [Option<&str>; 3] = [None, Some("0.01"), Some("1")];
 
+/// What sends spans.
+const TRACED: [&str; 4] = ["gateway_simulator", "inventory", "payment", "order"];
+
 pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
-    let sink = Sink::start().await?;
-    let measured = by_turns(stage.rounds(7), NAMES, async |variant| with(stage, &sink, SAMPLED[variant]).await).await?;
-    stage.service("restart", &SERVICES, &[]).await?;
+    let sink = stage.collector.as_ref().context("there is no collector")?;
+    let measured = by_turns(stage.rounds(7), NAMES, async |variant| with(stage, sink, SAMPLED[variant]).await).await?;
+    stage.service("restart", &TRACED, &[]).await?;
     let [off, few, all] = &measured;
     Ok(vec![
         Figure::median_of("sagas, telemetry off", off, "1/s"),
@@ -31,8 +29,9 @@ pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
 
 async fn with(stage: &Stage, sink: &Sink, sampled: Option<&str>) -> anyhow::Result<f64> {
     let scraper = sampled.map(|_| Scraper::start(stage)).transpose()?;
-    let settings = sampled.map(|share| [("OTEL_EXPORTER_OTLP_ENDPOINT", sink.url()), ("TRACE_SAMPLE_RATIO", share)]);
-    stage.service("restart", &SERVICES, settings.as_ref().map_or(&[], |settings| settings.as_slice())).await?;
+    let url = if sampled.is_some() { sink.url() } else { "" };
+    let settings = [("OTEL_EXPORTER_OTLP_ENDPOINT", url), ("TRACE_SAMPLE_RATIO", sampled.unwrap_or("0"))];
+    stage.service("restart", &TRACED, &settings).await?;
     let before = sink.bytes();
     let load = stage.saturate(stage.time(4, 2), stage.time(12, 4), &[]).await?;
     let came = sink.bytes() > before;
