@@ -26,6 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gateway_simulator", &["bootstrap"]),
     ("provision", &["contracts", "messaging", "saga"]),
     ("console", &["bootstrap", "contracts", "saga"]),
+    ("chaos", &["console", "contracts", "faults", "saga", "testkit"]),
 ];
 
 #[test]

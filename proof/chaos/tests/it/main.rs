@@ -1,0 +1,1 @@
+//! The quick forms of the experiments.
