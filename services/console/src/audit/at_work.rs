@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use sqlx::Connection;
 
 use super::{
-    AuditError, Stores, Verdict, broker, gateway,
+    AuditError, Stores, Verdict, acknowledged, broker, gateway,
     ledger::{self, Payment},
     snapshot::{self, Moment},
     streams,
@@ -29,8 +29,10 @@ pub async fn audit_at_work(
 ) -> Result<Vec<Verdict>, AuditError> {
     let broker = broker::connect(stores).await?;
     let mut connection = snapshot::connect(&stores.database_url).await?;
+    let acknowledged = acknowledged::read(&broker).await?;
     let snapshot = snapshot::take(&mut connection, Moment::AtWork).await?;
     let mut verdicts = snapshot.verdicts;
+    verdicts.push(acknowledged::check(&acknowledged, &snapshot.had));
     let before = snapshot.ledger;
     let latest: HashSet<&Payment> = before.latest.iter().collect();
     memory.confirmed.retain(|payment| latest.contains(payment));

@@ -49,17 +49,18 @@ struct Receipt {
 
 /// One message of a stream, without its body.
 #[derive(Debug, Clone)]
-struct Stored {
-    sequence: u64,
-    event_id: Option<Uuid>,
+pub(super) struct Stored {
+    pub(super) sequence: u64,
+    pub(super) subject: String,
+    pub(super) event_id: Option<Uuid>,
     at: OffsetDateTime,
 }
 
 /// A stream as it was read: its messages in order.
-struct Contents {
+pub(super) struct Contents {
     epoch: i64,
     first_sequence: u64,
-    messages: Vec<Stored>,
+    pub(super) messages: Vec<Stored>,
 }
 
 pub(super) async fn published(connection: &mut PgConnection) -> Result<Vec<Published>, sqlx::Error> {
@@ -178,7 +179,7 @@ fn name(event_id: Option<Uuid>) -> String {
 }
 
 /// Reads the headers of all messages that the stream has now, in one ordered pass.
-async fn read(broker: &jetstream::Context, name: &'static str) -> Result<Contents, AuditError> {
+pub(super) async fn read(broker: &jetstream::Context, name: &'static str) -> Result<Contents, AuditError> {
     let before = broker::stream(broker, name).await?;
     let mut messages = Vec::new();
     if before.cached_info().state.messages > 0 {
@@ -216,6 +217,7 @@ async fn read_messages(
         let event_id = message.headers.as_ref().and_then(|headers| headers.get("ce-id"));
         messages.push(Stored {
             sequence: info.stream_sequence,
+            subject: message.subject.to_string(),
             event_id: event_id.and_then(|id| id.as_str().parse().ok()),
             at: info.published,
         });
@@ -233,7 +235,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn stored(sequence: u64, id: u128) -> Stored {
-        Stored { sequence, event_id: Some(Uuid::from_u128(id)), at: OffsetDateTime::UNIX_EPOCH }
+        let subject = "events.order.OrderCreated".to_owned();
+        Stored { sequence, subject, event_id: Some(Uuid::from_u128(id)), at: OffsetDateTime::UNIX_EPOCH }
     }
 
     fn contents(messages: Vec<Stored>) -> Contents {
