@@ -1,16 +1,4 @@
-//! Planted bugs: the suite is built once with all classic mistakes, each of which a process makes only when its environment
-//! says so. Every mistake is provoked in a suite of its own and has to be noticed; the same provocation of the same
-//! programs without the mistake has to find nothing.
-
-#![allow(clippy::disallowed_methods, reason = "an experiment owns its tasks")]
-
-mod bug;
-mod cli;
-mod oracle;
-mod provoke;
-mod report;
-mod scene;
-mod trial;
+//! Makes one classic mistake after the other, and checks that each is noticed: see `planted --help`.
 
 use std::process::ExitCode;
 
@@ -18,7 +6,7 @@ use clap::Parser;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match cli::run(cli::Cli::parse()).await {
+    match planted::run(planted::Cli::parse()).await {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -62,7 +62,7 @@ impl Scene {
         let answer = eventually(LIMIT, async || {
             let answer = self.stage.rest.place(&self.first(ORDER).url, &key, body).await?;
             ensure!(matches!(answer.status, 200 | 201), "{} {}", answer.status, answer.body);
-            anyhow::Ok(answer)
+            anyhow::Ok(Some(answer))
         })
         .await?;
         Ok(answer.body["order_id"].as_str().context("an order without an id")?.parse()?)
