@@ -1,6 +1,8 @@
 //! Provocations by a broker that loses its data.
 
-use contracts::INVENTORY;
+use async_nats::jetstream;
+use contracts::{INVENTORY, SERVICES};
+use testkit::eventually;
 
 use crate::scene::{LIMIT, Scene};
 
@@ -31,9 +33,12 @@ pub async fn empty_it_twice(scene: &mut Scene) -> anyhow::Result<()> {
     scene.first(INVENTORY).program.start().await
 }
 
+/// Returns when the keeper has put the streams back.
 async fn wipe(scene: &Scene) -> anyhow::Result<()> {
     scene.stage.nats.lock().await.wipe().await?;
-    // The keeper puts the topology back, and order's relay finds its stream.
-    let order = scene.first(contracts::ORDER);
-    scene.stage.ready_one(&order, LIMIT).await
+    let broker = jetstream::new(async_nats::connect(&scene.stage.nats_url).await?);
+    for service in SERVICES {
+        eventually(LIMIT, async || broker.get_stream(service.stream()).await.map(drop)).await?;
+    }
+    Ok(())
 }
