@@ -2,7 +2,11 @@
 
 use std::{future::Future, pin::Pin};
 
-use crate::{provoke, scene::Scene};
+use crate::{
+    oracle::{BREAKERS, GOOD_ORDERS},
+    provoke,
+    scene::Scene,
+};
 
 /// A classic mistake and how to bring it out.
 pub struct Bug {
@@ -10,6 +14,8 @@ pub struct Bug {
     pub name: &'static str,
     /// The guarantee that it breaks, as the README counts them.
     pub breaks: &'static str,
+    /// The oracles that must notice the damage; others may notice something, too.
+    pub noticed_by: &'static [&'static str],
     /// Settings of the suite in which it shows soon.
     pub settings: &'static [(&'static str, &'static str)],
     pub replicas: usize,
@@ -24,38 +30,113 @@ pub fn named(name: &str) -> Option<&'static Bug> {
     ALL.iter().find(|bug| bug.name == name)
 }
 
-macro_rules! bug {
-    ($name:ident, $breaks:literal, $provoke:path, $replicas:literal, [$(($key:literal, $value:literal)),* $(,)?]) => {
-        Bug {
-            name: stringify!($name),
-            breaks: $breaks,
-            settings: &[$(($key, $value)),*],
-            replicas: $replicas,
-            provoke: |scene| Box::pin($provoke(scene)),
-        }
+/// Boxes the future of a provocation.
+macro_rules! provoked_by {
+    ($provoke:path) => {
+        |scene| Box::pin($provoke(scene))
     };
 }
 
+/// What most bugs need: one replica of each service, and no settings of their own.
+const PLAIN: Bug = Bug {
+    name: "",
+    breaks: "",
+    noticed_by: &[],
+    settings: &[],
+    replicas: 1,
+    provoke: provoked_by!(provoke::gateway::decline_everything),
+};
+
 pub const ALL: &[Bug] = &[
-    bug!(ack_before_commit, "G1", provoke::consumer::crash_before_commit, 1, []),
-    bug!(no_inbox, "G3", provoke::consumer::publish_in_triplicate, 1, []),
-    bug!(claim_before_work, "G1", provoke::consumer::crash_before_commit, 1, []),
-    bug!(inbox_by_sequence, "G3", provoke::broker::begin_the_sequences_again, 1, [("SAGA_DEADLINE", "20s")]),
-    bug!(move_before_publish, "G2", provoke::relay::crash_before_publishing, 1, []),
-    bug!(cursor_relay, "G1", provoke::relay::commit_out_of_order, 1, []),
-    bug!(
-        unconditional_timeout,
-        "G1",
-        provoke::saga::succeed_after_the_deadline,
-        1,
-        [("SAGA_DEADLINE", "2s"), ("TIMEOUT_CHECK_EVERY", "100ms"), ("GATEWAY_SLOW_ANSWER", "2500ms")]
-    ),
-    bug!(read_then_write_stock, "G4", provoke::stock::sell_the_last_units_at_once, 2, []),
-    bug!(no_tombstone, "G5", provoke::saga::cancel_before_the_step, 1, []),
-    bug!(breaker_counts_refusals, "G9", provoke::gateway::decline_everything, 1, []),
-    bug!(broker_dedup_only, "G3", provoke::consumer::lose_acknowledgements, 1, []),
-    bug!(no_reconciler, "G7", provoke::broker::empty_it_twice, 1, [("SAGA_DEADLINE", "24s")]),
-    bug!(compensation_without_receipt, "G6", provoke::saga::cancel_while_a_participant_is_away, 1, []),
+    Bug {
+        name: "ack_before_commit",
+        breaks: "G1",
+        noticed_by: &["acknowledged_was_had"],
+        provoke: provoked_by!(provoke::consumer::crash_before_commit),
+        ..PLAIN
+    },
+    Bug {
+        name: "no_inbox",
+        breaks: "G3",
+        noticed_by: &["steps_taken_once"],
+        provoke: provoked_by!(provoke::consumer::publish_in_triplicate),
+        ..PLAIN
+    },
+    Bug {
+        name: "claim_before_work",
+        breaks: "G1",
+        noticed_by: &["claims_took_effect"],
+        provoke: provoked_by!(provoke::consumer::crash_before_commit),
+        ..PLAIN
+    },
+    Bug {
+        name: "inbox_by_sequence",
+        breaks: "G3",
+        noticed_by: &[GOOD_ORDERS],
+        settings: &[("SAGA_DEADLINE", "20s")],
+        provoke: provoked_by!(provoke::broker::begin_the_sequences_again),
+        ..PLAIN
+    },
+    Bug {
+        name: "move_before_publish",
+        breaks: "G2",
+        noticed_by: &["published_in_stream"],
+        provoke: provoked_by!(provoke::relay::crash_before_publishing),
+        ..PLAIN
+    },
+    Bug {
+        name: "cursor_relay",
+        breaks: "G1",
+        noticed_by: &["outbox_empty", GOOD_ORDERS],
+        provoke: provoked_by!(provoke::relay::commit_out_of_order),
+        ..PLAIN
+    },
+    Bug {
+        name: "unconditional_timeout",
+        breaks: "G1",
+        noticed_by: &["journal_legal"],
+        settings: &[("SAGA_DEADLINE", "2s"), ("TIMEOUT_CHECK_EVERY", "100ms"), ("GATEWAY_SLOW_ANSWER", "2500ms")],
+        provoke: provoked_by!(provoke::saga::succeed_after_the_deadline),
+        ..PLAIN
+    },
+    Bug {
+        name: "read_then_write_stock",
+        breaks: "G4",
+        noticed_by: &["stock_conserved"],
+        replicas: 2,
+        provoke: provoked_by!(provoke::stock::sell_the_last_units_at_once),
+        ..PLAIN
+    },
+    Bug {
+        name: "no_tombstone",
+        breaks: "G5",
+        noticed_by: &["nothing_held_on_cancelled"],
+        provoke: provoked_by!(provoke::saga::cancel_before_the_step),
+        ..PLAIN
+    },
+    Bug { name: "breaker_counts_refusals", breaks: "G9", noticed_by: &[BREAKERS], ..PLAIN },
+    Bug {
+        name: "broker_dedup_only",
+        breaks: "G3",
+        noticed_by: &["steps_taken_once"],
+        provoke: provoked_by!(provoke::consumer::lose_acknowledgements),
+        ..PLAIN
+    },
+    Bug {
+        name: "no_reconciler",
+        breaks: "G7",
+        noticed_by: &[GOOD_ORDERS],
+        settings: &[("SAGA_DEADLINE", "24s")],
+        provoke: provoked_by!(provoke::broker::empty_it_twice),
+        ..PLAIN
+    },
+    Bug {
+        name: "compensation_without_receipt",
+        breaks: "G6",
+        noticed_by: &["nothing_held_on_cancelled"],
+        provoke: provoked_by!(provoke::saga::cancel_while_a_participant_is_away),
+        ..PLAIN
+    },
 ];
 
 #[cfg(test)]

@@ -9,6 +9,11 @@ use uuid::Uuid;
 
 use crate::scene::Scene;
 
+/// The name of the clients' oracle.
+pub const GOOD_ORDERS: &str = "good_orders_are_confirmed";
+/// The name of the oracle that reads the journal of the breakers.
+pub const BREAKERS: &str = "no_breaker_opens_for_nothing";
+
 /// One thing that is wrong, and who says so.
 #[derive(Debug, Clone, Serialize)]
 pub struct Finding {
@@ -43,7 +48,7 @@ fn violated(verdicts: &[Verdict]) -> Vec<Finding> {
     let violated = verdicts.iter().filter(|verdict| !verdict.ok());
     violated
         .map(|verdict| Finding {
-            oracle: format!("audit: {}", verdict.name),
+            oracle: verdict.name.to_owned(),
             count: verdict.violations,
             example: verdict.examples.first().cloned().unwrap_or_default(),
         })
@@ -63,7 +68,7 @@ async fn unconfirmed(scene: &Scene) -> anyhow::Result<Option<Finding>> {
     .bind::<&[Uuid]>(&scene.must_be_confirmed)
     .fetch_all(&scene.stage.pool)
     .await?;
-    Ok(finding("client: a good order is confirmed", found))
+    Ok(finding(GOOD_ORDERS, found))
 }
 
 /// Breakers that opened in a suite in which no system has failed.
@@ -84,7 +89,7 @@ async fn opened_breakers(scene: &Scene) -> anyhow::Result<Option<Finding>> {
     )
     .fetch_all(&scene.stage.pool)
     .await?;
-    Ok(finding("breakers: none opens while no system fails", found))
+    Ok(finding(BREAKERS, found))
 }
 
 fn finding(oracle: &str, found: Vec<String>) -> Option<Finding> {

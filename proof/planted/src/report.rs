@@ -13,7 +13,8 @@ const LIMIT_SECONDS: f64 = 90.0;
 pub struct BugReport {
     pub bug: &'static str,
     pub breaks: &'static str,
-    /// It was noticed, in time.
+    pub noticed_by: &'static [&'static str],
+    /// All of those noticed it, in time.
     pub caught: bool,
     /// Nothing is found where nothing is planted; true, too, when nobody looked.
     pub quiet_without: bool,
@@ -28,10 +29,19 @@ pub struct Report {
 
 impl BugReport {
     pub fn new(bug: &Bug, mistaken: Trial, sound: Option<Trial>) -> Self {
-        let caught = !mistaken.findings.is_empty() && mistaken.seconds < LIMIT_SECONDS;
+        let noticed = |oracle: &&str| mistaken.findings.iter().any(|finding| finding.oracle == *oracle);
+        let caught = bug.noticed_by.iter().all(noticed) && mistaken.seconds < LIMIT_SECONDS;
         let quiet = |trial: &Trial| trial.findings.is_empty() && trial.failure.is_none();
         let quiet_without = sound.as_ref().is_none_or(quiet);
-        BugReport { bug: bug.name, breaks: bug.breaks, caught, quiet_without, mistaken, sound }
+        BugReport {
+            bug: bug.name,
+            breaks: bug.breaks,
+            noticed_by: bug.noticed_by,
+            caught,
+            quiet_without,
+            mistaken,
+            sound,
+        }
     }
 }
 

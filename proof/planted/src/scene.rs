@@ -29,13 +29,15 @@ pub struct Scene {
     /// Orders that nothing speaks against: there is stock, the card is good, nobody cancels, and there is time.
     pub must_be_confirmed: Vec<Uuid>,
     pub findings: Vec<Finding>,
+    /// Faults were armed, which must have struck by the end.
+    pub armed: bool,
     /// A system was made to fail, so breakers may open.
     pub something_failed: bool,
 }
 
 impl Scene {
     pub fn new(stage: Arc<Stage>) -> Self {
-        Scene { stage, must_be_confirmed: Vec::new(), findings: Vec::new(), something_failed: false }
+        Scene { stage, must_be_confirmed: Vec::new(), findings: Vec::new(), armed: false, something_failed: false }
     }
 
     /// Places orders for one unit each, all at once, and returns them.
@@ -80,7 +82,8 @@ impl Scene {
     }
 
     /// Arms a fault in all replicas of a service.
-    pub async fn arm(&self, service: Service, fault: Value) -> anyhow::Result<()> {
+    pub async fn arm(&mut self, service: Service, fault: Value) -> anyhow::Result<()> {
+        self.armed = true;
         for replica in self.stage.replicas_of(service) {
             let answer = self.stage.rest.post(&format!("{}/api/admin/faults", replica.url), &fault).await?;
             ensure!(answer.status == 201, "{service} cannot be armed: {} {}", answer.status, answer.body);
@@ -120,6 +123,11 @@ impl Scene {
         eventually(LIMIT, async || sqlx::query_scalar::<_, bool>(query).fetch_one(&self.stage.pool).await)
             .await
             .with_context(|| format!("waited for this: {what}"))
+    }
+
+    /// How often a fault has struck.
+    pub async fn hits(&self) -> anyhow::Result<i64> {
+        Ok(sqlx::query_scalar("select count(*) from saga.fault_hit").fetch_one(&self.stage.pool).await?)
     }
 
     /// Waits until no saga runs any more.

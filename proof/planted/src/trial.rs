@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::ensure;
 use chaos::{Settings, Stage};
 use serde::Serialize;
 
@@ -31,6 +32,8 @@ const SETTLE: Duration = Duration::from_secs(30);
 #[derive(Debug, Serialize)]
 pub struct Trial {
     pub findings: Vec<Finding>,
+    /// How often a fault struck.
+    pub hits: i64,
     /// Why it could not be carried out.
     pub failure: Option<String>,
     pub seconds: f64,
@@ -39,14 +42,20 @@ pub struct Trial {
 /// Holds the trial of `bug`, with the mistake or without.
 pub async fn hold(bug: &Bug, mistaken: bool, programs: &Path, reports: &Path) -> Trial {
     let began = Instant::now();
-    let (findings, failure) = match try_to_hold(bug, mistaken, programs, reports).await {
-        Ok(findings) => (findings, None),
-        Err(error) => (Vec::new(), Some(format!("{error:#}"))),
+    let ((findings, hits), failure) = match try_to_hold(bug, mistaken, programs, reports).await {
+        Ok(found) => (found, None),
+        Err(error) => ((Vec::new(), 0), Some(format!("{error:#}"))),
     };
-    Trial { findings, failure, seconds: began.elapsed().as_secs_f64() }
+    Trial { findings, hits, failure, seconds: began.elapsed().as_secs_f64() }
 }
 
-async fn try_to_hold(bug: &Bug, mistaken: bool, programs: &Path, reports: &Path) -> anyhow::Result<Vec<Finding>> {
+/// What was found, and how often a fault struck.
+async fn try_to_hold(
+    bug: &Bug,
+    mistaken: bool,
+    programs: &Path,
+    reports: &Path,
+) -> anyhow::Result<(Vec<Finding>, i64)> {
     let logs = reports.join("planted").join(bug.name).join(if mistaken { "mistaken" } else { "sound" });
     if logs.exists() {
         std::fs::remove_dir_all(&logs)?;
@@ -64,7 +73,10 @@ async fn try_to_hold(bug: &Bug, mistaken: bool, programs: &Path, reports: &Path)
     let mut scene = Scene::new(stage);
     let examined = provoke_and_examine(bug, &mut scene).await;
     scene.stage.save_logs().await?;
-    examined.map(|()| scene.findings)
+    examined?;
+    let hits = scene.hits().await?;
+    ensure!(!scene.armed || hits > 0, "a fault was armed and never struck, so nothing was provoked");
+    Ok((scene.findings, hits))
 }
 
 async fn provoke_and_examine(bug: &Bug, scene: &mut Scene) -> anyhow::Result<()> {
