@@ -27,6 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("provision", &["contracts", "messaging", "saga"]),
     ("console", &["bootstrap", "contracts", "saga"]),
     ("chaos", &["console", "contracts", "faults", "saga", "testkit"]),
+    ("planted", &["chaos", "console", "contracts", "saga", "testkit"]),
 ];
 
 #[test]

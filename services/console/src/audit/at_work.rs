@@ -29,10 +29,9 @@ pub async fn audit_at_work(
 ) -> Result<Vec<Verdict>, AuditError> {
     let broker = broker::connect(stores).await?;
     let mut connection = snapshot::connect(&stores.database_url).await?;
-    let acknowledged = acknowledged::read(&broker).await?;
+    let floors = acknowledged::floors(&broker).await?;
     let snapshot = snapshot::take(&mut connection, Moment::AtWork).await?;
     let mut verdicts = snapshot.verdicts;
-    verdicts.push(acknowledged::check(&acknowledged, &snapshot.had));
     let before = snapshot.ledger;
     let latest: HashSet<&Payment> = before.latest.iter().collect();
     memory.confirmed.retain(|payment| latest.contains(payment));
@@ -55,6 +54,6 @@ pub async fn audit_at_work(
         memory.confirmed.extend(asked.iter().filter(|payment| unmoved.contains(payment)).cloned());
     }
     verdicts.push(charges);
-    verdicts.extend(streams::check(&broker, &snapshot.published).await?);
+    verdicts.extend(streams::check(&broker, &snapshot.published, &floors, &snapshot.had).await?);
     Ok(verdicts)
 }

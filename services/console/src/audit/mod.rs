@@ -104,13 +104,12 @@ pub async fn audit(stores: &Stores, gateway_url: &str, options: &Options) -> Res
     if !options.settle.is_zero() {
         verdicts.push(settle::settle(&mut connection, &broker, options.settle).await?);
     }
-    let acknowledged = acknowledged::read(&broker).await?;
+    let floors = acknowledged::floors(&broker).await?;
     let snapshot = snapshot::take(&mut connection, Moment::Settled(options.settle)).await?;
     verdicts.extend(snapshot.verdicts);
-    verdicts.push(acknowledged::check(&acknowledged, &snapshot.had));
     let books = gateway::read(gateway_url, &snapshot.ledger.latest).await?;
     verdicts.extend([books.totals(&snapshot.ledger), books.charges(&snapshot.ledger.latest)]);
-    verdicts.extend(streams::check(&broker, &snapshot.published).await?);
+    verdicts.extend(streams::check(&broker, &snapshot.published, &floors, &snapshot.had).await?);
     if options.allow_dead_letters {
         verdicts.iter_mut().filter(|v| v.name == "dead_letters").for_each(|v| v.tolerated = true);
     }

@@ -1,14 +1,14 @@
 //! One read-only snapshot of the database: all SQL invariants see the same moment, and so do the
 //! ledger and the receipts that are compared with the outside world.
 
-use std::{collections::HashSet, time::Duration};
+use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 
 use super::{
     AuditError, Verdict,
-    acknowledged::{self, Delivery},
+    acknowledged::{self, Had},
     invariant::{Invariant, Violations, invariants},
     ledger::{self, Ledger},
     streams::{self, Published},
@@ -19,7 +19,7 @@ pub(super) struct Snapshot {
     pub(super) verdicts: Vec<Verdict>,
     pub(super) ledger: Ledger,
     pub(super) published: Vec<Published>,
-    pub(super) had: HashSet<Delivery>,
+    pub(super) had: Had,
 }
 
 /// What is expected of the snapshot's moment.

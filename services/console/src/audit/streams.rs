@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::{
     AuditError, Verdict, Violations,
+    acknowledged::{self, Floor, Had},
     broker::{self, STREAMS, unreadable},
 };
 
@@ -53,13 +54,13 @@ pub(super) struct Stored {
     pub(super) sequence: u64,
     pub(super) subject: String,
     pub(super) event_id: Option<Uuid>,
-    at: OffsetDateTime,
+    pub(super) at: OffsetDateTime,
 }
 
 /// A stream as it was read: its messages in order.
 pub(super) struct Contents {
-    epoch: i64,
-    first_sequence: u64,
+    pub(super) epoch: i64,
+    pub(super) first_sequence: u64,
     pub(super) messages: Vec<Stored>,
 }
 
@@ -97,14 +98,20 @@ pub(super) async fn published(connection: &mut PgConnection) -> Result<Vec<Publi
     Ok(all)
 }
 
-pub(super) async fn check(broker: &jetstream::Context, published: &[Published]) -> Result<[Verdict; 3], AuditError> {
-    let (mut missing, mut uncommitted, mut lost) =
-        (Violations::default(), Violations::default(), Violations::default());
+/// `floors` are from before the snapshot, `published` and `had` from the snapshot.
+pub(super) async fn check(
+    broker: &jetstream::Context,
+    published: &[Published],
+    floors: &[Floor],
+    had: &Had,
+) -> Result<[Verdict; 4], AuditError> {
+    let [mut missing, mut uncommitted, mut lost, mut never_had] = std::array::from_fn(|_| Violations::default());
     for service in published {
         let contents = read(broker, service.stream).await?;
         service.missing(&contents, &mut missing);
         service.uncommitted(&contents, &mut uncommitted);
         service.lost(&contents, &mut lost);
+        acknowledged::never_had(service.stream, &contents, floors, had, &mut never_had);
     }
     Ok([
         Verdict::new(
@@ -123,6 +130,11 @@ pub(super) async fn check(broker: &jetstream::Context, published: &[Published]) 
             "Every event of which a journal tells waits in an outbox, or has a receipt, or is in its stream \
              (of the last hour).",
             lost,
+        ),
+        Verdict::new(
+            "acknowledged_was_had",
+            "Every event that a consumer has acknowledged is in its inbox or a dead letter (of the last hour).",
+            never_had,
         ),
     ])
 }
@@ -179,7 +191,7 @@ fn name(event_id: Option<Uuid>) -> String {
 }
 
 /// Reads the headers of all messages that the stream has now, in one ordered pass.
-pub(super) async fn read(broker: &jetstream::Context, name: &'static str) -> Result<Contents, AuditError> {
+async fn read(broker: &jetstream::Context, name: &'static str) -> Result<Contents, AuditError> {
     let before = broker::stream(broker, name).await?;
     let mut messages = Vec::new();
     if before.cached_info().state.messages > 0 {
