@@ -34,6 +34,11 @@ impl Forged {
         Forged { event_id, saga_id, subject: E::TYPE.subject(publisher), headers, body }
     }
 
+    /// A message of any kind, to any subject.
+    pub fn bytes(subject: &str, headers: HeaderMap, body: Vec<u8>) -> Forged {
+        Forged { event_id: Uuid::nil(), saga_id: Uuid::nil(), subject: subject.to_owned(), headers, body }
+    }
+
     pub fn header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.insert(name, value);
         self

@@ -31,6 +31,8 @@ pub struct Tuning {
     pub dead_letter_auto_replay: bool,
     pub gateway_timeout: Duration,
     pub metrics_every: Duration,
+    /// Nothing runs by itself but the HTTP server: the test takes every step.
+    pub by_hand: bool,
 }
 
 impl Default for Tuning {
@@ -46,6 +48,7 @@ impl Default for Tuning {
             dead_letter_auto_replay: false,
             gateway_timeout: Duration::from_secs(5),
             metrics_every: Duration::from_secs(5),
+            by_hand: false,
         }
     }
 }
@@ -128,9 +131,11 @@ impl Replica {
             other => anyhow::bail!("{other} is no service of the suite"),
         };
         let participant = app.participant();
-        let own = participant.tasks(&startup, &subscriptions, samples);
-        for (name, task) in own.into_iter().chain(tasks) {
-            startup.tasks.spawn(name, task);
+        if !stage.tuning.by_hand {
+            let own = participant.tasks(&startup, &subscriptions, samples);
+            for (name, task) in own.into_iter().chain(tasks) {
+                startup.tasks.spawn(name, task);
+            }
         }
         let shell = Shell::new(info, &http, startup.readiness.clone(), startup.metrics.clone());
         let (router, openapi) = assemble(&shell, participant.routes(api, &subscriptions));

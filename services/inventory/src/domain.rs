@@ -142,7 +142,7 @@ fn lack(sku: &Sku, requested: i64, shelf: Option<Shelf>) -> Option<(Shortage, St
 }
 
 /// What inventory has answered to an order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ReservationStatus {
     /// All lines are held for the order.

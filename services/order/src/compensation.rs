@@ -14,7 +14,12 @@ use saga_store::{Recorded, Sagas, compensation::Overdue};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{App, steps, store::OrderRow};
+use crate::{
+    App,
+    domain::{self, Drive},
+    steps,
+    store::OrderRow,
+};
 
 const BATCH: i64 = 100;
 
@@ -39,12 +44,16 @@ pub async fn drive_overdue_compensations(app: &App) -> Result<usize, StepError> 
     let mut sagas = saga_store::lock(work.conn(), definition, ORDER, ids).await?;
     let mut orders = steps::lock_orders(&mut work, overdue.iter().map(|o| OrderId(o.business_key))).await?;
     for saga in &overdue {
-        let last = saga.attempts.unsigned_abs() >= definition.compensation.max_attempts;
-        let reason = format!("the receipts are overdue, attempt {}", saga.attempts + 1);
-        let driven = match orders.get_mut(&saga.business_key) {
-            _ if last => give_up(app, &mut sagas, saga),
-            Some(order) => drive(app, &mut work, &mut sagas, saga, order, Transition::DriveAgain, reason).await,
-            None => Err(StepError::failed("its order is not there")),
+        let status = sagas.status(Some(saga.saga_id));
+        let what = domain::drive(status, saga.attempts.unsigned_abs(), definition.compensation.max_attempts);
+        let driven = match (what, orders.get_mut(&saga.business_key)) {
+            (Drive::GiveUp, _) => give_up(app, &mut sagas, saga),
+            (_, None) => Err(StepError::failed("its order is not there")),
+            (Drive::Cancel, Some(order)) => cancel(app, &mut work, &mut sagas, saga, order).await,
+            (Drive::Again, Some(order)) => {
+                let reason = format!("the receipts are overdue, attempt {}", saga.attempts + 1);
+                publish_again(app, &mut work, &mut sagas, saga, order, Transition::DriveAgain, reason)
+            }
         };
         // One saga that cannot be driven holds up no other.
         if let Err(StepError::Failed(error)) = driven {
@@ -76,37 +85,44 @@ pub(crate) async fn resume(app: &App, saga_id: Uuid) -> Result<Resumed, StepErro
     };
     let mut sagas = saga_store::lock(work.conn(), definition, ORDER, [saga_id]).await?;
     match sagas.status(Some(saga_id)) {
-        Some(Status::Failed | Status::Compensating) => {}
+        Some(status) if domain::may_resume(status) => {}
         Some(other) => return Ok(Resumed::Refused(other)),
         None => return Ok(Resumed::Unknown),
     }
-    let mut orders = steps::lock_orders(&mut work, [OrderId(saga.business_key)]).await?;
-    let order = orders.get_mut(&saga.business_key);
+    let orders = steps::lock_orders(&mut work, [OrderId(saga.business_key)]).await?;
+    let order = orders.get(&saga.business_key);
     let order = order.ok_or_else(|| StepError::failed("the saga's order is not there"))?;
     let reason = "an operator resumed it".to_owned();
-    drive(app, &mut work, &mut sagas, &saga, order, Transition::Resume, reason).await?;
+    publish_again(app, &mut work, &mut sagas, &saga, order, Transition::Resume, reason)?;
     sagas.save(&mut work).await?;
     work.commit().await?;
     Ok(Resumed::Driven)
 }
 
-/// Cancels an order that timed out and that nobody cancelled; publishes any other's cancellation once
-/// more, under a new id.
-async fn drive(
+/// Cancels an order that timed out and that nobody cancelled.
+async fn cancel(
     app: &App,
     work: &mut UnitOfWork,
     sagas: &mut Sagas,
     saga: &Overdue,
     order: &mut OrderRow,
+) -> Result<(), StepError> {
+    let context = saga.context(app.participant.definition);
+    let detail = "no end by the deadline";
+    steps::cancel_order(work, sagas, &DRIVE_COMPENSATION, &context, order, CancelReason::TimedOut, detail).await
+}
+
+/// Publishes the order's cancellation once more, under a new id.
+fn publish_again(
+    app: &App,
+    work: &mut UnitOfWork,
+    sagas: &mut Sagas,
+    saga: &Overdue,
+    order: &OrderRow,
     transition: Transition,
     reason: String,
 ) -> Result<(), StepError> {
     let context = saga.context(app.participant.definition);
-    if sagas.status(Some(saga.saga_id)) == Some(Status::TimedOut) {
-        let detail = "no end by the deadline";
-        let why = CancelReason::TimedOut;
-        return steps::cancel_order(work, sagas, &DRIVE_COMPENSATION, &context, order, why, detail).await;
-    }
     let detail = order.cancel_reason.clone().unwrap_or_default();
     let event = steps::cancelled(order, reason_of(saga), &detail)?;
     let event_id = work.publish(&DRIVE_COMPENSATION, &context, order.version, &event)?;

@@ -12,7 +12,7 @@ pub const MAX_LINES: usize = 100;
 pub const MAX_QUANTITY: i64 = 1_000_000;
 
 /// Where an order stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OrderStatus {
     Pending,
     Confirmed,
@@ -168,6 +168,31 @@ pub fn cancel_on_request(order: OrderStatus, saga: Option<Status>) -> CancelRequ
     }
 }
 
+/// What is done about a saga whose second deadline has passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drive {
+    /// It timed out, and nobody has cancelled its order.
+    Cancel,
+    /// Receipts are missing: the cancellation is published once more.
+    Again,
+    /// That was done often enough; an operator has to look.
+    GiveUp,
+}
+
+/// What to do about an overdue saga that was driven again `attempts` times already.
+pub fn drive(saga: Option<Status>, attempts: u16, max_attempts: u16) -> Drive {
+    match saga {
+        Some(Status::TimedOut) => Drive::Cancel,
+        _ if attempts >= max_attempts => Drive::GiveUp,
+        _ => Drive::Again,
+    }
+}
+
+/// May an operator drive the compensation again, without waiting for its deadline?
+pub fn may_resume(saga: Status) -> bool {
+    matches!(saga, Status::Failed | Status::Compensating)
+}
+
 #[cfg(test)]
 mod tests {
     use contracts::Currency;
@@ -233,6 +258,17 @@ mod tests {
         assert_eq!(price(&[line("A", 1), line("EURO", 1)], &catalogue(1)).expect_err("mixed")[0].pointer, "/lines/1");
         assert!(price(&[line("A", MAX_QUANTITY)], &catalogue(i64::MAX)).is_err());
         assert!(price(&[], &catalogue(1)).is_err());
+    }
+
+    #[test]
+    fn a_timed_out_order_is_cancelled_and_never_given_up() {
+        for attempts in 0..3 {
+            assert_eq!(drive(Some(Status::TimedOut), attempts, 1), Drive::Cancel);
+        }
+        assert_eq!(
+            [0, 1, 2].map(|n| drive(Some(Status::Compensating), n, 1)),
+            [Drive::Again, Drive::GiveUp, Drive::GiveUp]
+        );
     }
 
     #[test]

@@ -56,6 +56,9 @@ pub struct HttpArgs {
     /// Time a client has to send its request headers.
     #[arg(long, env = "HTTP_HEADER_READ_TIMEOUT", value_parser = humantime::parse_duration, default_value = "10s")]
     pub header_read_timeout: Duration,
+    /// Time a client has to send its request body; a slower one is answered 408.
+    #[arg(long, env = "HTTP_BODY_READ_TIMEOUT", value_parser = humantime::parse_duration, default_value = "10s")]
+    pub body_read_timeout: Duration,
     /// Time after which a request is answered 503. It must be longer than the longest `Prefer: wait` (30 s).
     #[arg(long, env = "HTTP_REQUEST_TIMEOUT", value_parser = humantime::parse_duration, default_value = "35s")]
     pub request_timeout: Duration,

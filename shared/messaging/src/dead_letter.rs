@@ -60,7 +60,7 @@ pub(crate) async fn write(
     raw: &RawEvent,
     failure: &Failure,
 ) -> Result<(), sqlx::Error> {
-    // No text column takes a NUL; the headers as they were are in the JSON.
+    // No text column takes a NUL.
     let header = |name: &str| envelope::header(&raw.headers, name).map(|value| value.replace('\0', "\u{fffd}"));
     let trace_id = header("traceparent").and_then(|t| t.parse().ok()).map(TraceContext::trace_id);
     sqlx::query!(

@@ -92,7 +92,8 @@ impl Severity {
     }
 }
 
-/// The whole chain of an error in one line, outermost first.
+/// The whole chain of an error in one line, outermost first. It may repeat what came from outside, a NUL for instance,
+/// which no text column takes.
 pub(crate) fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -104,5 +105,5 @@ pub(crate) fn chain(error: &dyn StdError) -> String {
         }
         cause = inner.source();
     }
-    text
+    text.replace('\0', "\u{fffd}")
 }

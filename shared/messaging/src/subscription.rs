@@ -177,3 +177,7 @@ fn decode<E: Event>(message: &RawEvent) -> Result<Delivery<E>, EnvelopeError> {
     let event = serde_json::from_slice(&message.payload).map_err(EnvelopeError::Body)?;
     Ok(Delivery { event, meta })
 }
+
+#[cfg(test)]
+#[path = "decode_tests.rs"]
+mod tests;

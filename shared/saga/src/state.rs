@@ -112,6 +112,17 @@ pub enum Transition {
     Resume,
 }
 
+impl Transition {
+    /// How often the compensation was driven again, once this has happened; a new start begins at none.
+    pub fn attempts(self, before: i16) -> i16 {
+        match self {
+            Transition::Compensate { .. } | Transition::Resume => 0,
+            Transition::DriveAgain => before.saturating_add(1),
+            _ => before,
+        }
+    }
+}
+
 /// A transition that the saga's status does not allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{transition:?} is not legal while the saga is {from}")]

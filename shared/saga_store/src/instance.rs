@@ -202,11 +202,7 @@ impl Sagas {
             // Somebody else has to cancel the order; order steps in when nobody does.
             change.compensation_deadline = Some(self.definition.compensation.deadline / 4);
         }
-        match recorded.transition {
-            Transition::Compensate { .. } | Transition::Resume => row.compensation_attempts = 0,
-            Transition::DriveAgain => row.compensation_attempts += 1,
-            _ => {}
-        }
+        row.compensation_attempts = recorded.transition.attempts(row.compensation_attempts);
         if matches!(recorded.transition, Transition::Compensate { .. } | Transition::Resume | Transition::DriveAgain) {
             // Each attempt is given twice the time of the one before.
             let doubled = 1u32.checked_shl(row.compensation_attempts.unsigned_abs().into()).unwrap_or(u32::MAX);

@@ -7,7 +7,7 @@ use axum::{
 };
 use bootstrap::{Json, Page, PageQuery, Path, Problem, Query, RequestContext, detached};
 use contracts::{
-    Money, Sku,
+    Currency, Money, Sku,
     catalogue::{Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged, ProductStatus},
 };
 use messaging::{Context, PublishError, UnitOfWork};
@@ -29,6 +29,7 @@ pub(crate) struct NewProduct {
     sku: Sku,
     #[schema(min_length = 1, max_length = 200, example = "Laptop 15\"")]
     name: String,
+    #[schema(value_type = Price)]
     price: Money,
     #[schema(minimum = 0, maximum = 1_000_000_000, example = 250)]
     initial_quantity: i64,
@@ -36,10 +37,22 @@ pub(crate) struct NewProduct {
     category: Option<String>,
 }
 
+/// Money as [`input::price`] accepts it; for the description only.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "requests are read as `Money`, so that the refusal is the same as for other input")]
+struct Price {
+    /// Minor units.
+    #[schema(minimum = 1, example = 129900)]
+    amount: i64,
+    currency: Currency,
+}
+
 /// What is to be changed about a product; what is left out stays as it is.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProductPatch {
+    #[schema(value_type = Option<Price>)]
     price: Option<Money>,
     #[schema(min_length = 1, max_length = 200)]
     name: Option<String>,

@@ -37,12 +37,12 @@ static IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-r
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PlaceOrder {
-    #[schema(min_length = 1, max_length = 128, example = "alice")]
+    #[schema(min_length = 1, max_length = 128, pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$", example = "alice")]
     customer_id: String,
     #[schema(min_items = 1, max_items = 100)]
     lines: Vec<PlaceOrderLine>,
     /// The card's token.
-    #[schema(min_length = 1, max_length = 128, example = "tok_visa")]
+    #[schema(min_length = 1, max_length = 128, pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$", example = "tok_visa")]
     payment_method: String,
     #[schema(value_type = Option<Object>)]
     shipping_address: Option<Map<String, Value>>,
@@ -77,7 +77,7 @@ enum Refusal {
 /// seconds. A repeat with the same `Idempotency-Key` and body answers the same order.
 #[utoipa::path(post, path = "/api/orders", tag = "orders", request_body = PlaceOrder,
     params(
-        ("Idempotency-Key" = Option<String>, Header, description = "1 to 128 visible ASCII characters, scoped to the customer"),
+        ("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,128}$", description = "1 to 128 visible ASCII characters, scoped to the customer"),
         ("Prefer" = Option<String>, Header, description = "`wait=N`, N up to 30 seconds"),
     ),
     responses(

@@ -5,6 +5,7 @@
 
 mod broker;
 mod database;
+mod matrix;
 mod program;
 mod rights;
 

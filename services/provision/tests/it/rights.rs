@@ -220,13 +220,13 @@ async fn the_auditor_cannot_reach_a_services_consumer_under_another_name() {
 }
 
 /// A connection of one of the users, with what the server has refused it.
-struct User {
-    client: Client,
+pub(crate) struct User {
+    pub(crate) client: Client,
     refusals: Arc<Mutex<Vec<String>>>,
 }
 
 impl User {
-    async fn connect(nats: &Nats, name: &str) -> Self {
+    pub(crate) async fn connect(nats: &Nats, name: &str) -> Self {
         let refusals = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&refusals);
         let client = async_nats::ConnectOptions::with_user_and_password(name.to_owned(), name.to_owned())
@@ -243,15 +243,15 @@ impl User {
         User { client, refusals }
     }
 
-    fn js(&self) -> jetstream::Context {
+    pub(crate) fn js(&self) -> jetstream::Context {
         jetstream::new(self.client.clone())
     }
 
-    fn refusals(&self) -> Vec<String> {
+    pub(crate) fn refusals(&self) -> Vec<String> {
         self.refusals.lock().unwrap().clone()
     }
 
-    async fn may_not_publish(&self, subject: &str) {
+    pub(crate) async fn may_not_publish(&self, subject: &str) {
         self.client.publish(subject.to_owned(), "".into()).await.unwrap();
         self.is_refused(&format!("publish to \"{subject}\"")).await;
     }
@@ -278,7 +278,7 @@ async fn provisioner(nats: &Nats) -> User {
     User::connect(nats, "provision").await
 }
 
-async fn nothing_is_missing(nats: &Nats) -> bool {
+pub(crate) async fn nothing_is_missing(nats: &Nats) -> bool {
     broker::provision(&provisioner(nats).await.client, &Settings::default()).await.unwrap().is_empty()
 }
 

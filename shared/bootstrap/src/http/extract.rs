@@ -35,7 +35,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
-/// `Option<Json<T>>`: an empty body is `None`, whatever its content type.
+/// `Option<Json<T>>`: an empty body is `None`, whatever its content type, and so is `null`.
 impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Json<T> {
     type Rejection = Problem;
 
@@ -46,7 +46,7 @@ impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Json<T> {
             return Ok(None);
         }
         require_json(&headers)?;
-        parse(&bytes).map(|value| Some(Self(value)))
+        Ok(parse::<Option<T>>(&bytes)?.map(Self))
     }
 }
 
@@ -126,7 +126,7 @@ fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
     ))
 }
 
-fn unreadable_body(rejection: BytesRejection) -> Problem {
+pub(super) fn unreadable_body(rejection: BytesRejection) -> Problem {
     if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
         return Problem::content_too_large("The request body is larger than this service accepts.");
     }

@@ -1,10 +1,11 @@
-//! What keeps one request from harming the others: a cap on work in progress, a time limit, and a net under
-//! panics. A handler dropped at its time limit loses no write, because writes run detached.
+//! What keeps one request from harming the others: bodies that have to arrive in time, a cap on work in progress, a
+//! time limit, and a net under panics. A handler dropped at its time limit loses no write, because writes run detached.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use axum::{
-    extract::{Request, State},
+    body::{Body, Bytes, HttpBody as _},
+    extract::{FromRequest as _, Request, State},
     http::{StatusCode, header},
     middleware::Next,
     response::{IntoResponse as _, Response},
@@ -12,13 +13,29 @@ use axum::{
 use futures_util::FutureExt as _;
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{PROBLEM_JSON, Problem, admin::is_admin_path};
+use super::{PROBLEM_JSON, Problem, admin::is_admin_path, extract::unreadable_body};
 
-/// The limits of [`guard`].
+/// The limits of [`receive`] and [`guard`].
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     pub(crate) in_flight: Arc<Semaphore>,
     pub(crate) request_timeout: Duration,
+    pub(crate) body_read_timeout: Duration,
+}
+
+/// Middleware: takes in the whole body, up to the body limit, before the request counts as work in progress. So a
+/// client that dribbles holds its connection, but no place that another request could have; it is answered 408.
+pub(crate) async fn receive(State(limits): State<Limits>, request: Request, next: Next) -> Response {
+    if request.body().is_end_stream() {
+        return next.run(request).await;
+    }
+    let (parts, body) = request.into_parts();
+    let whole = Bytes::from_request(Request::from_parts(parts.clone(), body), &());
+    match timeout(limits.body_read_timeout, whole).await {
+        Ok(Ok(bytes)) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
+        Ok(Err(rejection)) => unreadable_body(rejection).into_response(),
+        Err(_) => Problem::request_timeout("The request body did not arrive in time.").into_response(),
+    }
 }
 
 /// Middleware: sheds load beyond the cap, answers 503 at the time limit and 500 after a panic.

@@ -63,6 +63,7 @@ fn common_answers(path: &str, operation: &Operation) -> Vec<(&'static str, &'sta
     answers.push(("503", "A dependency is away or the service is overloaded; see `Retry-After`"));
     if operation.request_body.is_some() {
         answers.push(("400", "The body is not JSON"));
+        answers.push(("408", "The body did not arrive in time"));
         answers.push(("413", "The body is too large"));
         answers.push(("415", "The body is not declared as JSON"));
     }

@@ -91,6 +91,11 @@ impl Problem {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, detail)
     }
 
+    /// 408: the client took too long to send its request.
+    pub fn request_timeout(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, detail)
+    }
+
     /// 409: the resource's present state forbids it.
     pub fn conflict(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, detail)

@@ -53,6 +53,7 @@ impl Shell {
             limits: Limits {
                 in_flight: Arc::new(Semaphore::new(args.max_in_flight)),
                 request_timeout: args.request_timeout,
+                body_read_timeout: args.body_read_timeout,
             },
         }
     }
@@ -80,8 +81,9 @@ pub fn starting(shell: &Shell) -> Router {
 fn layered(shell: &Shell, router: Router) -> Router {
     router
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(DefaultBodyLimit::max(shell.body_limit))
         .layer(from_fn_with_state(shell.limits.clone(), guard::guard))
+        .layer(from_fn_with_state(shell.limits.clone(), guard::receive))
+        .layer(DefaultBodyLimit::max(shell.body_limit))
         .layer(from_fn_with_state(shell.admin_token.clone(), admin::require_admin_token))
         .layer(from_fn(guard::describe_problems))
         .layer(from_fn_with_state(shell.http_metrics.clone(), observe::observe))

@@ -1,10 +1,11 @@
 //! The headers of a dead letter as JSON: a text each, or a list of texts for a header that was there several times.
+//! A NUL, of which PostgreSQL can store none, is replaced.
 
 use async_nats::{HeaderMap, HeaderValue};
 use serde_json::{Map, Value};
 
 pub(super) fn to_json(headers: &HeaderMap) -> Value {
-    let text = |value: &HeaderValue| Value::String(value.as_str().to_owned());
+    let text = |value: &HeaderValue| Value::String(value.as_str().replace('\0', "\u{fffd}"));
     let json = |values: &Vec<HeaderValue>| match values.as_slice() {
         [one] => text(one),
         several => Value::Array(several.iter().map(text).collect()),
@@ -39,5 +40,12 @@ mod tests {
         let json = to_json(&headers);
         assert_eq!(json, serde_json::json!({"ce-id": "1", "tracestate": ["a=1", "b=2"]}));
         assert_eq!(from_json(&json), headers);
+    }
+
+    #[test]
+    fn a_nul_is_replaced_because_postgres_cannot_store_one() {
+        let mut headers = HeaderMap::new();
+        headers.insert("ce-correlationid", "a\0b");
+        assert_eq!(to_json(&headers), serde_json::json!({"ce-correlationid": "a\u{fffd}b"}));
     }
 }

@@ -10,7 +10,10 @@ use bootstrap::{Json, Page, PageQuery, Path, Problem, Query, detached};
 use messaging::dead_letter::{self, Batch, BatchRequest, DEFAULT_RAMP, DryRun, ReplayOutcome, Selection};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
-use utoipa::ToSchema;
+use utoipa::{
+    ToSchema,
+    openapi::{ArrayBuilder, ObjectBuilder, Schema, schema::SchemaType, schema::Type},
+};
 use uuid::Uuid;
 
 use super::{
@@ -45,7 +48,7 @@ pub(crate) struct ReplayRequest {
     #[serde(default)]
     dry_run: bool,
     /// How many entries each wave has, the last size being repeated: 1, 2, 5, 10, 10 ... by default.
-    #[schema(min_items = 1, max_items = 20)]
+    #[schema(schema_with = ramp_schema)]
     ramp: Option<Vec<i32>>,
     reason: Option<String>,
 }
@@ -184,6 +187,13 @@ pub(crate) async fn get_dead_letter_replay(
     let batch = dead_letter::batch(&desk.participant.pools.http, id).await?;
     let batch = batch.ok_or_else(|| Problem::not_found("There is no such batch of replays."))?;
     Ok(Json(ReplayDetail { replay: body(&batch), dead_letter_ids: batch.ids }))
+}
+
+/// The attributes of a field cannot describe the items of a list.
+fn ramp_schema() -> Schema {
+    let size = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(1000));
+    let list = SchemaType::from_iter([Type::Array, Type::Null]);
+    ArrayBuilder::new().schema_type(list).items(size).min_items(Some(1)).max_items(Some(20)).into()
 }
 
 impl ReplayRequest {

@@ -1,0 +1,148 @@
+//! One run of the checker, and what it has found.
+
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+use stateright::{Checker, Expectation, HasDiscoveries, Model};
+
+use crate::{Bounds, Guards, Saga};
+
+/// What a run came to.
+#[derive(Debug, Clone)]
+pub struct Report {
+    pub saga: Saga,
+    pub unique_states: usize,
+    pub states: usize,
+    pub max_depth: usize,
+    pub elapsed: Duration,
+    /// All worlds within the bounds were seen.
+    pub complete: bool,
+    pub properties: Vec<Finding>,
+}
+
+/// What was found of one property.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    pub name: &'static str,
+    pub holds: bool,
+    /// The steps to the counterexample, or to the example.
+    pub path: Vec<String>,
+}
+
+/// When to stop before everything was seen.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub threads: usize,
+    pub states: Option<usize>,
+    pub time: Option<Duration>,
+    /// Go on until this property is refuted; otherwise until any is.
+    pub refute: Option<&'static str>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { threads: 2, states: None, time: None, refute: None }
+    }
+}
+
+/// Walks through the worlds, breadth first, so that a counterexample is short.
+pub fn check(saga: Saga, limits: Limits) -> Report {
+    let began = Instant::now();
+    let finish = match limits.refute {
+        Some(name) => HasDiscoveries::AllOf([name].into()),
+        None => HasDiscoveries::AnyFailures,
+    };
+    let mut builder = saga.checker().threads(limits.threads).finish_when(finish);
+    if let Some(states) = limits.states {
+        builder = builder.target_state_count(states);
+    }
+    if let Some(time) = limits.time {
+        builder = builder.timeout(time);
+    }
+    let checker = builder.spawn_bfs().join();
+    let discoveries = checker.discoveries();
+    let elapsed = began.elapsed();
+    let properties: Vec<Finding> = saga
+        .properties()
+        .iter()
+        .map(|property| {
+            let path = discoveries.get(property.name);
+            let found = path.is_some();
+            let holds = if property.expectation == Expectation::Sometimes { found } else { !found };
+            let steps = path.map(|path| path.clone().into_actions()).unwrap_or_default();
+            Finding { name: property.name, holds, path: steps.iter().map(|step| format!("{step:?}")).collect() }
+        })
+        .collect();
+    Report {
+        saga,
+        unique_states: checker.unique_state_count(),
+        states: checker.state_count(),
+        max_depth: checker.max_depth(),
+        elapsed,
+        complete: complete(&limits, checker.state_count(), elapsed),
+        properties,
+    }
+}
+
+fn complete(limits: &Limits, states: usize, elapsed: Duration) -> bool {
+    limits.states.is_none_or(|most| states < most) && limits.time.is_none_or(|most| elapsed < most)
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Bounds { orders, stock, faults, replicas, .. } = self.saga.bounds;
+        let held = self.properties.iter().filter(|p| p.holds).count();
+        write!(
+            f,
+            "| {orders} | {stock} | {faults} | {replicas} | {} | {} | {:.1} | {held} of {} | {} |",
+            self.unique_states,
+            self.max_depth,
+            self.elapsed.as_secs_f64(),
+            self.properties.len(),
+            if self.complete { "all seen" } else { "cut short" },
+        )?;
+        for broken in self.properties.iter().filter(|p| !p.holds) {
+            write!(f, "\nnot so: {}", broken.name)?;
+            broken.path.iter().try_for_each(|step| write!(f, "\n    {step}"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    /// Above the lines that reports are shown as.
+    pub const HEADER: &str = "\
+| orders | units | faults | replicas | states | depth | seconds | properties | |
+|---|---|---|---|---|---|---|---|---|";
+
+    /// Everything was seen, and every property holds.
+    pub fn is_proven(&self) -> bool {
+        self.complete && self.properties.iter().all(|p| p.holds)
+    }
+
+    pub fn finding(&self, name: &str) -> Option<&Finding> {
+        self.properties.iter().find(|p| p.name == name)
+    }
+
+    pub fn to_json(&self) -> Value {
+        let bounds = &self.saga.bounds;
+        let property = |p: &Finding| json!({"name": p.name, "holds": p.holds, "steps": p.path});
+        json!({
+            "unique_states": self.unique_states,
+            "states": self.states,
+            "max_depth": self.max_depth,
+            "seconds": self.elapsed.as_secs_f64(),
+            "complete": self.complete,
+            "proven": self.is_proven(),
+            "bounds": {
+                "orders": bounds.orders, "stock": bounds.stock, "faults": bounds.faults, "drives": bounds.drives,
+                "max_attempts": bounds.max_attempts, "replicas": bounds.replicas, "bad_cards": bounds.bad_cards,
+            },
+            "guards": if self.saga.guards == Guards::ALL { json!("all") } else { json!(format!("{:?}", self.saga.guards)) },
+            "properties": self.properties.iter().map(property).collect::<Vec<_>>(),
+        })
+    }
+}

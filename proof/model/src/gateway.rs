@@ -1,0 +1,33 @@
+//! The card processor, as far as the suite relies on it: a key has one outcome, and a void beats a charge for good.
+
+use payment::domain::{Answer, Ask, DeclineCode, Reference};
+
+/// The processor's ledger for the key of one payment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Key {
+    Fresh,
+    Charged,
+    Declined,
+    Fenced,
+    GivenBack,
+}
+
+impl Key {
+    /// What becomes of the key when the request arrives, and the answer to it.
+    pub fn ask(&mut self, ask: &Ask, good_card: bool) -> Answer {
+        *self = match (ask, *self) {
+            (Ask::Charge, Key::Fresh) if good_card => Key::Charged,
+            (Ask::Charge, Key::Fresh) => Key::Declined,
+            (Ask::Void, Key::Fresh) => Key::Fenced,
+            (Ask::Void | Ask::Refund(_), Key::Charged) => Key::GivenBack,
+            (_, settled) => settled,
+        };
+        let charge = || Reference("ch_1".to_owned());
+        match (ask, *self) {
+            (_, Key::GivenBack) => Answer::GivenBack(charge()),
+            (_, Key::Charged) => Answer::Captured(charge()),
+            (Ask::Charge, _) => Answer::Declined(DeclineCode("declined".to_owned())),
+            (_, _) => Answer::Fenced,
+        }
+    }
+}

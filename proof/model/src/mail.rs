@@ -1,0 +1,127 @@
+//! Events on their way: from an outbox over a stream to the steps that read them. Who reads what is asked of the saga's
+//! own table. Events of one stream may overtake each other here: the model relies on no order at all.
+
+use std::sync::LazyLock;
+
+use contracts::order_fulfillment::{
+    OrderCancelled, OrderCreated, PaymentFailed, PaymentProcessed, SAGA, SagaTimedOut, StockReservationFailed,
+    StockReserved,
+};
+use saga::{Event, EventType, Step};
+
+/// The events that somebody reads. What nobody reads is only counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    OrderCreated,
+    StockReserved,
+    StockReservationFailed,
+    PaymentProcessed,
+    PaymentFailed,
+    SagaTimedOut,
+    OrderCancelled,
+}
+
+/// The steps that events set in motion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reader {
+    ReserveStock,
+    ProcessPayment,
+    ConfirmOrder,
+    CancelUnfillableOrder,
+    CancelUnpaidOrder,
+    CancelTimedOutOrder,
+    ReleaseStock,
+    RefundPayment,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 7] = [
+        Kind::OrderCreated,
+        Kind::StockReserved,
+        Kind::StockReservationFailed,
+        Kind::PaymentProcessed,
+        Kind::PaymentFailed,
+        Kind::SagaTimedOut,
+        Kind::OrderCancelled,
+    ];
+
+    /// The event of the contract that this is.
+    pub const fn event_type(self) -> EventType {
+        match self {
+            Kind::OrderCreated => OrderCreated::TYPE,
+            Kind::StockReserved => StockReserved::TYPE,
+            Kind::StockReservationFailed => StockReservationFailed::TYPE,
+            Kind::PaymentProcessed => PaymentProcessed::TYPE,
+            Kind::PaymentFailed => PaymentFailed::TYPE,
+            Kind::SagaTimedOut => SagaTimedOut::TYPE,
+            Kind::OrderCancelled => OrderCancelled::TYPE,
+        }
+    }
+
+    /// Who reads it, by the saga's table.
+    pub fn readers(self) -> &'static [Reader] {
+        &READERS[self as usize]
+    }
+}
+
+impl Reader {
+    const ALL: [(Reader, &'static str); 8] = [
+        (Reader::ReserveStock, "reserve_stock"),
+        (Reader::ProcessPayment, "process_payment"),
+        (Reader::ConfirmOrder, "confirm_order"),
+        (Reader::CancelUnfillableOrder, "cancel_unfillable_order"),
+        (Reader::CancelUnpaidOrder, "cancel_unpaid_order"),
+        (Reader::CancelTimedOutOrder, "cancel_timed_out_order"),
+        (Reader::ReleaseStock, "release_stock"),
+        (Reader::RefundPayment, "refund_payment"),
+    ];
+
+    /// The reader that takes this step.
+    pub fn of(step: &Step) -> Option<Reader> {
+        Self::ALL.iter().find(|(_, name)| *name == step.name).map(|(reader, _)| *reader)
+    }
+}
+
+static READERS: LazyLock<[Vec<Reader>; 7]> = LazyLock::new(|| {
+    Kind::ALL.map(|kind| {
+        let reads = |step: &&&Step| step.consumes() == Some(kind.event_type());
+        SAGA.steps.iter().filter(reads).filter_map(|step| Reader::of(step)).collect()
+    })
+});
+
+/// Which event of an order: the kind, and how many of that kind there were before.
+pub type Id = (Kind, u8);
+
+/// One event, from its commit on; never forgotten, because old ones may come again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Message {
+    pub id: Id,
+    /// Committed, and not yet marked as published.
+    pub in_outbox: bool,
+    /// Copies that each reader has not acknowledged.
+    pub copies: [u8; 2],
+    /// How often each reader has applied it: the inbox, and a witness against it.
+    pub applied: [u8; 2],
+}
+
+impl Message {
+    pub fn committed(id: Id) -> Self {
+        Message { id, in_outbox: true, copies: [0; 2], applied: [0; 2] }
+    }
+
+    /// What the relay does: every reader's consumer has it now.
+    pub fn reaches_stream(&mut self) {
+        for copies in self.copies.iter_mut().take(self.id.0.readers().len()) {
+            *copies += 1;
+        }
+    }
+
+    pub fn reader(&self, place: usize) -> Reader {
+        self.id.0.readers()[place]
+    }
+
+    /// Nobody will get it any more.
+    pub fn is_done(&self) -> bool {
+        !self.in_outbox && self.copies == [0; 2]
+    }
+}

@@ -1,0 +1,67 @@
+//! `model`: walks through the worlds of the saga within bounds, says what it found as a line of a table, and as JSON
+//! where asked to. Ends with 1 when a property does not hold or the wanted number of states is not reached.
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::Context;
+use clap::Parser;
+use model::{
+    Bounds, Saga,
+    check::{Limits, Report, check},
+};
+use serde_json::json;
+
+#[derive(Debug, Parser)]
+#[command(about = "Checks the whole saga, with its faults, against a model of everything around it")]
+struct Arguments {
+    /// How many different states must have been seen at least, over all bounds
+    #[arg(long, default_value_t = 1_000_000)]
+    states: usize,
+    /// How long one bound may take, in seconds; what is not seen by then is not proven
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Only the small bounds
+    #[arg(long)]
+    quick: bool,
+    /// Only these bounds, as ORDERS,UNITS,FAULTS,DRIVES,REPLICAS,DETECTORS
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    bounds: Option<Vec<u8>>,
+    /// Write the reports there, too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let bounds = match &arguments.bounds {
+        Some(numbers) => {
+            vec![Bounds::of(numbers).context("six numbers: orders, units, faults, drives, replicas, detectors")?]
+        }
+        None if arguments.quick => Bounds::QUICK.to_vec(),
+        None => Bounds::FULL.to_vec(),
+    };
+    let limits =
+        Limits { threads: arguments.threads, time: Some(Duration::from_secs(arguments.seconds)), ..Limits::default() };
+    println!("{}", Report::HEADER);
+    let mut reports = Vec::new();
+    for bounds in bounds {
+        let report = check(Saga::new(bounds), limits);
+        println!("{report}");
+        reports.push(report);
+    }
+    let states: usize = reports.iter().map(|report| report.unique_states).sum();
+    let seconds: f64 = reports.iter().map(|report| report.elapsed.as_secs_f64()).sum();
+    let wanted = if arguments.quick { 0 } else { arguments.states };
+    let proven = states >= wanted && reports.iter().all(Report::is_proven);
+    println!("{states} states in {seconds:.1} s: {}", if proven { "proven" } else { "NOT PROVEN" });
+    if let Some(file) = arguments.json {
+        let runs: Vec<_> = reports.iter().map(Report::to_json).collect();
+        let whole = json!({"layer": "L0 model check", "proven": proven, "unique_states": states, "seconds": seconds,
+            "wanted_states": wanted, "runs": runs});
+        let text = serde_json::to_string_pretty(&whole)?;
+        std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+    }
+    Ok(if proven { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,101 @@
+//! From one world to the next, as the checker wants it.
+
+use contracts::order_fulfillment::{CANCEL_TIMED_OUT_ORDER, CANCEL_UNFILLABLE_ORDER, CANCEL_UNPAID_ORDER};
+use payment::domain::Ask;
+use stateright::{Model, Property};
+
+use crate::{
+    Action, Saga, World,
+    mail::{Id, Reader},
+    property,
+};
+
+impl Model for Saga {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        let orders = self.bounds.orders;
+        let cards = if self.bounds.bad_cards { 1u32 << orders } else { 1 };
+        let good_cards = |bad: u32| (0..orders).map(|order| bad >> order & 1 == 0).collect::<Vec<_>>();
+        (0..cards).map(|bad| World::new(&self.bounds, &good_cards(bad))).collect()
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        self.enabled(world, actions);
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        let mut next = world.clone();
+        self.apply(&mut next, action);
+        if action.is_fault() {
+            next.faults_left -= 1;
+        }
+        next.went_round = next.progress(&self.bounds) <= world.progress(&self.bounds);
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        property::all()
+    }
+}
+
+impl Saga {
+    fn apply(&self, world: &mut World, action: Action) {
+        let guards = &self.guards;
+        let seen = world.available;
+        let order = &mut world.orders[action.order()];
+        match action {
+            Action::Publish(_, id) | Action::PublishUnmarked(_, id) => {
+                if let Some(message) = order.message_mut(id) {
+                    message.reaches_stream();
+                    message.in_outbox = matches!(action, Action::PublishUnmarked(..));
+                }
+            }
+            Action::Deliver(o, id, place) => self.deliver(world, o, id, place, true),
+            Action::DeliverUnacknowledged(o, id, place) => self.deliver(world, o, id, place, false),
+            Action::Take(_, side, event) => order.take(side, event, guards),
+            Action::Work(_, side, worker) => order.work(side, worker, guards),
+            Action::Crash(_, side, worker) => order.crash(side, worker),
+            Action::Look(_) => order.seen = Some(seen),
+            Action::FindDue(_) => order.find_due(),
+            Action::DetectTimeout(_) => order.detect_timeout(guards),
+            Action::Drive(_) => order.drive_compensation(&self.bounds, guards),
+            Action::Resume(_) => order.resume(),
+            Action::Cancel(_) => order.cancel_on_request(guards),
+            Action::LateCharge(_) => drop(order.key.ask(&Ask::Charge, order.good_card)),
+            Action::LateVoid(_) => drop(order.key.ask(&Ask::Void, order.good_card)),
+            Action::Duplicate(_, id, place) => copies(order.message_mut(id), place, 1),
+            Action::Lose(_, id, place) => copies(order.message_mut(id), place, -1),
+        }
+    }
+
+    /// One transaction of order or inventory, if the inbox lets it, and the acknowledgement unless the process dies.
+    fn deliver(&self, world: &mut World, o: usize, id: Id, place: usize, acknowledged: bool) {
+        let Some(message) = world.orders[o].message_mut(id) else { return };
+        let had = message.applied[place] > 0;
+        let reader = message.reader(place);
+        message.copies[place] -= u8::from(acknowledged);
+        if had && self.guards.inbox {
+            return;
+        }
+        message.applied[place] += 1;
+        let order = &mut world.orders[o];
+        match reader {
+            Reader::ReserveStock => world.reserve_stock(o, &self.guards),
+            Reader::ReleaseStock => world.release_stock(o, &self.guards),
+            Reader::ConfirmOrder => order.confirm_order(),
+            Reader::CancelUnfillableOrder => order.cancel_for(&CANCEL_UNFILLABLE_ORDER, &self.guards),
+            Reader::CancelUnpaidOrder => order.cancel_for(&CANCEL_UNPAID_ORDER, &self.guards),
+            Reader::CancelTimedOutOrder => order.cancel_for(&CANCEL_TIMED_OUT_ORDER, &self.guards),
+            // Payment's steps have phases of their own: `Action::Take` and `Action::Work`.
+            Reader::ProcessPayment | Reader::RefundPayment => {}
+        }
+    }
+}
+
+fn copies(message: Option<&mut crate::mail::Message>, place: usize, change: i8) {
+    if let Some(message) = message {
+        message.copies[place] = message.copies[place].saturating_add_signed(change);
+    }
+}

@@ -1,0 +1,253 @@
+//! Everything that is the case at one moment: each service's rows, the events on their way, the card processor's
+//! ledger, and how far every worker is. What is durable and what a crash forgets is told apart by type: only a
+//! [`Phase`] is lost with its process, because every other change commits or does not happen.
+
+use contracts::order_fulfillment::CREATE_ORDER;
+use inventory::domain::ReservationStatus;
+use order::domain::OrderStatus;
+use payment::domain::{Answer, Ask, Payment, Status as PaymentStatus};
+use saga::{SagaState, Status, Step, Transition};
+
+use crate::{
+    Bounds,
+    gateway::Key,
+    mail::{Id, Kind, Message},
+};
+
+/// All orders, and what they share.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct World {
+    pub orders: Vec<Fulfilment>,
+    pub available: i8,
+    pub reserved: i8,
+    pub faults_left: u8,
+    /// The last step brought the world no closer to an end: it could go on for ever.
+    pub went_round: bool,
+}
+
+/// Inventory's row of an order, with its one line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Reservation {
+    pub status: ReservationStatus,
+    pub held: i8,
+}
+
+/// How far a replica of payment is with a delivery; a crash, or giving up on an answer, is [`Phase::Idle`] again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Phase {
+    Idle,
+    /// Has read whether the saga moves forward, and whether the event was had; by now both may be otherwise.
+    Read {
+        forward: bool,
+        had: bool,
+    },
+    /// Has committed what it is about to ask.
+    Asking(Ask),
+    Found(Option<Answer>),
+}
+
+/// One replica of payment at one of its two steps, and which event of that step it works on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Worker {
+    pub event: u8,
+    pub phase: Phase,
+}
+
+impl Worker {
+    pub const IDLE: Worker = Worker { event: 0, phase: Phase::Idle };
+
+    pub fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle
+    }
+}
+
+/// A detector of timeouts, regarding one saga.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Detector {
+    Watching,
+    /// Has found it due, and waits for the row's lock.
+    Found,
+    Done,
+}
+
+/// What was said and done, for good: witnesses for the properties.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub struct Told {
+    pub confirmed: u8,
+    pub cancelled: u8,
+    pub by_customer: bool,
+    /// A driven compensation was given up at least once.
+    pub given_up: bool,
+    /// `PaymentProcessed` or `PaymentFailed`.
+    pub charges: u8,
+    /// Inventory has given its receipt.
+    pub released: bool,
+    /// Payment has given its receipt, and said whether anything was refunded.
+    pub refunded: Option<bool>,
+    /// The cancellation came before anything was reserved, or before any payment was intended.
+    pub tombstones: [bool; 2],
+}
+
+/// What no step may ever come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Wrong {
+    IllegalTransition(Status),
+    /// An answer of the gateway that production code takes for impossible.
+    Contradiction,
+    /// The same undo was confirmed with two amounts.
+    TwoReceipts,
+    /// A step published what its row of the table does not let it publish.
+    NotItsEvent(Kind),
+    /// A row is missing that production code relies on.
+    NoRow,
+}
+
+/// One order with all that belongs to it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Fulfilment {
+    pub good_card: bool,
+    pub order: OrderStatus,
+    pub saga: SagaState,
+    pub attempts: i16,
+    /// How often its cancellation was published once more.
+    pub drives: u8,
+    pub reservation: Option<Reservation>,
+    /// What a reservation without a lock has seen on the shelf.
+    pub seen: Option<i8>,
+    pub payment: Option<Payment>,
+    pub key: Key,
+    /// Requests that were sent: each may reach the gateway at any later time, too.
+    pub late_charge: bool,
+    pub late_void: bool,
+    /// In the order of their ids.
+    pub mail: Vec<Message>,
+    pub charging: Vec<Worker>,
+    pub refunding: Vec<Worker>,
+    /// Sorted: the two are alike.
+    pub detectors: [Detector; 2],
+    pub told: Told,
+    pub wrong: Option<Wrong>,
+}
+
+impl World {
+    /// The orders have just been accepted: each with its saga and its `OrderCreated`, in one transaction.
+    pub fn new(bounds: &Bounds, good_cards: &[bool]) -> Self {
+        World {
+            orders: good_cards.iter().map(|good| Fulfilment::accepted(*good, bounds)).collect(),
+            available: bounds.stock,
+            reserved: 0,
+            faults_left: bounds.faults,
+            went_round: false,
+        }
+    }
+
+    /// Grows with every step, and cannot grow for ever. Weights: what comes later in a line outweighs what comes before.
+    pub fn progress(&self, bounds: &Bounds) -> i64 {
+        let faults = i64::from(bounds.faults - self.faults_left);
+        faults * 1_000_000_000 + self.orders.iter().map(Fulfilment::progress).sum::<i64>()
+    }
+}
+
+impl Fulfilment {
+    fn accepted(good_card: bool, bounds: &Bounds) -> Self {
+        let mut detectors = [Detector::Done; 2];
+        detectors.iter_mut().take(bounds.detectors).for_each(|detector| *detector = Detector::Watching);
+        let mut accepted = Fulfilment {
+            good_card,
+            order: OrderStatus::Pending,
+            saga: SagaState::started(),
+            attempts: 0,
+            drives: 0,
+            reservation: None,
+            seen: None,
+            payment: None,
+            key: Key::Fresh,
+            late_charge: false,
+            late_void: false,
+            mail: Vec::new(),
+            charging: vec![Worker::IDLE; bounds.replicas],
+            refunding: vec![Worker::IDLE; bounds.replicas],
+            detectors,
+            told: Told::default(),
+            wrong: None,
+        };
+        accepted.publish(&CREATE_ORDER, Kind::OrderCreated);
+        accepted
+    }
+
+    /// What `UnitOfWork::publish` does: a row of the outbox, in the transaction of the step.
+    pub fn publish(&mut self, step: &Step, kind: Kind) {
+        if !step.emits.contains(&kind.event_type()) {
+            self.wrong = Some(Wrong::NotItsEvent(kind));
+        }
+        let before = self.mail.iter().filter(|m| m.id.0 == kind).count();
+        let message = Message::committed((kind, u8::try_from(before).unwrap_or(u8::MAX)));
+        let place = self.mail.partition_point(|m| m.id < message.id);
+        self.mail.insert(place, message);
+    }
+
+    /// What `Sagas::record` does, under the saga's row lock.
+    pub fn record(&mut self, transition: Transition) {
+        match self.saga.apply(transition, contracts::order_fulfillment::SAGA.participants()) {
+            Ok(next) => self.saga = next,
+            Err(illegal) => self.wrong = Some(Wrong::IllegalTransition(illegal.from)),
+        }
+        self.attempts = transition.attempts(self.attempts);
+    }
+
+    pub fn message(&self, id: Id) -> Option<&Message> {
+        self.mail.iter().find(|m| m.id == id)
+    }
+
+    pub fn message_mut(&mut self, id: Id) -> Option<&mut Message> {
+        self.mail.iter_mut().find(|m| m.id == id)
+    }
+
+    pub fn moves_forward(&self) -> bool {
+        self.saga.status.moves_forward()
+    }
+
+    /// Nothing is on its way any more that tells the participants to undo.
+    pub fn no_cancellation_under_way(&self) -> bool {
+        let of_cancellations = |m: &&Message| m.id.0 == Kind::OrderCancelled;
+        self.mail.iter().filter(of_cancellations).all(Message::is_done) && self.refunding.iter().all(Worker::is_idle)
+    }
+
+    pub fn holds_stock(&self) -> i8 {
+        self.reservation.map_or(0, |r| r.held)
+    }
+
+    pub fn is_captured(&self) -> bool {
+        matches!(&self.payment, Some(Payment { status: PaymentStatus::Captured(_), .. }))
+    }
+
+    fn progress(&self) -> i64 {
+        let status = match self.saga.status {
+            Status::Started => 0,
+            Status::InProgress => 1,
+            Status::TimedOut | Status::Completed => 2,
+            Status::Compensating => 3,
+            Status::Failed => 4,
+            Status::Compensated => 5,
+        };
+        let message = |m: &Message| {
+            let applied: i64 = m.applied.iter().map(|n| i64::from(*n)).sum();
+            let copies: i64 = m.copies.iter().map(|n| i64::from(*n)).sum();
+            applied * 1_000 + if m.in_outbox { 1 } else { 50 } - copies * 10
+        };
+        let phase = |w: &Worker| match w.phase {
+            Phase::Idle => 0,
+            Phase::Read { .. } => 1,
+            Phase::Asking(_) => 2,
+            Phase::Found(_) => 3,
+        };
+        let workers: i64 = self.charging.iter().chain(&self.refunding).map(phase).sum();
+        let detectors: i64 = self.detectors.iter().map(|d| *d as i64).sum();
+        i64::from(self.drives) * 10_000_000
+            + status * 100_000
+            + self.mail.iter().map(message).sum::<i64>()
+            + workers
+            + detectors
+            + i64::from(self.seen.is_some())
+    }
+}

@@ -1,0 +1,160 @@
+//! Users against subjects: for every user that `docker/nats.conf` names, every subject that any of them may use and every
+//! call that changes or reads what JetStream keeps. The real server grants what the file grants and refuses the rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use provision::broker::{self, Settings};
+use saga::Service;
+
+use crate::{
+    guarded_nats,
+    rights::{User, nothing_is_missing},
+};
+
+/// The rights of one user, as the file says them.
+#[derive(Debug, Default)]
+struct Rights {
+    publish: Vec<String>,
+    deny: Vec<String>,
+    subscribe: Vec<String>,
+}
+
+impl Rights {
+    fn may_publish(&self, subject: &str) -> bool {
+        let any = |patterns: &[String]| patterns.iter().any(|pattern| covers(pattern, subject));
+        any(&self.publish) && !any(&self.deny)
+    }
+}
+
+#[tokio::test]
+async fn every_user_may_publish_what_the_file_says_and_nothing_else() {
+    let nats = guarded_nats().await;
+    let provisioner = User::connect(&nats, "provision").await;
+    broker::provision(&provisioner.client, &Settings::default()).await.unwrap();
+    let users = users();
+    let subjects = subjects(&users);
+    assert!(users.len() == 5 && subjects.len() > 200, "{} users, {} subjects", users.len(), subjects.len());
+    let mut published = 0;
+    for (name, rights) in users.iter().filter(|(name, _)| *name != "provision") {
+        let user = User::connect(&nats, name).await;
+        // In small portions, because the client forgets refusals that nobody takes in time. They come in the order of the
+        // attempts, so behind the last one nothing is outstanding.
+        for (n, portion) in subjects.iter().collect::<Vec<_>>().chunks(30).enumerate() {
+            for subject in portion {
+                user.client.publish((*subject).clone(), "".into()).await.unwrap();
+            }
+            user.may_not_publish(&format!("the.last.of.portion.{n}")).await;
+        }
+        let refused: BTreeSet<String> = user.refusals().into_iter().collect();
+        for subject in &subjects {
+            let told = format!("permissions violation for publish to \"{subject}\"").to_lowercase();
+            assert_eq!(!refused.contains(&told), rights.may_publish(subject), "{name} publishes to {subject}");
+        }
+        published += subjects.iter().filter(|s| s.starts_with("events.") && rights.may_publish(s)).count();
+    }
+    assert!(nothing_is_missing(&nats).await, "a stream or consumer was changed");
+    let mut kept = 0;
+    for service in contracts::SERVICES {
+        kept += provisioner.js().get_stream(service.stream()).await.unwrap().cached_info().state.messages;
+    }
+    assert_eq!(usize::try_from(kept).unwrap(), published, "the streams hold what was allowed, and nothing was purged");
+}
+
+#[test]
+fn the_file_gives_no_service_what_is_anothers() {
+    let durables = contracts::consumers();
+    for (name, rights) in users().iter().filter(|(name, _)| *name != "provision") {
+        let own = contracts::SERVICES.into_iter().find(|service| service.0 == name.as_str());
+        let mut theirs: Vec<String> = Vec::new();
+        for service in contracts::SERVICES.into_iter().filter(|service| Some(*service) != own) {
+            theirs.extend([format!("events.{service}.x"), format!("nudge.{service}"), format!("_INBOX_{service}.x")]);
+            if own.is_some() {
+                let stream = service.stream();
+                let reads = ["STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET", "CONSUMER.LIST", "CONSUMER.NAMES"];
+                theirs.extend(reads.map(|call| format!("$JS.API.{call}.{stream}")));
+                theirs.push(format!("$JS.API.DIRECT.GET.{stream}.events.{service}.x"));
+            }
+        }
+        for consumer in durables.iter().filter(|consumer| Some(consumer.service) != own) {
+            let of = format!("{}.{}", consumer.publisher.stream(), consumer.step.consumer());
+            theirs.extend([format!("$JS.API.CONSUMER.MSG.NEXT.{of}"), format!("$JS.ACK.{of}.1.1.1.1.0")]);
+        }
+        for call in changes().filter(|call| own.is_some() || !call.contains(".CONSUMER.")) {
+            theirs.push(call);
+        }
+        for subject in theirs {
+            assert!(!rights.may_publish(&subject), "{name} may publish to {subject}");
+        }
+        for pattern in &rights.subscribe {
+            let mine = *pattern == format!("_INBOX_{name}.>") || *pattern == format!("nudge.{name}");
+            assert!(mine, "{name} may subscribe to {pattern}");
+        }
+    }
+}
+
+/// Calls that make, change, empty or destroy something of JetStream's.
+fn changes() -> impl Iterator<Item = String> {
+    let streams = contracts::SERVICES.map(Service::stream);
+    let of_streams =
+        ["CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE", "SNAPSHOT", "RESTORE", "PEER.REMOVE", "LEADER.STEPDOWN"];
+    let of_streams = of_streams.into_iter().flat_map(move |call| {
+        contracts::SERVICES.map(Service::stream).map(|stream| format!("$JS.API.STREAM.{call}.{stream}"))
+    });
+    let anonymous = streams.map(|stream| format!("$JS.API.CONSUMER.CREATE.{stream}"));
+    let of_consumers = contracts::consumers().into_iter().flat_map(|consumer| {
+        let of = format!("{}.{}", consumer.publisher.stream(), consumer.step.consumer());
+        let calls = ["CREATE", "DURABLE.CREATE", "DELETE", "PAUSE", "RESET", "UNPIN", "LEADER.STEPDOWN"];
+        let filtered = format!("$JS.API.CONSUMER.CREATE.{of}.events.x");
+        calls.map(|call| format!("$JS.API.CONSUMER.{call}.{of}")).into_iter().chain([filtered])
+    });
+    of_streams.chain(anonymous).chain(of_consumers)
+}
+
+/// One subject for each pattern of each user, and everything that changes something.
+fn subjects(users: &BTreeMap<String, Rights>) -> BTreeSet<String> {
+    let patterns = users.values().flat_map(|rights| rights.publish.iter().chain(&rights.deny).chain(&rights.subscribe));
+    let concrete = patterns.filter(|pattern| *pattern != "$JS.API.>").map(|pattern| {
+        let tokens = pattern.split('.').map(|token| if matches!(token, "*" | ">") { "x" } else { token });
+        tokens.collect::<Vec<_>>().join(".")
+    });
+    let others =
+        ["$SYS.REQ.SERVER.PING", "$JS.API.STREAM.NAMES", "$JS.API.ACCOUNT.PURGE.G", "$JS.API.META.LEADER.STEPDOWN"];
+    concrete.chain(changes()).chain(others.map(str::to_owned)).collect()
+}
+
+/// Reads the users of the file, which has one item a line.
+fn users() -> BTreeMap<String, Rights> {
+    let (mut users, mut name, mut verb, mut list) = (BTreeMap::<String, Rights>::new(), String::new(), "", "");
+    let file = std::fs::read_to_string(crate::nats_conf()).unwrap();
+    for line in file.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
+        match line.split_whitespace().next().unwrap_or_default() {
+            "user:" => name = line["user:".len()..].trim().to_owned(),
+            word @ ("publish" | "subscribe") => verb = word,
+            word @ ("allow:" | "deny:") => list = word,
+            subject if subject.starts_with('"') => {
+                let rights = users.entry(name.clone()).or_default();
+                let into = match (verb, list) {
+                    ("publish", "allow:") => &mut rights.publish,
+                    ("publish", "deny:") => &mut rights.deny,
+                    ("subscribe", "allow:") => &mut rights.subscribe,
+                    other => panic!("a list of another kind: {other:?}"),
+                };
+                into.push(subject.trim_matches('"').to_owned());
+            }
+            _ => {}
+        }
+    }
+    users
+}
+
+/// Whether a pattern of NATS covers a subject.
+fn covers(pattern: &str, subject: &str) -> bool {
+    let (mut wanted, mut given) = (pattern.split('.'), subject.split('.'));
+    loop {
+        match (wanted.next(), given.next()) {
+            (Some(">"), Some(_)) | (None, None) => return true,
+            (Some(token), Some(word)) if token == "*" || token == word => {}
+            _ => return false,
+        }
+    }
+}

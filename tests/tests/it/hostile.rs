@@ -1,0 +1,8 @@
+//! Those who mean harm, or do not know better: at the doors, on the wire, in requests, in events, in the database.
+
+mod dice;
+mod doors;
+mod events;
+mod floods;
+mod privileges;
+mod requests;

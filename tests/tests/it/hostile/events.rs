@@ -1,0 +1,189 @@
+//! Arbitrary messages in the streams: each is parked as it came, none stops its lane, and orders are still confirmed.
+
+use std::{collections::BTreeMap, fs, time::Duration};
+
+use anyhow::{Context, ensure};
+use async_nats::{HeaderMap, HeaderName, HeaderValue};
+use proptest::{
+    prelude::{Strategy, any, prop_oneof},
+    strategy::BoxedStrategy,
+};
+use serde_json::{Value, json};
+use suite_tests::{Forged, Stage};
+use testkit::eventually;
+use uuid::Uuid;
+
+use super::dice::{self, Dice};
+use crate::Test;
+
+/// What the readers of one subject find in the stream.
+struct Lane {
+    subject: String,
+    readers: u64,
+    golden: Value,
+    event_type: String,
+}
+
+#[tokio::test]
+async fn garbage_in_every_lane_is_parked_as_it_came_and_stops_nobody() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    let mut dice = Dice::new();
+    let jetstream = stage.jetstream().await?;
+    let (mut deliveries, mut sent) = (0, Vec::new());
+    for lane in lanes()? {
+        let garbage = garbage(&lane);
+        for _ in 0..dice::cases(12) {
+            let (headers, body) = dice.throw(&garbage);
+            sent.extend(std::iter::repeat_n(body.clone(), usize::try_from(lane.readers)?));
+            deliveries += i64::try_from(lane.readers)?;
+            stage.publish_to(&jetstream, &Forged::bytes(&lane.subject, headers, body)).await?;
+        }
+    }
+    let parked = "select (select count(*) from orders.dead_letter) + (select count(*) from inventory.dead_letter)
+        + (select count(*) from payment.dead_letter)";
+    let applied = "select (select count(*) from orders.inbox) + (select count(*) from inventory.inbox)
+        + (select count(*) from payment.inbox)";
+    eventually(Duration::from_secs(60), async || {
+        let parked = stage.number(parked).await?;
+        let applied = stage.number(applied).await?;
+        ensure!(parked == deliveries, "of {deliveries} {parked} are parked and {applied} applied");
+        anyhow::Ok(())
+    })
+    .await?;
+    let mut kept: Vec<Vec<u8>> = sqlx::query_scalar(
+        "select payload from orders.dead_letter union all select payload from inventory.dead_letter
+            union all select payload from payment.dead_letter",
+    )
+    .fetch_all(&stage.pool)
+    .await?;
+    kept.sort_unstable();
+    sent.sort_unstable();
+    ensure!(kept == sent, "a payload was not kept as it came");
+    for replica in [&suite.order, &suite.inventory, &suite.payment] {
+        let listed = replica.client.get("/api/admin/dlq?limit=200").await?.expect(200)?;
+        ensure!(listed["items"].as_array().is_some_and(|items| !items.is_empty()), "{listed}");
+    }
+    let order = suite.place(&[("A", 1)], "tok_visa").await?;
+    suite.saga_becomes(&order, "COMPLETED").await?;
+    Ok(())
+}
+
+/// Every subject that a step waits for, with one event that would be good.
+fn lanes() -> anyhow::Result<Vec<Lane>> {
+    let mut lanes: BTreeMap<String, Lane> = BTreeMap::new();
+    for consumer in contracts::consumers() {
+        let event = consumer.step.consumes().context("a consumer without an event")?;
+        let event_type = event.wire_name();
+        let golden = fs::read(format!("{}/golden/{event_type}.json", env!("CARGO_MANIFEST_DIR")))?;
+        let subject = event.subject(consumer.publisher);
+        let fresh = Lane { subject: subject.clone(), readers: 0, golden: serde_json::from_slice(&golden)?, event_type };
+        lanes.entry(subject).or_insert(fresh).readers += 1;
+    }
+    Ok(lanes.into_values().collect())
+}
+
+/// Messages that no version of the reader can take: their bodies, or their envelopes, or both, are wrong.
+fn garbage(lane: &Lane) -> BoxedStrategy<(HeaderMap, Vec<u8>)> {
+    let good = || (serde_json::to_vec(&lane.golden).unwrap_or_default(), lane.event_type.clone());
+    let (body, event_type) = good();
+    let no_envelope =
+        (arbitrary_headers(), dice::bytes(400)).prop_map(|(headers, body)| (headers, unlike_others(body)));
+    let (damaged, of_type) = (bad_body(&lane.golden), event_type.clone());
+    let bad_body = (damaged, dice::text()).prop_map(move |(body, odd)| (envelope(&of_type, &odd), body));
+    let bad_type = dice::text().prop_map({
+        let (body, event_type) = (body.clone(), event_type.clone());
+        move |odd| (envelope(&format!("{event_type}{odd}9"), &odd), body.clone())
+    });
+    let names = ["ce-id", "ce-sagaid", "ce-causationid", "ce-sequence"];
+    let bad_header = (proptest::sample::select(names.to_vec()), dice::text()).prop_map(move |(name, odd)| {
+        let mut headers = envelope(&event_type, "");
+        put(&mut headers, name, &format!("{odd}?"));
+        (headers, unlike_others(body.clone()))
+    });
+    prop_oneof![no_envelope, bad_body, bad_type, bad_header].boxed()
+}
+
+/// Messages without a readable id are known by their bodies: of two that are equal one is kept.
+fn unlike_others(mut body: Vec<u8>) -> Vec<u8> {
+    body.extend(Uuid::now_v7().as_bytes());
+    body
+}
+
+/// A body that is no event: cut off, no JSON, or with one member of another kind.
+fn bad_body(golden: &Value) -> BoxedStrategy<Vec<u8>> {
+    let members: Vec<String> = golden.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+    let (golden, text) = (golden.clone(), golden.to_string().into_bytes());
+    let cut = any::<proptest::sample::Index>().prop_map({
+        let text = text.clone();
+        move |at| text[..at.index(text.len())].to_vec()
+    });
+    let swapped = (proptest::sample::select(members), dice::text()).prop_map(move |(member, odd)| {
+        let mut event = golden.clone();
+        // No member of any event is a list of lists. What it holds may be repeated in the reader's error.
+        event[member] = json!([[odd]]);
+        event.to_string().into_bytes()
+    });
+    let bytes = dice::bytes(2_000).prop_map(|mut bytes| {
+        bytes.insert(0, b'?');
+        bytes
+    });
+    let large = (100_000_usize..900_000).prop_map(|length| vec![b'['; length]);
+    prop_oneof![3 => cut, 3 => swapped, 2 => bytes, 1 => large].boxed()
+}
+
+fn arbitrary_headers() -> BoxedStrategy<HeaderMap> {
+    let known = ["ce-id", "ce-source", "ce-time", "traceparent", "baggage", "ce-correlationid", "x"];
+    let header = (proptest::sample::select(known.to_vec()), dice::text());
+    let headers = proptest::collection::vec(header, 0..6).prop_map(|pairs| {
+        let mut headers = HeaderMap::new();
+        pairs.iter().for_each(|(name, value)| put(&mut headers, name, value));
+        headers
+    });
+    headers.boxed()
+}
+
+/// An envelope as it should be, but for odd texts where any text may stand.
+fn envelope(event_type: &str, odd: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    put(&mut headers, "ce-id", &Uuid::now_v7().to_string());
+    put(&mut headers, "ce-type", event_type);
+    put(&mut headers, "ce-sagaid", &Uuid::now_v7().to_string());
+    for name in ["ce-sagatype", "ce-correlationid", "ce-subject", "traceparent", "baggage", "ce-time"] {
+        put(&mut headers, name, odd);
+    }
+    headers
+}
+
+/// Sets the header; a value with a line break, which NATS cannot carry, loses it. No id comes twice: two messages of one
+/// id are one event.
+fn put(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    let is_id = name == "ce-id" && Uuid::parse_str(value).is_ok();
+    let value = if is_id { Uuid::now_v7().to_string() } else { value.replace(['\r', '\n'], " ") };
+    if let Ok(value) = value.parse::<HeaderValue>() {
+        headers.insert(HeaderName::from_static(name), value);
+    }
+}
+
+#[tokio::test]
+async fn texts_that_the_database_cannot_store_are_parked_all_the_same() -> Test {
+    let stage = Stage::new().await?;
+    let order = stage.start(contracts::ORDER).await?;
+    let golden = fs::read_to_string(format!("{}/golden/ProductCreated.v1.json", env!("CARGO_MANIFEST_DIR")))?;
+    let subject = "events.inventory.ProductCreated";
+    let mut typed = envelope("ProductCreated.v1", "a\0b");
+    put(&mut typed, "ce-type", "ProductCreated.v1\0");
+    let status = golden.replace("\"ACTIVE\"", "\"ACTIVE\\u0000\"");
+    ensure!(status != golden, "the golden event has no status any more");
+    // The first NUL comes back in our own words, the second in those of the decoder.
+    for (headers, body) in [(typed, golden), (envelope("ProductCreated.v1", "a\0b"), status)] {
+        stage.publish(&Forged::bytes(subject, headers, body.into_bytes())).await?;
+    }
+    eventually(Duration::from_secs(20), async || {
+        let dead = order.client.get("/api/admin/dlq").await?.expect(200)?;
+        ensure!(dead["items"].as_array().is_some_and(|items| items.len() == 2), "{dead:#}");
+        anyhow::Ok(())
+    })
+    .await
+}

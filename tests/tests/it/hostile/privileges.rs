@@ -1,0 +1,56 @@
+//! What the database lets each role do, in full: equal to what is checked in, so that a right cannot be won unseen.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+use suite_tests::Stage;
+
+use crate::Test;
+
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/privileges.txt");
+
+#[tokio::test]
+async fn every_role_may_do_what_the_checked_in_matrix_says_and_nothing_else() -> Test {
+    let stage = Stage::new().await?;
+    let rows: Vec<String> = sqlx::query_scalar(include_str!("privileges.sql")).fetch_all(&stage.pool).await?;
+    let found = rows.join("\n") + "\n";
+    if std::env::var_os("REWRITE_GOLDEN").is_some() {
+        fs::write(GOLDEN, &found)?;
+    }
+    let golden = fs::read_to_string(GOLDEN).with_context(|| format!("{GOLDEN}: REWRITE_GOLDEN=1 writes it"))?;
+    let (golden, found): (Vec<_>, Vec<_>) = (golden.lines().collect(), found.lines().collect());
+    let only = |left: &[&str], right: &[&str]| {
+        left.iter().filter(|line| !right.contains(line)).map(|line| format!("  {line}\n")).collect::<String>()
+    };
+    let (more, less) = (only(&found, &golden), only(&golden, &found));
+    ensure!(more.is_empty() && less.is_empty(), "unexpected:\n{more}missing:\n{less}REWRITE_GOLDEN=1 accepts this");
+    ensure!(found == golden, "the lines have another order");
+    Ok(())
+}
+
+/// What no later version of the matrix may contain, whoever rewrites it.
+#[test]
+fn the_checked_in_matrix_gives_no_role_anything_that_it_must_not_have() -> Test {
+    let golden = fs::read_to_string(GOLDEN)?;
+    for line in golden.lines() {
+        let [role, kind, object, privileges] =
+            line.split(" | ").collect::<Vec<_>>()[..].try_into().with_context(|| format!("{line:?} is no row"))?;
+        let held: Vec<_> = privileges.split(' ').collect();
+        let writes = ["INSERT", "UPDATE", "DELETE"].iter().any(|right| held.contains(right));
+        ensure!(!held.iter().any(|right| ["TRUNCATE", "REFERENCES", "TRIGGER", "CREATE"].contains(right)), "{line}");
+        ensure!(kind != "role", "a role of its own attributes or of a group: {line}");
+        ensure!(!object.contains("_migration") || held == ["SELECT"], "{line}");
+        ensure!(!(role == "auditor" && (writes || kind.starts_with("function of the owner"))), "{line}");
+        ensure!(!(role == "public" && kind != "database" && kind != "function" && object != "public"), "{line}");
+        let own = match role {
+            "order_service" => "orders.",
+            "inventory_service" => "inventory.",
+            "payment_service" => "payment.",
+            _ => continue,
+        };
+        let reads_or_writes = kind == "table" || kind == "column" || kind == "sequence";
+        ensure!(!reads_or_writes || object.starts_with(own) || object.starts_with("saga."), "{line}");
+        ensure!(!(object.starts_with("saga.") && held.contains(&"DELETE")), "{line}");
+    }
+    Ok(())
+}

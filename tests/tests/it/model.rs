@@ -1,0 +1,264 @@
+//! Random walks through the model, each step taken by the real suite as well: events in any order, again, late or never,
+//! cancels and timeouts at any time, two orders that want the same unit. After every step the rows of all services and
+//! what they have published must be what the model says; and at rest, every order has ended.
+
+mod by_hand;
+mod seen;
+
+use std::{collections::BTreeMap, sync::Mutex, time::Duration};
+
+use anyhow::{Context, ensure};
+use contracts::order_fulfillment::SAGA;
+use model::{Action, Bounds, Guards, Saga, World, mail::Kind, payment::Side};
+use proptest::{
+    prelude::*,
+    test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner},
+};
+use stateright::Model;
+
+use self::{by_hand::ByHand, seen::Seen};
+use crate::Test;
+
+/// Draws from the actions that may come next: the kind of it, and which.
+type Choice = (u8, u8);
+
+const CASES: u32 = 100;
+const TIME: Duration = Duration::from_secs(35);
+
+/// The walk goes as deep as one likes, so its bounds are wide; payment's phases are taken together, because a test of one
+/// process cannot stop between them.
+const BOUNDS: Bounds = Bounds {
+    orders: 2,
+    stock: 1,
+    faults: 6,
+    drives: 8,
+    max_attempts: SAGA.compensation.max_attempts,
+    replicas: 1,
+    detectors: 2,
+    cancels: true,
+    bad_cards: true,
+};
+
+/// A walk: where the suite and the model stand, and how they came there.
+struct Walk<'s> {
+    saga: Saga,
+    world: World,
+    suite: &'s ByHand,
+    case: by_hand::Case,
+    steps: Vec<Action>,
+}
+
+impl<'s> Walk<'s> {
+    async fn begin(suite: &'s ByHand, stock: i8, good_cards: [bool; 2]) -> anyhow::Result<Walk<'s>> {
+        Self::with(suite, Saga::new(Bounds { stock, ..BOUNDS }), good_cards).await
+    }
+
+    async fn with(suite: &'s ByHand, saga: Saga, good_cards: [bool; 2]) -> anyhow::Result<Walk<'s>> {
+        let case = suite.begin(saga.bounds.stock, &good_cards).await?;
+        Ok(Walk { saga, world: World::new(&saga.bounds, &good_cards), suite, case, steps: Vec::new() })
+    }
+
+    /// What may come next, as far as a test can make it happen.
+    fn enabled(&self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.saga.actions(&self.world, &mut actions);
+        actions.retain(|a| !matches!(a, Action::Crash(..) | Action::LateCharge(_) | Action::LateVoid(_)));
+        actions
+    }
+
+    /// Most steps bring the orders forward; the others are whatever may happen.
+    async fn step(&mut self, (kind, which): Choice) -> anyhow::Result<bool> {
+        let enabled = self.enabled();
+        let forward: Vec<Action> = enabled.iter().copied().filter(|a| is_traffic(*a)).collect();
+        let from = if kind % 6 != 0 && !forward.is_empty() { forward } else { enabled };
+        match from.get(usize::from(which) % from.len().max(1)) {
+            Some(action) => self.take(*action).await.map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Lets everything happen that must, until nothing is left.
+    async fn rest(&mut self) -> Test {
+        while let Some(action) = self.enabled().into_iter().find(|a| a.must_happen()) {
+            self.take(action).await?;
+        }
+        ensure!(self.saga.is_at_rest(&self.world), "the walk stops before the world does");
+        Ok(())
+    }
+
+    /// One step of both, and a look at both.
+    async fn take(&mut self, action: Action) -> Test {
+        self.steps.push(action);
+        self.in_model(action)?;
+        self.suite.take(&self.case, action).await?;
+        for (order, fulfilment) in self.world.orders.iter().enumerate() {
+            let real = self.suite.seen(&self.case, order).await?;
+            let foreseen = Seen::foreseen(&self.world, fulfilment);
+            ensure!(real == foreseen, "order {order} is\n{real:?}\nand not, as the model has it,\n{foreseen:?}");
+        }
+        Ok(())
+    }
+
+    fn in_model(&mut self, action: Action) -> Test {
+        self.advance(action)?;
+        match action {
+            Action::FindDue(order) => self.advance(Action::DetectTimeout(order))?,
+            Action::Take(order, side, _) => {
+                while self.works(order, side) {
+                    self.advance(Action::Work(order, side, 0))?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn works(&self, order: usize, side: Side) -> bool {
+        self.world.orders[order].workers(side).iter().any(|worker| !worker.is_idle())
+    }
+
+    fn advance(&mut self, action: Action) -> Test {
+        self.world = self.saga.next_state(&self.world, action).context("the model has no such step")?;
+        for property in self.saga.properties() {
+            let always = property.expectation == stateright::Expectation::Always;
+            ensure!(!always || (property.condition)(&self.saga, &self.world), "not so: {}", property.name);
+        }
+        Ok(())
+    }
+}
+
+/// Messages on their way, rather than clocks, people and faults.
+fn is_traffic(action: Action) -> bool {
+    matches!(action, Action::Publish(..) | Action::Deliver(..) | Action::Take(..))
+}
+
+/// Walks to the end, and returns what happened on the way.
+async fn walk(suite: &ByHand, stock: i8, good_cards: [bool; 2], choices: &[Choice]) -> anyhow::Result<Vec<String>> {
+    let before = suite.money_kept().await?;
+    let mut walk = Walk::begin(suite, stock, good_cards).await?;
+    let taken = async {
+        for choice in choices {
+            if !walk.step(*choice).await? {
+                break;
+            }
+        }
+        walk.rest().await
+    };
+    let taken = taken.await;
+    taken.with_context(|| format!("after {:#?}", walk.steps))?;
+    let kept = suite.money_kept().await? - before;
+    let foreseen = Seen::money(&walk.world);
+    ensure!(kept == foreseen, "{kept} was kept, and the model says {foreseen}: {:#?}", walk.steps);
+    let ends = walk.world.orders.iter().map(|order| order.saga.status.to_string());
+    Ok(walk.steps.iter().map(|step| landmark(*step)).chain(ends).collect())
+}
+
+/// What kind of step it was; of a delivery also whose.
+fn landmark(action: Action) -> String {
+    match action {
+        Action::Deliver(_, id, place) => format!("{:?}", id.0.readers()[place]),
+        Action::Take(_, side, _) => format!("{side:?}"),
+        other => format!("{other:?}").split('(').next().unwrap_or_default().to_owned(),
+    }
+}
+
+/// Every step of the saga was taken, events came again, and orders ended in both ways.
+fn went_everywhere(seen: &BTreeMap<String, usize>) -> Test {
+    let places = [
+        "ReserveStock",
+        "Charge",
+        "ConfirmOrder",
+        "CancelUnfillableOrder",
+        "CancelUnpaidOrder",
+        "CancelTimedOutOrder",
+        "ReleaseStock",
+        "Refund",
+        "FindDue",
+        "Drive",
+        "Cancel",
+        "Duplicate",
+        "COMPLETED",
+        "COMPENSATED",
+    ];
+    let missed: Vec<_> = places.into_iter().filter(|place| !seen.contains_key(*place)).collect();
+    ensure!(missed.is_empty(), "no walk came to {missed:?}: {seen:?}");
+    Ok(())
+}
+
+#[test]
+fn random_walks_through_the_real_suite_end_where_the_model_ends() -> Test {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let suite = runtime.block_on(ByHand::new())?;
+    let seed = std::env::var("MODEL_SEED").ok().map_or_else(rand_seed, |text| Ok(text.parse::<u64>()?))?;
+    println!("MODEL_SEED={seed}");
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config { cases: CASES, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+    let began = std::time::Instant::now();
+    let seen = Mutex::new(BTreeMap::<String, usize>::new());
+    // Enough units and good cards more often than not, or few orders would come to their good end.
+    let stock = prop::sample::select(vec![0i8, 1, 1, 2, 2, 2]);
+    let good_cards = prop::array::uniform2(prop::bool::weighted(0.75));
+    let strategy = (stock, good_cards, prop::collection::vec(any::<Choice>(), 0..60));
+    let ran = runner.run(&strategy, |(stock, good_cards, choices)| {
+        if began.elapsed() > TIME {
+            return Ok(());
+        }
+        let walked = runtime.block_on(walk(&suite, stock, good_cards, &choices));
+        let landmarks = walked.map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
+        let mut seen = seen.lock().expect("no walk panics with it");
+        landmarks.into_iter().for_each(|place| *seen.entry(place).or_default() += 1);
+        Ok(())
+    });
+    drop(suite);
+    ran.map_err(|error| anyhow::anyhow!("MODEL_SEED={seed}: {error}"))?;
+    let seen = seen.into_inner().expect("no walk panics with it");
+    println!("{seen:?}");
+    // On a machine too busy for all walks, there is nothing to say about where they did not come to.
+    if began.elapsed() > TIME { Ok(()) } else { went_everywhere(&seen) }
+}
+
+fn rand_seed() -> anyhow::Result<u64> {
+    let (seed, _) = uuid::Uuid::now_v7().as_u64_pair();
+    Ok(seed)
+}
+
+#[tokio::test]
+async fn a_compensation_is_given_up_and_resumed_as_the_model_has_it() -> Test {
+    let suite = ByHand::new().await?;
+    let mut walk = Walk::begin(&suite, 1, [true, true]).await?;
+    walk.take(Action::Cancel(0)).await?;
+    for _ in 0..=BOUNDS.max_attempts {
+        walk.take(Action::Drive(0)).await?;
+    }
+    ensure!(walk.world.orders[0].told.given_up, "it is given up after {} attempts", BOUNDS.max_attempts);
+    walk.take(Action::Resume(0)).await?;
+    walk.rest().await
+}
+
+#[tokio::test]
+async fn a_model_that_lacks_a_guard_is_found_to_differ_from_the_suite() -> Test {
+    let suite = ByHand::new().await?;
+    let created = (Kind::OrderCreated, 0);
+    let cancelled = (Kind::OrderCancelled, 0);
+    let twice =
+        [Action::Publish(0, created), Action::DeliverUnacknowledged(0, created, 0), Action::Deliver(0, created, 0)];
+    let early = [Action::Cancel(0), Action::Publish(0, cancelled), Action::Deliver(0, cancelled, 0)];
+    let cases = [
+        (Guards { inbox: false, ..Guards::ALL }, twice),
+        (Guards { tombstones: false, ..Guards::ALL }, early),
+        (Guards { receipts: false, ..Guards::ALL }, early),
+    ];
+    for (guards, steps) in cases {
+        let mut sound = Walk::begin(&suite, 1, [true, true]).await?;
+        let mut lacking = Walk::with(&suite, Saga { guards, ..sound.saga }, [true, true]).await?;
+        let mut differs = false;
+        for step in steps {
+            sound.take(step).await?;
+            differs = differs || lacking.take(step).await.is_err();
+        }
+        ensure!(differs, "nothing differs without a guard: {guards:?}");
+    }
+    Ok(())
+}

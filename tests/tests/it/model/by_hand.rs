@@ -1,0 +1,213 @@
+//! The suite with nothing in it that runs by itself: no relay, no consumer, no clock. A test takes every step, through
+//! the same functions and statements. A step is set in motion as an operator would do it, by replaying a dead letter.
+
+use anyhow::{Context, ensure};
+use contracts::{INVENTORY, ORDER, PAYMENT};
+use messaging::dead_letter::{self, ReplayOutcome};
+use model::{
+    Action,
+    mail::{Id, Kind, Reader},
+    payment::Side,
+};
+use saga::{Service, Step};
+use serde_json::{Value, json};
+use suite_tests::{App, Replica, Stage, Tuning};
+use uuid::Uuid;
+
+use super::seen::{AMOUNT, Seen};
+use crate::Test;
+
+/// The three services, idle.
+pub(super) struct ByHand {
+    stage: Stage,
+    order: Replica,
+    inventory: Replica,
+    payment: Replica,
+}
+
+/// The orders of one walk, and what they want.
+pub(super) struct Case {
+    sku: String,
+    orders: Vec<Placed>,
+}
+
+struct Placed {
+    order_id: Uuid,
+    saga_id: Uuid,
+}
+
+/// An event as its outbox has it.
+#[derive(sqlx::FromRow)]
+struct Event {
+    event_id: Uuid,
+    aggregate_id: String,
+    event_type: String,
+    subject: String,
+    headers: Value,
+    payload: String,
+    saga_id: Option<Uuid>,
+}
+
+impl ByHand {
+    pub(super) async fn new() -> anyhow::Result<ByHand> {
+        let stage = Stage::with(Tuning { by_hand: true, ..Tuning::default() }).await?;
+        let order = stage.start(ORDER).await?;
+        let inventory = stage.start(INVENTORY).await?;
+        let payment = stage.start(PAYMENT).await?;
+        Ok(ByHand { stage, order, inventory, payment })
+    }
+
+    /// A product of its own with so many units, and two orders for one of them.
+    pub(super) async fn begin(&self, stock: i8, good_cards: &[bool]) -> anyhow::Result<Case> {
+        let sku = format!("S-{}", Uuid::now_v7().simple());
+        let product =
+            json!({"sku": sku, "name": "a", "initial_quantity": stock, "price": {"amount": AMOUNT, "currency": "USD"}});
+        self.inventory.client.post("/api/products", &product).await?.expect(201)?;
+        let created = self.event("aggregate_id = $1 and event_type like $2", &sku, "ProductCreated.%", 0).await?;
+        self.replay(&self.order, &contracts::catalogue::PROJECT_PRODUCT_CREATED, &created).await?;
+        let mut orders = Vec::new();
+        for good in good_cards {
+            let token = if *good { "tok_visa" } else { "tok_declined" };
+            let body = suite_tests::order_of(&[(&sku, 1)], token);
+            let placed = self.order.client.post("/api/orders", &body).await?.expect(201)?;
+            let id = |name: &str| -> anyhow::Result<Uuid> { Ok(placed[name].as_str().context("an id")?.parse()?) };
+            orders.push(Placed { order_id: id("order_id")?, saga_id: id("saga_id")? });
+        }
+        Ok(Case { sku, orders })
+    }
+
+    /// What the action means for the suite; what only the broker would notice means nothing.
+    pub(super) async fn take(&self, case: &Case, action: Action) -> Test {
+        let Placed { order_id, saga_id } = &case.orders[action.order()];
+        match action {
+            Action::Deliver(_, id, place) | Action::DeliverUnacknowledged(_, id, place) => {
+                self.deliver(*saga_id, id, id.0.readers()[place]).await
+            }
+            Action::Take(_, Side::Charge, n) => {
+                self.deliver(*saga_id, (Kind::StockReserved, n), Reader::ProcessPayment).await
+            }
+            Action::Take(_, Side::Refund, n) => {
+                self.deliver(*saga_id, (Kind::OrderCancelled, n), Reader::RefundPayment).await
+            }
+            Action::FindDue(_) => self.time_out(*saga_id).await,
+            Action::Drive(_) => self.drive(*saga_id).await,
+            Action::Resume(_) => {
+                let path = format!("/api/admin/sagas/{saga_id}/resume");
+                self.order.client.post(&path, &json!({})).await?.expect(200).map(drop)
+            }
+            Action::Cancel(_) => {
+                let path = format!("/api/orders/{order_id}/cancel");
+                let answer = self.order.client.post(&path, &json!({"reason": "changed my mind"})).await?;
+                ensure!((200..300).contains(&answer.status), "the order cannot be cancelled: {answer:?}");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) async fn seen(&self, case: &Case, order: usize) -> anyhow::Result<Seen> {
+        let kinds: Vec<String> = Kind::ALL.iter().map(|kind| kind.event_type().name.to_owned()).collect();
+        let row: Value = sqlx::query_scalar(Seen::SQL)
+            .bind(case.orders[order].order_id)
+            .bind(&case.sku)
+            .bind(kinds)
+            .fetch_one(&self.stage.pool)
+            .await?;
+        Ok(serde_json::from_value(row)?)
+    }
+
+    /// What the processor has taken and not given back, in all.
+    pub(super) async fn money_kept(&self) -> anyhow::Result<i64> {
+        let totals = self.stage.gateway_client().get("/v1/totals").await?.expect(200)?;
+        let kept = |t: &Value| t["charged"].as_i64().unwrap_or_default() - t["refunded"].as_i64().unwrap_or_default();
+        Ok(totals["totals"].as_array().into_iter().flatten().map(kept).sum())
+    }
+
+    async fn deliver(&self, saga_id: Uuid, (kind, n): Id, reader: Reader) -> Test {
+        let step = SAGA_STEPS.iter().find(|step| Reader::of(step) == Some(reader)).context("a step of the saga")?;
+        let of_kind = "saga_id = $1::uuid and event_type = $2";
+        let event = self.event(of_kind, &saga_id.to_string(), &kind.event_type().wire_name(), n.into()).await?;
+        self.replay(self.replica(step.service), step, &event).await
+    }
+
+    fn replica(&self, service: Option<Service>) -> &Replica {
+        match service {
+            Some(INVENTORY) => &self.inventory,
+            Some(PAYMENT) => &self.payment,
+            _ => &self.order,
+        }
+    }
+
+    /// The n-th event for which the condition holds, in the order in which they were written.
+    async fn event(&self, condition: &str, first: &str, second: &str, n: i64) -> anyhow::Result<Event> {
+        let columns =
+            "event_id, aggregate_id, event_type, subject, headers, payload::text as payload, saga_id, created_at";
+        let sql = format!(
+            "select * from (
+                select {columns} from orders.outbox union all
+                select {columns} from inventory.outbox union all
+                select {columns} from payment.outbox) as e
+            where {condition} order by created_at, event_id offset $3 limit 1"
+        );
+        let found = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(first).bind(second).bind(n);
+        found.fetch_one(&self.stage.pool).await.with_context(|| format!("there is no {second} of {first}"))
+    }
+
+    async fn replay(&self, replica: &Replica, step: &Step, event: &Event) -> Test {
+        let mut headers = event.headers.clone();
+        headers["ce-specversion"] = json!("1.0");
+        headers["ce-id"] = json!(event.event_id);
+        headers["ce-type"] = json!(event.event_type);
+        headers["ce-subject"] = json!(event.aggregate_id);
+        if let Some(saga_id) = event.saga_id {
+            headers["ce-sagaid"] = json!(saga_id);
+        }
+        let pool = &replica.app.participant().pools.work;
+        let letter: Uuid = sqlx::query_scalar(
+            "insert into dead_letter (dead_letter_id, event_id, event_type, subject, headers, payload, consumer, step,
+                reason, error_chain, source_service, attempts)
+            values ($1, $2, $3, $4, $5, $6, $7, $8, 'by hand', '', 'test', 1)
+            on conflict (consumer, event_id) do update set status = 'PENDING', replay_count = 0
+            returning dead_letter_id",
+        )
+        .bind(Uuid::now_v7())
+        .bind(event.event_id)
+        .bind(&event.event_type)
+        .bind(&event.subject)
+        .bind(headers)
+        .bind(event.payload.as_bytes())
+        .bind(step.consumer())
+        .bind(step.name)
+        .fetch_one(pool)
+        .await?;
+        let replays = replica.app.participant().replays(&replica.subscriptions);
+        let outcome = dead_letter::replay(&replays, letter, "test", None).await?;
+        ensure!(outcome == ReplayOutcome::Resolved, "{} fails: {outcome:?}", step.name);
+        Ok(())
+    }
+
+    /// The deadline passes, and both detectors look.
+    async fn time_out(&self, saga_id: Uuid) -> Test {
+        sqlx::query("update saga.saga_instance set deadline = now() - interval '1 s' where saga_id = $1")
+            .bind(saga_id)
+            .execute(&self.stage.pool)
+            .await?;
+        for replica in [&self.payment, &self.inventory] {
+            replica.app.participant().timeout_detector().detect().await?;
+        }
+        Ok(())
+    }
+
+    async fn drive(&self, saga_id: Uuid) -> Test {
+        sqlx::query("update saga.saga_instance set compensation_deadline = now() - interval '1 s' where saga_id = $1")
+            .bind(saga_id)
+            .execute(&self.stage.pool)
+            .await?;
+        let App::Order(app) = &self.order.app else { anyhow::bail!("order is another service") };
+        let driven = order::drive_overdue_compensations(app).await?;
+        ensure!(driven == 1, "{driven} sagas were overdue");
+        Ok(())
+    }
+}
+
+static SAGA_STEPS: &[&Step] = contracts::order_fulfillment::SAGA.steps;
