@@ -17,7 +17,7 @@ use crate::{
     Committed, StepError, TraceContext,
     dead_letter::{self, Failure},
     envelope,
-    error::chain,
+    error::{ANSWER_LIMIT, chain},
     metrics::{Hop, StepLabel, StepOutcome, TraceLabel},
     subscription::{Ran, RawEvent},
     unit_of_work::Effect,
@@ -54,7 +54,10 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progres
         let began = Began::now();
         let ran = run(consumer, &batch, progress).await.unwrap_or_else(Ran::failed);
         measure(consumer, &batch, &began, &ran);
-        match settle(consumer, &batch, permits, ran).await {
+        match tokio::time::timeout(ANSWER_LIMIT, settle(consumer, &batch, permits, ran))
+            .await
+            .unwrap_or_else(|_| Settled::Away("the database does not answer".to_owned()))
+        {
             Settled::Done => {}
             Settled::Split => {
                 let second = batch.split_off(batch.len() / 2);
