@@ -51,6 +51,14 @@ async fn a_service_killed_and_a_broker_wiped_under_load_lose_and_double_nothing(
 }
 
 #[tokio::test]
+async fn connections_to_postgres_that_are_half_open_are_given_up() -> Test {
+    let logs = tempfile::tempdir()?;
+    let report = chaos(&settings(&logs, 2, &[])?, &plan(&["postgres_half_open"], 40)?).await?;
+    ensure!(report.failures().is_empty(), "{report}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_suite_without_its_inbox_is_found_out() -> Test {
     let logs = tempfile::tempdir()?;
     let settings = settings(&logs, 2, &[("WITHOUT", "inbox")])?;
