@@ -26,6 +26,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gateway_simulator", &["bootstrap"]),
     ("provision", &["contracts", "messaging", "saga"]),
     ("console", &["bootstrap", "contracts", "saga"]),
+    ("chaos", &["console", "contracts", "faults", "saga", "testkit"]),
+    ("planted", &["chaos", "console", "contracts", "saga", "testkit"]),
     // Only the pure decisions of the services.
     ("model", &["contracts", "inventory", "order", "payment", "saga"]),
     ("bench", &["contracts", "faults", "messaging", "resilience", "saga"]),

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use sqlx::Connection;
 
 use super::{
-    AuditError, Stores, Verdict, broker, gateway,
+    AuditError, Stores, Verdict, acknowledged, broker, gateway,
     ledger::{self, Payment},
     snapshot::{self, Moment},
     streams,
@@ -29,6 +29,7 @@ pub async fn audit_at_work(
 ) -> Result<Vec<Verdict>, AuditError> {
     let broker = broker::connect(stores).await?;
     let mut connection = snapshot::connect(&stores.database_url).await?;
+    let floors = acknowledged::floors(&broker).await?;
     let snapshot = snapshot::take(&mut connection, Moment::AtWork).await?;
     let mut verdicts = snapshot.verdicts;
     let before = snapshot.ledger;
@@ -53,6 +54,6 @@ pub async fn audit_at_work(
         memory.confirmed.extend(asked.iter().filter(|payment| unmoved.contains(payment)).cloned());
     }
     verdicts.push(charges);
-    verdicts.extend(streams::check(&broker, &snapshot.published).await?);
+    verdicts.extend(streams::check(&broker, &snapshot.published, &floors, &snapshot.had).await?);
     Ok(verdicts)
 }

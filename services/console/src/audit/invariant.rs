@@ -67,6 +67,7 @@ const INVARIANTS: &[Invariant] = invariants![
     "no_saga_stuck",
     "journal_legal",
     "steps_taken_once",
+    "claims_took_effect",
     "outbox_empty",
     "aggregate_order",
     "inbox_unique",

@@ -1,6 +1,7 @@
 //! The audit: every invariant of the suite, checked on one snapshot of the database and compared
 //! with the outside world (the gateway's books, the broker's streams). It writes nothing.
 
+mod acknowledged;
 mod at_work;
 mod broker;
 mod gateway;
@@ -92,8 +93,9 @@ pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
     Ok(report.clean)
 }
 
-/// Waits for the suite to settle if asked to, takes the snapshot, then reads the gateway and the streams.
-/// In this order everything that the snapshot holds must be in the streams, too.
+/// Waits for the suite to settle if asked to, reads what consumers have acknowledged, takes the snapshot, then reads the
+/// gateway and the streams. In this order what was acknowledged must be in the snapshot, and everything that the snapshot
+/// holds must be in the streams, too.
 pub async fn audit(stores: &Stores, gateway_url: &str, options: &Options) -> Result<Report, AuditError> {
     let began = Instant::now();
     let broker = broker::connect(stores).await?;
@@ -102,11 +104,12 @@ pub async fn audit(stores: &Stores, gateway_url: &str, options: &Options) -> Res
     if !options.settle.is_zero() {
         verdicts.push(settle::settle(&mut connection, &broker, options.settle).await?);
     }
+    let floors = acknowledged::floors(&broker).await?;
     let snapshot = snapshot::take(&mut connection, Moment::Settled(options.settle)).await?;
     verdicts.extend(snapshot.verdicts);
     let books = gateway::read(gateway_url, &snapshot.ledger.latest).await?;
     verdicts.extend([books.totals(&snapshot.ledger), books.charges(&snapshot.ledger.latest)]);
-    verdicts.extend(streams::check(&broker, &snapshot.published).await?);
+    verdicts.extend(streams::check(&broker, &snapshot.published, &floors, &snapshot.had).await?);
     if options.allow_dead_letters {
         verdicts.iter_mut().filter(|v| v.name == "dead_letters").for_each(|v| v.tolerated = true);
     }

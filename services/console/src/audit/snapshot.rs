@@ -8,6 +8,7 @@ use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 
 use super::{
     AuditError, Verdict,
+    acknowledged::{self, Had},
     invariant::{Invariant, Violations, invariants},
     ledger::{self, Ledger},
     streams::{self, Published},
@@ -18,6 +19,7 @@ pub(super) struct Snapshot {
     pub(super) verdicts: Vec<Verdict>,
     pub(super) ledger: Ledger,
     pub(super) published: Vec<Published>,
+    pub(super) had: Had,
 }
 
 /// What is expected of the snapshot's moment.
@@ -58,8 +60,9 @@ pub(super) async fn take(connection: &mut PgConnection, moment: Moment) -> Resul
     }
     let ledger = ledger::read(&mut snapshot).await?;
     let published = streams::published(&mut snapshot).await?;
+    let had = acknowledged::had(&mut snapshot).await?;
     snapshot.commit().await?;
-    Ok(Snapshot { verdicts, ledger, published })
+    Ok(Snapshot { verdicts, ledger, published, had })
 }
 
 /// The violations of one invariant, as the connection's transaction sees the database.

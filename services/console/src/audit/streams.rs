@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::{
     AuditError, Verdict, Violations,
+    acknowledged::{self, Floor, Had},
     broker::{self, STREAMS, unreadable},
 };
 
@@ -49,17 +50,18 @@ struct Receipt {
 
 /// One message of a stream, without its body.
 #[derive(Debug, Clone)]
-struct Stored {
-    sequence: u64,
-    event_id: Option<Uuid>,
-    at: OffsetDateTime,
+pub(super) struct Stored {
+    pub(super) sequence: u64,
+    pub(super) subject: String,
+    pub(super) event_id: Option<Uuid>,
+    pub(super) at: OffsetDateTime,
 }
 
 /// A stream as it was read: its messages in order.
-struct Contents {
-    epoch: i64,
-    first_sequence: u64,
-    messages: Vec<Stored>,
+pub(super) struct Contents {
+    pub(super) epoch: i64,
+    pub(super) first_sequence: u64,
+    pub(super) messages: Vec<Stored>,
 }
 
 pub(super) async fn published(connection: &mut PgConnection) -> Result<Vec<Published>, sqlx::Error> {
@@ -96,14 +98,20 @@ pub(super) async fn published(connection: &mut PgConnection) -> Result<Vec<Publi
     Ok(all)
 }
 
-pub(super) async fn check(broker: &jetstream::Context, published: &[Published]) -> Result<[Verdict; 3], AuditError> {
-    let (mut missing, mut uncommitted, mut lost) =
-        (Violations::default(), Violations::default(), Violations::default());
+/// `floors` are from before the snapshot, `published` and `had` from the snapshot.
+pub(super) async fn check(
+    broker: &jetstream::Context,
+    published: &[Published],
+    floors: &[Floor],
+    had: &Had,
+) -> Result<[Verdict; 4], AuditError> {
+    let [mut missing, mut uncommitted, mut lost, mut never_had] = std::array::from_fn(|_| Violations::default());
     for service in published {
         let contents = read(broker, service.stream).await?;
         service.missing(&contents, &mut missing);
         service.uncommitted(&contents, &mut uncommitted);
         service.lost(&contents, &mut lost);
+        acknowledged::never_had(service.stream, &contents, floors, had, &mut never_had);
     }
     Ok([
         Verdict::new(
@@ -122,6 +130,11 @@ pub(super) async fn check(broker: &jetstream::Context, published: &[Published]) 
             "Every event of which a journal tells waits in an outbox, or has a receipt, or is in its stream \
              (of the last hour).",
             lost,
+        ),
+        Verdict::new(
+            "acknowledged_was_had",
+            "Every event that a consumer has acknowledged is in its inbox or a dead letter (of the last hour).",
+            never_had,
         ),
     ])
 }
@@ -216,6 +229,7 @@ async fn read_messages(
         let event_id = message.headers.as_ref().and_then(|headers| headers.get("ce-id"));
         messages.push(Stored {
             sequence: info.stream_sequence,
+            subject: message.subject.to_string(),
             event_id: event_id.and_then(|id| id.as_str().parse().ok()),
             at: info.published,
         });
@@ -233,7 +247,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn stored(sequence: u64, id: u128) -> Stored {
-        Stored { sequence, event_id: Some(Uuid::from_u128(id)), at: OffsetDateTime::UNIX_EPOCH }
+        let subject = "events.order.OrderCreated".to_owned();
+        Stored { sequence, subject, event_id: Some(Uuid::from_u128(id)), at: OffsetDateTime::UNIX_EPOCH }
     }
 
     fn contents(messages: Vec<Stored>) -> Contents {

@@ -212,6 +212,11 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "release_stock took effect 2 times, but was asked 1 times",
     ),
     (
+        "claims_took_effect",
+        "update orders.outbox_published set saga_id = SAGA_5 where event_id = '0000000e-0000-7000-8000-000000000001'",
+        "process_payment has had 1 events, but its journal knows of 0",
+    ),
+    (
         "outbox_empty",
         "insert into inventory.outbox (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject,
              headers, payload, created_at, state)

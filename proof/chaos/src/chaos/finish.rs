@@ -1,0 +1,125 @@
+//! The end of a run: waiting for the last clients, and the judgement.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use console::audit;
+use tokio::task::JoinSet;
+
+use super::Plan;
+use crate::{
+    conservation::Conservation,
+    history::History,
+    nemesis::{Kind, Tally},
+    recovery::{Flow, Struck},
+    report::Report,
+    stage::Stage,
+    verdict::{self, Findings},
+    workload::Pressure,
+};
+
+/// What was seen of a run.
+pub(super) struct Evidence {
+    pub(super) struck: Vec<Struck>,
+    pub(super) history: Arc<History>,
+    pub(super) tally: Arc<Tally>,
+    pub(super) conservation: Conservation,
+    /// None when it could not be made.
+    pub(super) audit: Option<audit::Report>,
+    /// Why the suite did not get well again, or could not be looked at.
+    pub(super) unwell: Vec<String>,
+    pub(super) settled: Duration,
+    pub(super) ended_ms: u64,
+    pub(super) unplanned_ends: Vec<String>,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Service,
+    Kind::Nats,
+    Kind::WipedBroker,
+    Kind::Postgres,
+    Kind::Link,
+    Kind::Messages,
+    Kind::Gateway,
+    Kind::Burst,
+    Kind::Clients,
+];
+
+/// Waits until every client is answered; those who are not within the limit give up.
+pub(super) async fn wait_for_clients(mut clients: JoinSet<()>, pressure: &Pressure, limit: Duration) {
+    let all = async { while clients.join_next().await.is_some() {} };
+    if tokio::time::timeout(limit, all).await.is_err() {
+        pressure.give_up();
+        while clients.join_next().await.is_some() {}
+    }
+}
+
+pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> anyhow::Result<Report> {
+    let records = evidence.history.records();
+    let orders = verdict::ended_orders(&stage.pool).await?;
+    let dead_letters = verdict::unexpected_dead_letters(&stage.pool).await?;
+    let findings = Findings { dead_letters, ..verdict::compare(&records, &orders) };
+    let flow = Flow::new(&records, &orders, evidence.history.epoch_ms());
+    let deleted = evidence.tally.deleted_messages.load(Ordering::Relaxed);
+    let audit = evidence.audit.as_ref().map(|report| violations(report, deleted)).unwrap_or_default();
+    let struck = evidence.struck;
+    let mut nemeses: Vec<&str> = struck.iter().map(|phase| phase.nemesis).collect();
+    nemeses.sort_unstable();
+    nemeses.dedup();
+    let near = |due: u64| struck.iter().any(|p| (p.start_ms..p.healed_ms + 3_000).contains(&due));
+    let [quiet_answer_ms, quiet_end_ms] = flow.latencies(|due| !near(due));
+    let of_conservation = ["stock_conserved", "money_conserved", "gateway_totals"];
+    let drifted = audit.iter().filter(|violation| of_conservation.iter().any(|name| violation.starts_with(name)));
+    let kinds = KINDS.into_iter().filter(|kind| struck.iter().any(|phase| phase.kind == *kind));
+    Ok(Report {
+        seed: plan.seed,
+        seconds: plan.length.as_secs(),
+        rate: plan.rate,
+        demands: plan.demands,
+        orders: records.len(),
+        acknowledged: records.iter().filter(|record| !record.acknowledged.is_empty()).count(),
+        requests: records.iter().map(|record| u64::from(record.requests)).sum(),
+        faults: evidence.tally.faults.load(Ordering::Relaxed),
+        nemeses: nemeses.len(),
+        lost: findings.lost.len(),
+        doubled: findings.doubled.len(),
+        drift: drifted.count() + evidence.conservation.violations.len(),
+        kinds: kinds.map(|kind| flow.report(kind, &struck, evidence.ended_ms)).collect(),
+        goodput_after_burst_percent: after_bursts(&flow, &struck, evidence.ended_ms),
+        phases: struck,
+        findings,
+        conservation: evidence.conservation,
+        audit,
+        unwell: evidence.unwell,
+        settled_seconds: evidence.settled.as_secs(),
+        quiet_answer_ms,
+        quiet_end_ms,
+        unplanned_ends: evidence.unplanned_ends,
+    })
+}
+
+/// What the audit found and no nemesis explains. A message that a nemesis deleted from its stream is gone, as it must be.
+fn violations(report: &audit::Report, deleted: u64) -> Vec<String> {
+    let explained = |verdict: &audit::Verdict| verdict.name == "published_in_stream" && verdict.violations <= deleted;
+    let found = report.invariants.iter().filter(|verdict| !verdict.ok() && !explained(verdict));
+    found
+        .map(|verdict| {
+            let examples = verdict.examples.iter().take(3).cloned().collect::<Vec<_>>().join("; ");
+            format!("{}: {} violations: {examples}", verdict.name, verdict.violations)
+        })
+        .collect()
+}
+
+/// Goodput over 5 s around half a minute after each burst, in percent of that over 5 s before it.
+fn after_bursts(flow: &Flow, struck: &[Struck], ended_ms: u64) -> Vec<f64> {
+    let bursts = struck.iter().filter(|phase| phase.kind == Kind::Burst && phase.healed_ms + 32_500 <= ended_ms);
+    bursts
+        .filter_map(|burst| {
+            let before = flow.goodput(burst.start_ms.saturating_sub(5_000), burst.start_ms)?;
+            let after = flow.goodput(burst.healed_ms + 27_500, burst.healed_ms + 32_500)?;
+            (before > 0.0).then(|| 100.0 * after / before)
+        })
+        .collect()
+}

@@ -1,0 +1,171 @@
+//! What can be asked for on the command line.
+
+use std::{path::PathBuf, time::Duration};
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::{
+    Settings,
+    chaos::{self, Plan},
+    nemesis::{self, Nemesis},
+    report::Demands,
+    sweep,
+};
+
+/// Breaks a suite of its own on purpose, and checks that nothing is lost, doubled or stuck.
+#[derive(Debug, Parser)]
+#[command(name = "chaos", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Crashes a process at every fault point, at its 1st, 2nd and 10th pass
+    Sweep(SweepArgs),
+    /// Breaks everything at random while clients order
+    Run(RunArgs),
+}
+
+/// Which programs are tried, and where the evidence goes.
+#[derive(Debug, Clone, Args)]
+pub struct Place {
+    /// The folder of the suite's programs, built with faults; the folder of this program by default
+    #[arg(long, env = "PROGRAMS_DIR")]
+    pub programs: Option<PathBuf>,
+    /// The folder of reports and logs
+    #[arg(long, env = "CHAOS_REPORTS", default_value = ".run/chaos")]
+    pub reports: PathBuf,
+    /// A setting of the suite's programs, as NAME=VALUE; may be repeated
+    #[arg(long = "setting", env = "CHAOS_SETTINGS", value_delimiter = ' ', value_parser = parse_setting)]
+    pub environment: Vec<(String, String)>,
+}
+
+#[derive(Debug, Args)]
+struct SweepArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Only these fault points, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    points: Vec<faults::FaultPoint>,
+    /// At which pass of a point the process crashes
+    #[arg(long, value_delimiter = ',', default_value = "1,2,10")]
+    hits: Vec<u32>,
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Decides what is ordered and what is broken when; drawn, and printed, if it is not given
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How long orders are placed, in minutes; the profile's by default
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Only these nemeses, separated by commas; `list` lists them
+    #[arg(long, value_delimiter = ',')]
+    nemeses: Vec<String>,
+    /// Orders a second
+    #[arg(long, default_value_t = 40)]
+    rate: u32,
+    #[arg(long, value_enum, default_value_t = Profile::Ci)]
+    profile: Profile,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Profile {
+    /// Some minutes; recovery and the amount of everything are checked, too
+    Ci,
+    /// Hours, with longer outages
+    Soak,
+}
+
+/// Runs what was asked for. `Ok(false)`: it found something wrong.
+///
+/// # Errors
+/// When the experiment itself could not be carried out.
+pub async fn run(cli: Cli) -> anyhow::Result<bool> {
+    match cli.command {
+        Command::Sweep(args) => {
+            let points = if args.points.is_empty() { faults::FaultPoint::ALL.to_vec() } else { args.points };
+            let report = sweep::sweep(&args.place.settings(1)?, &points, &args.hits).await?;
+            print!("{report}");
+            let path = args.place.reports.join("sweep.json");
+            std::fs::write(&path, serde_json::to_vec_pretty(&report)?)?;
+            println!("report: {}", path.display());
+            Ok(report.passed())
+        }
+        Command::Run(args) if args.nemeses == ["list"] => {
+            nemesis::ALL.iter().for_each(|nemesis| println!("{}", nemesis.name));
+            Ok(true)
+        }
+        Command::Run(args) => {
+            let plan = args.plan()?;
+            println!("seed {}", plan.seed);
+            let report = chaos::chaos(&args.place.settings(2)?, &plan).await?;
+            print!("{report}");
+            let path = args.place.reports.join(format!("chaos-{}.json", plan.seed));
+            std::fs::write(&path, serde_json::to_vec_pretty(&report)?)?;
+            println!("report: {}", path.display());
+            Ok(report.failures().is_empty())
+        }
+    }
+}
+
+impl RunArgs {
+    fn plan(&self) -> anyhow::Result<Plan> {
+        let ci = self.profile == Profile::Ci;
+        let minutes = self.minutes.unwrap_or(if ci { 7.0 } else { 120.0 });
+        // Only a whole run can be held to what a whole run must show.
+        let whole = ci && self.minutes.is_none() && self.nemeses.is_empty();
+        let demands = if whole {
+            Demands { orders: 10_000, faults: 100, nemeses: 15, recovery: true }
+        } else {
+            Demands::default()
+        };
+        Ok(Plan {
+            seed: self.seed.unwrap_or_else(|| u64::from(rand::random::<u32>())),
+            length: Duration::from_secs_f64(60.0 * minutes),
+            rate: self.rate,
+            nemeses: self.nemeses()?,
+            longest_phase: Duration::from_secs(if ci { 12 } else { 30 }),
+            settle: Duration::from_secs(150),
+            demands,
+        })
+    }
+
+    fn nemeses(&self) -> anyhow::Result<Vec<&'static Nemesis>> {
+        if self.nemeses.is_empty() {
+            return Ok(nemesis::ALL.iter().collect());
+        }
+        let named = |name: &String| nemesis::named(name).with_context(|| format!("there is no nemesis {name}"));
+        self.nemeses.iter().map(named).collect()
+    }
+}
+
+impl Place {
+    /// The suite that these arguments describe.
+    ///
+    /// # Errors
+    /// When nobody knows where the programs are.
+    pub fn settings(&self, replicas: usize) -> anyhow::Result<Settings> {
+        let own = std::env::current_exe()?;
+        let programs = match &self.programs {
+            Some(folder) => folder.clone(),
+            None => own.parent().context("this program is in no folder")?.to_owned(),
+        };
+        let logs = self.reports.join("logs");
+        if logs.exists() {
+            std::fs::remove_dir_all(&logs)?;
+        }
+        Ok(Settings { programs, logs, replicas, environment: self.environment.clone() })
+    }
+}
+
+fn parse_setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("a setting is NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}

@@ -1,0 +1,81 @@
+//! Money and stock, every second, on a snapshot of the running suite: what must hold at any moment, also in the middle of
+//! an outage.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use console::audit::{check, invariants};
+use serde::Serialize;
+use sqlx::{Connection, PgConnection};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::history::History;
+
+/// How many of the audit's invariants are about conservation: they are its first.
+const CONSERVATION: usize = 4;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a run's snapshots showed.
+#[derive(Debug, Default, Serialize)]
+pub struct Conservation {
+    pub snapshots: u64,
+    /// Seconds in which the database could not be read.
+    pub skipped: u64,
+    pub violations: Vec<String>,
+}
+
+/// Looks every second until it is told to stop.
+pub async fn watch(database_url: String, history: Arc<History>, stop: Arc<AtomicBool>) -> Conservation {
+    let mut found = Conservation::default();
+    let mut connection: Option<PgConnection> = None;
+    let mut every = interval(Duration::from_secs(1));
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while !stop.load(Ordering::Relaxed) {
+        every.tick().await;
+        match timeout(PATIENCE, look(&database_url, &mut connection)).await {
+            Ok(Ok(violations)) => {
+                found.snapshots += 1;
+                let at = history.now().as_secs();
+                found.violations.extend(violations.into_iter().map(|violation| format!("{at} s: {violation}")));
+            }
+            _ => {
+                connection = None;
+                found.skipped += 1;
+            }
+        }
+    }
+    found
+}
+
+async fn look(database_url: &str, kept: &mut Option<PgConnection>) -> Result<Vec<String>, sqlx::Error> {
+    let mut connection = match kept.take() {
+        Some(connection) => connection,
+        None => PgConnection::connect(database_url).await?,
+    };
+    let mut snapshot = connection.begin_with("begin isolation level repeatable read read only").await?;
+    sqlx::query("select set_config('audit.in_flight', 'allowed', true)").execute(&mut *snapshot).await?;
+    let mut violations = Vec::new();
+    for invariant in &invariants()[..CONSERVATION] {
+        let found = check(&mut snapshot, invariant).await?;
+        violations.extend(found.examples.iter().map(|example| format!("{}: {example}", invariant.name)));
+    }
+    snapshot.commit().await?;
+    *kept = Some(connection);
+    Ok(violations)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_invariants_are_those_of_conservation() {
+        let names: Vec<&str> = invariants()[..CONSERVATION].iter().map(|invariant| invariant.name).collect();
+        assert_eq!(names, ["stock_conserved", "money_conserved", "order_total", "order_terminal"]);
+    }
+}

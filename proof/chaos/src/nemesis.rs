@@ -1,0 +1,211 @@
+//! What breaks the suite: a table of nemeses, each of which breaks one thing for a while and heals it. A family has a file.
+
+mod broker;
+mod database;
+mod gateway;
+mod link;
+mod load;
+mod messages;
+mod services;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use rand::rngs::StdRng;
+use serde::Serialize;
+
+pub use self::messages::FORGED;
+use self::{
+    broker::BrokerDeed,
+    database::DatabaseDeed,
+    gateway::GatewayDeed,
+    link::{Link, LinkDeed},
+    load::LoadDeed,
+    messages::MessageDeed,
+    services::ServiceDeed,
+};
+use crate::{stage::Stage, workload::Pressure};
+
+/// What kind of outage it is: recovery is measured for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    Service,
+    Nats,
+    /// The broker has lost something that it had acknowledged.
+    WipedBroker,
+    Postgres,
+    Link,
+    Messages,
+    Gateway,
+    Burst,
+    Clients,
+}
+
+/// What no two nemeses may hold at a time, in the order in which it is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Resource {
+    Services,
+    Broker,
+    Database,
+    Links,
+    Gateway,
+    Load,
+}
+
+/// One way to break the suite.
+#[derive(Debug)]
+pub struct Nemesis {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub needs: &'static [Resource],
+    /// How long it lasts, in seconds: at least and at most.
+    pub seconds: (f64, f64),
+    deed: Deed,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Deed {
+    Service(ServiceDeed),
+    Broker(BrokerDeed),
+    Database(DatabaseDeed),
+    Link(Link, LinkDeed),
+    Messages(MessageDeed),
+    Gateway(GatewayDeed),
+    Load(LoadDeed),
+}
+
+/// What was done, over the whole run.
+#[derive(Debug, Default)]
+pub struct Tally {
+    pub faults: AtomicU64,
+    /// Messages that were deleted from streams.
+    pub deleted_messages: AtomicU64,
+    /// Messages that no service ever published.
+    pub forged_messages: AtomicU64,
+}
+
+/// One phase of one nemesis.
+#[derive(Debug)]
+pub struct Strike {
+    pub stage: Arc<Stage>,
+    pub pressure: Arc<Pressure>,
+    pub tally: Arc<Tally>,
+    pub length: Duration,
+    pub rng: StdRng,
+    pub faults: u64,
+}
+
+impl Strike {
+    /// Counts one fault.
+    fn hit(&mut self) {
+        self.hits(1);
+    }
+
+    fn hits(&mut self, faults: u64) {
+        self.faults += faults;
+        self.tally.faults.fetch_add(faults, Ordering::Relaxed);
+    }
+}
+
+impl Nemesis {
+    /// Breaks, waits and heals.
+    ///
+    /// # Errors
+    /// When something could not be broken or, worse, not be healed.
+    pub async fn strike(&self, strike: &mut Strike) -> anyhow::Result<()> {
+        match self.deed {
+            Deed::Service(deed) => services::strike(strike, deed).await,
+            Deed::Broker(deed) => broker::strike(strike, deed).await,
+            Deed::Database(deed) => database::strike(strike, deed).await,
+            Deed::Link(link, deed) => link::strike(strike, link, deed).await,
+            Deed::Messages(deed) => messages::strike(strike, deed).await,
+            Deed::Gateway(deed) => gateway::strike(strike, deed).await,
+            Deed::Load(deed) => load::strike(strike, deed).await,
+        }
+    }
+}
+
+/// The nemesis of this name.
+pub fn named(name: &str) -> Option<&'static Nemesis> {
+    ALL.iter().find(|nemesis| nemesis.name == name)
+}
+
+const fn nemesis(
+    name: &'static str,
+    kind: Kind,
+    needs: &'static [Resource],
+    seconds: (f64, f64),
+    deed: Deed,
+) -> Nemesis {
+    Nemesis { name, kind, needs, seconds, deed }
+}
+
+const SERVICES: &[Resource] = &[Resource::Services];
+const BROKER: &[Resource] = &[Resource::Broker];
+const DATABASE: &[Resource] = &[Resource::Database];
+const LINKS: &[Resource] = &[Resource::Links];
+const GATEWAY: &[Resource] = &[Resource::Gateway];
+const LOAD: &[Resource] = &[Resource::Load];
+
+/// All of them.
+pub const ALL: &[Nemesis] = &[
+    nemesis("kill_service", Kind::Service, SERVICES, (4.0, 10.0), Deed::Service(ServiceDeed::Kill)),
+    nemesis("freeze_service", Kind::Service, SERVICES, (1.0, 30.0), Deed::Service(ServiceDeed::Freeze)),
+    nemesis("rolling_restart", Kind::Service, SERVICES, (1.0, 1.0), Deed::Service(ServiceDeed::Roll)),
+    nemesis("kill_nats", Kind::Nats, BROKER, (1.0, 8.0), Deed::Broker(BrokerDeed::Kill)),
+    nemesis("pause_nats", Kind::Nats, BROKER, (1.0, 12.0), Deed::Broker(BrokerDeed::Pause)),
+    nemesis("wipe_nats", Kind::WipedBroker, BROKER, (0.5, 2.0), Deed::Broker(BrokerDeed::Wipe)),
+    nemesis("roll_back_nats", Kind::WipedBroker, BROKER, (2.0, 6.0), Deed::Broker(BrokerDeed::RollBack)),
+    nemesis("delete_consumer", Kind::WipedBroker, BROKER, (2.0, 5.0), Deed::Broker(BrokerDeed::DeleteConsumer)),
+    nemesis("delete_messages", Kind::WipedBroker, BROKER, (2.0, 5.0), Deed::Broker(BrokerDeed::DeleteMessages)),
+    nemesis("stop_postgres", Kind::Postgres, DATABASE, (0.5, 5.0), Deed::Database(DatabaseDeed::Stop)),
+    nemesis("terminate_backend", Kind::Postgres, DATABASE, (3.0, 8.0), Deed::Database(DatabaseDeed::Terminate)),
+    nemesis("hog_connections", Kind::Postgres, DATABASE, (4.0, 10.0), Deed::Database(DatabaseDeed::HogConnections)),
+    nemesis("hog_locks", Kind::Postgres, DATABASE, (2.0, 6.0), Deed::Database(DatabaseDeed::HogLocks)),
+    nemesis("long_transaction", Kind::Postgres, DATABASE, (60.0, 60.0), Deed::Database(DatabaseDeed::LongTransaction)),
+    nemesis("postgres_latency", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Postgres, LinkDeed::Latency)),
+    nemesis("postgres_drop", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Postgres, LinkDeed::Drop)),
+    nemesis("postgres_reset", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Postgres, LinkDeed::Reset)),
+    nemesis("postgres_half_open", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Postgres, LinkDeed::HalfOpen)),
+    nemesis("postgres_answers_lost", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Postgres, LinkDeed::AnswersLost)),
+    nemesis("nats_latency", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Nats, LinkDeed::Latency)),
+    nemesis("nats_drop", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Nats, LinkDeed::Drop)),
+    nemesis("nats_reset", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Nats, LinkDeed::Reset)),
+    nemesis("nats_half_open", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Nats, LinkDeed::HalfOpen)),
+    nemesis("nats_acks_lost", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Nats, LinkDeed::AnswersLost)),
+    nemesis("gateway_latency", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Gateway, LinkDeed::Latency)),
+    nemesis("gateway_drop", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Gateway, LinkDeed::Drop)),
+    nemesis("gateway_reset", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Gateway, LinkDeed::Reset)),
+    nemesis("gateway_half_open", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Gateway, LinkDeed::HalfOpen)),
+    nemesis("gateway_answers_lost", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Gateway, LinkDeed::AnswersLost)),
+    nemesis("duplicate_events", Kind::Messages, BROKER, (3.0, 8.0), Deed::Messages(MessageDeed::Duplicate)),
+    nemesis("old_events", Kind::Messages, BROKER, (2.0, 5.0), Deed::Messages(MessageDeed::Old)),
+    nemesis("poison_messages", Kind::Messages, BROKER, (1.0, 3.0), Deed::Messages(MessageDeed::Poison)),
+    nemesis("unknown_version", Kind::Messages, BROKER, (1.0, 3.0), Deed::Messages(MessageDeed::UnknownVersion)),
+    nemesis("oversize_messages", Kind::Messages, BROKER, (1.0, 3.0), Deed::Messages(MessageDeed::Oversize)),
+    nemesis("gateway_slow", Kind::Gateway, GATEWAY, (3.0, 10.0), Deed::Gateway(GatewayDeed::Slow)),
+    nemesis("gateway_errors", Kind::Gateway, GATEWAY, (3.0, 10.0), Deed::Gateway(GatewayDeed::Errors)),
+    nemesis("gateway_drops_answers", Kind::Gateway, GATEWAY, (3.0, 10.0), Deed::Gateway(GatewayDeed::DropsAnswers)),
+    nemesis("kill_gateway", Kind::Gateway, GATEWAY, (1.0, 5.0), Deed::Gateway(GatewayDeed::Kill)),
+    nemesis("burst", Kind::Burst, LOAD, (10.0, 10.0), Deed::Load(LoadDeed::Burst)),
+    nemesis("unruly_clients", Kind::Clients, LOAD, (5.0, 10.0), Deed::Load(LoadDeed::Unruly)),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_needs_are_in_the_order_of_taking() {
+        for nemesis in ALL {
+            assert_eq!(ALL.iter().filter(|other| other.name == nemesis.name).count(), 1, "{}", nemesis.name);
+            assert!(nemesis.needs.is_sorted() && nemesis.seconds.0 <= nemesis.seconds.1, "{}", nemesis.name);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A broker that dies, hangs, or comes back knowing less than it had acknowledged.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use async_nats::jetstream;
+use rand::{Rng, seq::IndexedRandom};
+use tokio::time::{Instant, sleep};
+
+use super::Strike;
+
+/// Among how many of the newest messages of a stream some are deleted.
+const RECENT: u64 = 100;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum BrokerDeed {
+    Kill,
+    Pause,
+    /// Its store is deleted, with all streams and consumers.
+    Wipe,
+    /// Its streams come back in the state of some seconds ago, its consumers in the newest.
+    RollBack,
+    /// Durable consumers vanish, with what they had acknowledged.
+    DeleteConsumer,
+    /// Single messages vanish.
+    DeleteMessages,
+}
+
+pub(super) async fn strike(strike: &mut Strike, deed: BrokerDeed) -> anyhow::Result<()> {
+    match deed {
+        BrokerDeed::Kill => {
+            let stage = strike.stage.clone();
+            let mut nats = stage.nats.lock().await;
+            nats.kill();
+            strike.hit();
+            sleep(strike.length).await;
+            nats.start_again().await
+        }
+        BrokerDeed::Pause => {
+            let stage = strike.stage.clone();
+            let mut nats = stage.nats.lock().await;
+            nats.pause()?;
+            strike.hit();
+            sleep(strike.length).await;
+            nats.resume()
+        }
+        BrokerDeed::Wipe => {
+            strike.hit();
+            strike.stage.nats.lock().await.wipe().await
+        }
+        BrokerDeed::RollBack => {
+            let stage = strike.stage.clone();
+            let mut nats = stage.nats.lock().await;
+            let older = nats.keep_messages().await?;
+            sleep(strike.length).await;
+            strike.hit();
+            nats.roll_back(&older).await
+        }
+        BrokerDeed::DeleteConsumer => delete_consumers(strike).await,
+        BrokerDeed::DeleteMessages => delete_messages(strike).await,
+    }
+}
+
+/// A connection of somebody who may do everything.
+pub(super) async fn jetstream(strike: &Strike) -> anyhow::Result<jetstream::Context> {
+    Ok(jetstream::new(async_nats::connect(&strike.stage.nats_url).await?))
+}
+
+async fn delete_consumers(strike: &mut Strike) -> anyhow::Result<()> {
+    let broker = jetstream(strike).await?;
+    let end = Instant::now() + strike.length;
+    let consumers = contracts::consumers();
+    while Instant::now() < end {
+        let Some(consumer) = consumers.choose(&mut strike.rng) else { break };
+        let stream = broker.get_stream(consumer.publisher.stream()).await?;
+        // It may be gone since the last time.
+        if stream.delete_consumer(&consumer.step.consumer()).await.is_ok() {
+            strike.hit();
+        }
+        sleep(Duration::from_millis(strike.rng.random_range(500..1_500))).await;
+    }
+    Ok(())
+}
+
+async fn delete_messages(strike: &mut Strike) -> anyhow::Result<()> {
+    let broker = jetstream(strike).await?;
+    let end = Instant::now() + strike.length;
+    while Instant::now() < end {
+        for service in contracts::SERVICES {
+            let stream = broker.get_stream(service.stream()).await?;
+            let state = &stream.cached_info().state;
+            let oldest = state.last_sequence.saturating_sub(RECENT).max(state.first_sequence);
+            if state.messages == 0 || oldest > state.last_sequence {
+                continue;
+            }
+            let sequence = strike.rng.random_range(oldest..=state.last_sequence);
+            if stream.delete_message(sequence).await.unwrap_or(false) {
+                strike.tally.deleted_messages.fetch_add(1, Ordering::Relaxed);
+                strike.hit();
+            }
+        }
+        sleep(Duration::from_millis(300)).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! Processes of services that die, hang or are replaced.
+
+use std::{sync::Arc, time::Duration};
+
+use contracts::SERVICES;
+use rand::{Rng, seq::IndexedRandom};
+use tokio::time::Instant;
+
+use super::Strike;
+use crate::stage::Replica;
+
+const READY_LIMIT: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ServiceDeed {
+    /// kill -9 of one replica after the other, each started again soon.
+    Kill,
+    /// One replica stands still, with all its connections and leases.
+    Freeze,
+    /// All replicas of one service are replaced, one at a time.
+    Roll,
+}
+
+pub(super) async fn strike(strike: &mut Strike, deed: ServiceDeed) -> anyhow::Result<()> {
+    match deed {
+        ServiceDeed::Kill => kill(strike).await,
+        ServiceDeed::Freeze => {
+            let victim = any(strike);
+            victim.program.freeze().await?;
+            strike.hit();
+            tokio::time::sleep(strike.length).await;
+            victim.program.thaw().await
+        }
+        ServiceDeed::Roll => roll(strike).await,
+    }
+}
+
+async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
+    let end = Instant::now() + strike.length;
+    while Instant::now() < end {
+        let victim = any(strike);
+        victim.program.kill().await;
+        strike.hit();
+        tokio::time::sleep(Duration::from_millis(strike.rng.random_range(100..2_500))).await;
+        victim.program.start().await?;
+    }
+    Ok(())
+}
+
+async fn roll(strike: &mut Strike) -> anyhow::Result<()> {
+    let service = *SERVICES.choose(&mut strike.rng).unwrap_or(&SERVICES[0]);
+    for replica in strike.stage.replicas_of(service) {
+        replica.program.stop().await?;
+        strike.hit();
+        replica.program.start().await?;
+        // A replica may be not ready because of what another nemesis does; the next one then waits no longer than this.
+        let _ = strike.stage.ready_one(&replica, READY_LIMIT).await;
+    }
+    Ok(())
+}
+
+fn any(strike: &mut Strike) -> Arc<Replica> {
+    let place = strike.rng.random_range(0..strike.stage.replicas.len());
+    Arc::clone(&strike.stage.replicas[place])
+}

@@ -1,0 +1,173 @@
+//! One program of the suite as a child process that can be killed, frozen and started again, always with the same
+//! settings and on the same port. What it printed is kept when it ends.
+
+use std::{
+    fs::File,
+    io::Write,
+    path::PathBuf,
+    process::Command,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    time::Duration,
+};
+
+use anyhow::Context;
+use testkit::{Process, Signal, eventually};
+use tokio::sync::Mutex;
+
+/// How long a program may take to stop in good order.
+const STOP_LIMIT: Duration = Duration::from_secs(40);
+
+/// How it is started, and the process while there is one.
+#[derive(Debug)]
+pub struct Program {
+    pub name: String,
+    path: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    logs: PathBuf,
+    process: Mutex<Option<Process>>,
+    wanted: AtomicBool,
+    unplanned_ends: AtomicU32,
+}
+
+impl Program {
+    /// A program that is not started yet. These settings are added to the environment of this process.
+    pub fn new(
+        name: &str,
+        path: PathBuf,
+        arguments: &[&str],
+        environment: Vec<(String, String)>,
+        logs: PathBuf,
+    ) -> Self {
+        Program {
+            name: name.to_owned(),
+            path,
+            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+            environment,
+            logs,
+            process: Mutex::new(None),
+            wanted: AtomicBool::new(false),
+            unplanned_ends: AtomicU32::new(0),
+        }
+    }
+
+    /// Starts it; nothing happens when it runs.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub async fn start(&self) -> anyhow::Result<()> {
+        let mut process = self.process.lock().await;
+        self.wanted.store(true, Ordering::Relaxed);
+        if process.as_mut().is_some_and(Process::is_running) {
+            return Ok(());
+        }
+        self.keep_log(process.take())?;
+        *process = Some(Process::start(&mut self.command())?);
+        Ok(())
+    }
+
+    /// Runs it to its end, which has to be a success.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub async fn run(&self, limit: Duration) -> anyhow::Result<()> {
+        let mut process = Process::start(&mut self.command())?;
+        let ended = eventually(limit, async || !process.is_running()).await;
+        let log = process.log();
+        let status = process.stop(Signal::Term, STOP_LIMIT).await?;
+        ended.with_context(|| format!("{} did not end:\n{log}", self.name))?;
+        anyhow::ensure!(status.success(), "{} failed:\n{log}", self.name);
+        Ok(())
+    }
+
+    /// kill -9.
+    pub async fn kill(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
+        if let Some(process) = self.process.lock().await.as_mut() {
+            process.kill();
+        }
+    }
+
+    /// Lets it finish what it is doing.
+    ///
+    /// # Errors
+    /// When it does not stop.
+    pub async fn stop(&self) -> anyhow::Result<()> {
+        self.wanted.store(false, Ordering::Relaxed);
+        match self.process.lock().await.as_mut() {
+            Some(process) => process.stop(Signal::Term, STOP_LIMIT).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops it in its tracks: its connections stay open and nobody answers on them.
+    ///
+    /// # Errors
+    /// When the signal cannot be sent.
+    pub async fn freeze(&self) -> anyhow::Result<()> {
+        self.process.lock().await.as_mut().map_or(Ok(()), Process::pause)
+    }
+
+    /// Ends [`Program::freeze`].
+    ///
+    /// # Errors
+    /// When the signal cannot be sent.
+    pub async fn thaw(&self) -> anyhow::Result<()> {
+        self.process.lock().await.as_mut().map_or(Ok(()), Process::resume)
+    }
+
+    pub async fn is_running(&self) -> bool {
+        self.process.lock().await.as_mut().is_some_and(Process::is_running)
+    }
+
+    /// Starts it again if it has ended although nobody wanted it to; true when that was so.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub async fn supervise(&self) -> anyhow::Result<bool> {
+        if !self.wanted.load(Ordering::Relaxed) || self.is_running().await {
+            return Ok(false);
+        }
+        self.unplanned_ends.fetch_add(1, Ordering::Relaxed);
+        self.start().await.map(|()| true)
+    }
+
+    /// How often it ended although nobody wanted it to.
+    pub fn unplanned_ends(&self) -> u32 {
+        self.unplanned_ends.load(Ordering::Relaxed)
+    }
+
+    /// What it has printed since it was last started.
+    pub async fn log(&self) -> String {
+        self.process.lock().await.as_ref().map(Process::log).unwrap_or_default()
+    }
+
+    /// Writes down what it has printed since it was last started.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub async fn save_log(&self) -> anyhow::Result<()> {
+        let log = self.log().await;
+        self.append(&log)
+    }
+
+    fn keep_log(&self, ended: Option<Process>) -> anyhow::Result<()> {
+        ended.map_or(Ok(()), |process| self.append(&process.log()))
+    }
+
+    fn append(&self, log: &str) -> anyhow::Result<()> {
+        if log.is_empty() {
+            return Ok(());
+        }
+        let path = self.logs.join(format!("{}.log", self.name));
+        let mut file = File::options().create(true).append(true).open(&path)?;
+        file.write_all(log.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(&self.arguments);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+}

@@ -1,0 +1,205 @@
+//! How long the suite needed, once something was healed, until it did again what it was asked to do.
+//!
+//! Goodput is orders ended a second against orders due a second. Orders whose customers cancel are left out: their end is
+//! their customer's.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::{
+    history::{Conduct, Record},
+    nemesis::Kind,
+    verdict::Ended,
+};
+
+/// Goodput is back when it is this high over a window.
+const BACK: f64 = 0.9;
+const WINDOW_MS: u64 = 500;
+const STEP_MS: u64 = 100;
+
+/// A phase as it really was.
+#[derive(Debug, Clone, Serialize)]
+pub struct Struck {
+    pub nemesis: &'static str,
+    pub kind: Kind,
+    pub start_ms: u64,
+    pub healed_ms: u64,
+    pub faults: u64,
+    /// What went wrong with the nemesis itself.
+    pub error: Option<String>,
+}
+
+/// When orders were due and when they ended, in milliseconds of the run, both sorted.
+#[derive(Debug)]
+pub struct Flow {
+    due: Vec<u64>,
+    ended: Vec<u64>,
+    /// When each order was due, acknowledged and ended.
+    lives: Vec<(u64, Option<u64>, u64)>,
+}
+
+/// Recovery, goodput and latency of one kind of fault.
+#[derive(Debug, Serialize)]
+pub struct KindReport {
+    pub kind: Kind,
+    pub phases: usize,
+    pub faults: u64,
+    /// How many recoveries could be measured: those that nothing else interrupted.
+    pub measured: usize,
+    pub recovery_p50_ms: Option<u64>,
+    pub recovery_p99_ms: Option<u64>,
+    /// Orders ended against orders due, in percent, while it lasted.
+    pub goodput_percent: Option<f64>,
+    /// From due to acknowledged, of orders that became due meanwhile.
+    pub answer_p50_ms: Option<u64>,
+    pub answer_p99_ms: Option<u64>,
+    /// From due to ended.
+    pub end_p50_ms: Option<u64>,
+    pub end_p99_ms: Option<u64>,
+}
+
+impl Flow {
+    pub fn new(records: &[Record], orders: &[Ended], epoch_ms: i64) -> Self {
+        let ends: BTreeMap<_, u64> = orders
+            .iter()
+            .filter_map(|order| Some((order.order_id, u64::try_from(order.ended_ms? - epoch_ms).ok()?)))
+            .collect();
+        let counts =
+            |record: &&Record| !record.wants_to_cancel && !matches!(record.conduct, Conduct::WalksAway | Conduct::Errs);
+        let (mut due, mut ended, mut lives) = (Vec::new(), Vec::new(), Vec::new());
+        for record in records.iter().filter(counts) {
+            due.push(record.due_ms);
+            if let Some(end) = record.acknowledged.first().and_then(|id| ends.get(id)) {
+                ended.push(*end);
+                lives.push((record.due_ms, record.acknowledged_ms, *end));
+            }
+        }
+        due.sort_unstable();
+        ended.sort_unstable();
+        Flow { due, ended, lives }
+    }
+
+    /// Orders ended against orders due in this time; none when none was due.
+    pub fn goodput(&self, from_ms: u64, to_ms: u64) -> Option<f64> {
+        let due = count(&self.due, from_ms, to_ms);
+        (due > 0).then(|| count(&self.ended, from_ms, to_ms) as f64 / due as f64)
+    }
+
+    /// How long after `healed_ms` goodput was back for the first time; none if it was not before `until_ms`.
+    pub fn recovery(&self, healed_ms: u64, until_ms: u64) -> Option<u64> {
+        let mut at = healed_ms;
+        while at + WINDOW_MS <= until_ms {
+            if self.goodput(at, at + WINDOW_MS).is_some_and(|goodput| goodput >= BACK) {
+                // It is back when the window has shown it, unless it was never away.
+                return Some(if at == healed_ms { 0 } else { at + WINDOW_MS - healed_ms });
+            }
+            at += STEP_MS;
+        }
+        None
+    }
+
+    /// Of a kind's phases.
+    pub fn report(&self, kind: Kind, struck: &[Struck], end_ms: u64) -> KindReport {
+        let own: Vec<&Struck> = struck.iter().filter(|phase| phase.kind == kind).collect();
+        let mut recoveries: Vec<u64> = own
+            .iter()
+            .filter_map(|phase| {
+                let next = quiet_until(phase, struck, end_ms)?;
+                // Whatever took longer than the quiet that followed counts with that.
+                Some(self.recovery(phase.healed_ms, next).unwrap_or(next - phase.healed_ms))
+            })
+            .collect();
+        let goodput: Vec<f64> = own.iter().filter_map(|p| self.goodput(p.start_ms, p.healed_ms)).collect();
+        let during = |due: u64| own.iter().any(|phase| (phase.start_ms..phase.healed_ms).contains(&due));
+        let [(answer_p50_ms, answer_p99_ms), (end_p50_ms, end_p99_ms)] = self.latencies(during);
+        KindReport {
+            kind,
+            phases: own.len(),
+            faults: own.iter().map(|phase| phase.faults).sum(),
+            measured: recoveries.len(),
+            recovery_p50_ms: quantile(&mut recoveries, 0.5),
+            recovery_p99_ms: quantile(&mut recoveries, 0.99),
+            goodput_percent: (!goodput.is_empty()).then(|| 100.0 * goodput.iter().sum::<f64>() / goodput.len() as f64),
+            answer_p50_ms,
+            answer_p99_ms,
+            end_p50_ms,
+            end_p99_ms,
+        }
+    }
+
+    /// Median and 99th percentile until the answer, and until the end, of orders that became due at such a time.
+    pub fn latencies(&self, during: impl Fn(u64) -> bool) -> [(Option<u64>, Option<u64>); 2] {
+        let lives: Vec<_> = self.lives.iter().filter(|(due, ..)| during(*due)).collect();
+        let mut answers: Vec<u64> =
+            lives.iter().filter_map(|(due, at, _)| Some(at.as_ref()?.saturating_sub(*due))).collect();
+        let mut ends: Vec<u64> = lives.iter().map(|(due, _, end)| end.saturating_sub(*due)).collect();
+        [&mut answers, &mut ends].map(|times| (quantile(times, 0.5), quantile(times, 0.99)))
+    }
+}
+
+/// Until when nothing else happens after the phase was healed; none if something else was going on at that moment, or
+/// there is too little time to tell.
+fn quiet_until(phase: &Struck, struck: &[Struck], end_ms: u64) -> Option<u64> {
+    // An old snapshot is held beneath everything else.
+    let others = || struck.iter().filter(|other| !std::ptr::eq(*other, phase) && other.nemesis != "long_transaction");
+    if others().any(|other| other.start_ms <= phase.healed_ms && phase.healed_ms < other.healed_ms) {
+        return None;
+    }
+    let next = others().map(|other| other.start_ms).filter(|start| *start > phase.healed_ms).min().unwrap_or(end_ms);
+    (next >= phase.healed_ms + 4 * WINDOW_MS).then_some(next)
+}
+
+fn count(sorted: &[u64], from: u64, to: u64) -> usize {
+    sorted.partition_point(|at| *at < to).saturating_sub(sorted.partition_point(|at| *at < from))
+}
+
+fn quantile(values: &mut [u64], q: f64) -> Option<u64> {
+    values.sort_unstable();
+    let rank = (q * values.len() as f64).ceil() as usize;
+    values.get(rank.max(1) - 1).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(due: &[u64], ended: &[u64]) -> Flow {
+        Flow { due: due.to_vec(), ended: ended.to_vec(), lives: Vec::new() }
+    }
+
+    #[test]
+    fn goodput_is_back_when_a_window_shows_it() {
+        let due: Vec<u64> = (0..10_000).step_by(100).collect();
+        let ended: Vec<u64> = due.iter().copied().filter(|at| !(2_000..5_000).contains(at)).collect();
+        let flow = flow(&due, &ended);
+        assert_eq!(flow.recovery(1_000, 9_000), Some(0));
+        assert_eq!(flow.recovery(3_000, 9_000), Some(2_500));
+        assert_eq!(flow.recovery(3_000, 5_400), None);
+        assert_eq!(flow.goodput(2_000, 4_000), Some(0.0));
+    }
+
+    #[test]
+    fn recovery_is_measured_only_where_nothing_else_happens() {
+        let phase = |start_ms, healed_ms| Struck {
+            nemesis: "kill_service",
+            kind: Kind::Service,
+            start_ms,
+            healed_ms,
+            faults: 1,
+            error: None,
+        };
+        let struck = [phase(0, 1_000), phase(500, 3_000), phase(9_000, 10_000)];
+        assert_eq!(quiet_until(&struck[0], &struck, 20_000), None);
+        assert_eq!(quiet_until(&struck[1], &struck, 20_000), Some(9_000));
+        assert_eq!(quiet_until(&struck[2], &struck, 20_000), Some(20_000));
+        assert_eq!(quiet_until(&struck[2], &struck, 11_000), None);
+    }
+
+    #[test]
+    fn a_quantile_is_one_of_the_values() {
+        assert_eq!(quantile(&mut [], 0.5), None);
+        assert_eq!(quantile(&mut [3, 1, 2], 0.5), Some(2));
+        assert_eq!(quantile(&mut [3, 1, 2], 0.99), Some(3));
+    }
+}

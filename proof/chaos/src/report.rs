@@ -1,0 +1,165 @@
+//! What a run of chaos found, as JSON and as tables for people, and whether that is good enough.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::{
+    conservation::Conservation,
+    nemesis::Kind,
+    recovery::{KindReport, Struck},
+    verdict::Findings,
+};
+
+/// Recovery at the 99th percentile that is asked for, in milliseconds.
+const RECOVERY_TARGETS: [(Kind, u64); 4] =
+    [(Kind::Service, 3_000), (Kind::Nats, 5_000), (Kind::Postgres, 8_000), (Kind::WipedBroker, 20_000)];
+/// Goodput 30 s after a burst, against that before it.
+const GOODPUT_AFTER_BURST: f64 = 95.0;
+
+/// What a run must at least consist of.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Demands {
+    pub orders: usize,
+    pub faults: u64,
+    pub nemeses: usize,
+    /// Whether recovery times count.
+    pub recovery: bool,
+}
+
+/// Everything about one run.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub seed: u64,
+    pub seconds: u64,
+    pub rate: u32,
+    pub demands: Demands,
+    /// Keys that clients ordered under.
+    pub orders: usize,
+    pub acknowledged: usize,
+    pub requests: u64,
+    pub faults: u64,
+    /// Different nemeses that struck.
+    pub nemeses: usize,
+    pub phases: Vec<Struck>,
+    pub lost: usize,
+    pub doubled: usize,
+    pub drift: usize,
+    pub findings: Findings,
+    pub conservation: Conservation,
+    /// The audit's violations, with what a nemesis explains taken out.
+    pub audit: Vec<String>,
+    /// Why the suite did not get well again.
+    pub unwell: Vec<String>,
+    pub settled_seconds: u64,
+    pub kinds: Vec<KindReport>,
+    /// From due to answered and to ended while nothing was broken: median, 99th percentile.
+    pub quiet_answer_ms: (Option<u64>, Option<u64>),
+    pub quiet_end_ms: (Option<u64>, Option<u64>),
+    /// Of each burst: goodput 30 s after it, in percent of that before it.
+    pub goodput_after_burst_percent: Vec<f64>,
+    /// Processes that ended by themselves and were started again.
+    pub unplanned_ends: Vec<String>,
+}
+
+impl Report {
+    /// Everything that makes the run a failure, in sentences.
+    pub fn failures(&self) -> Vec<String> {
+        let mut failures = Vec::new();
+        let Findings { lost, doubled, broken_promises, dead_letters } = &self.findings;
+        failures.extend(lost.iter().map(|f| format!("lost: {f}")));
+        failures.extend(doubled.iter().map(|f| format!("doubled: {f}")));
+        failures.extend(broken_promises.iter().map(|f| format!("broken promise: {f}")));
+        failures.extend(dead_letters.iter().map(|f| format!("dead letter: {f}")));
+        failures.extend(self.conservation.violations.iter().take(20).map(|f| format!("drift: {f}")));
+        failures.extend(self.unwell.iter().map(|f| format!("unwell: {f}")));
+        failures.extend(self.audit.iter().map(|f| format!("audit: {f}")));
+        failures.extend(self.phases.iter().filter_map(|p| Some(format!("{}: {}", p.nemesis, p.error.as_ref()?))));
+        let Demands { orders, faults, nemeses, recovery } = self.demands;
+        if self.orders < orders || self.faults < faults || self.nemeses < nemeses {
+            failures
+                .push(format!("too little happened: asked for {orders} orders, {faults} faults, {nemeses} nemeses"));
+        }
+        if recovery {
+            failures.extend(self.late_recoveries());
+        }
+        failures
+    }
+
+    fn late_recoveries(&self) -> Vec<String> {
+        let mut late = Vec::new();
+        for (kind, target) in RECOVERY_TARGETS {
+            let p99 = self.kinds.iter().find(|report| report.kind == kind).and_then(|report| report.recovery_p99_ms);
+            if p99.is_some_and(|p99| p99 > target) {
+                late.push(format!("{kind:?}: recovery took {} ms, {target} ms are asked for", p99.unwrap_or(0)));
+            }
+        }
+        for goodput in self.goodput_after_burst_percent.iter().filter(|goodput| **goodput < GOODPUT_AFTER_BURST) {
+            late.push(format!("goodput 30 s after a burst is {goodput:.0} % of that before it"));
+        }
+        late
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}  {} s  {} orders/s", self.seed, self.seconds, self.rate)?;
+        writeln!(
+            f,
+            "orders {} (acknowledged {}, {} requests)  faults {}  nemeses {}  phases {}",
+            self.orders,
+            self.acknowledged,
+            self.requests,
+            self.faults,
+            self.nemeses,
+            self.phases.len()
+        )?;
+        writeln!(
+            f,
+            "lost {}  doubled {}  drift {}  snapshots {} ({} skipped)  settled in {} s  unplanned ends {}",
+            self.lost,
+            self.doubled,
+            self.drift,
+            self.conservation.snapshots,
+            self.conservation.skipped,
+            self.settled_seconds,
+            self.unplanned_ends.len()
+        )?;
+        writeln!(f, "{}", HEADER)?;
+        for kind in &self.kinds {
+            writeln!(f, "{}", row(kind))?;
+        }
+        let [answer, end] = [self.quiet_answer_ms, self.quiet_end_ms].map(|(p50, p99)| [ms(p50), ms(p99)].join(" / "));
+        writeln!(f, "undisturbed: answered after {answer} ms, ended after {end} ms (p50 / p99)")?;
+        for goodput in &self.goodput_after_burst_percent {
+            writeln!(f, "goodput 30 s after a burst: {goodput:.0} % of that before it")?;
+        }
+        let failures = self.failures();
+        failures.iter().try_for_each(|failure| writeln!(f, "FAILED  {failure}"))?;
+        writeln!(f, "{}", if failures.is_empty() { "chaos: passed" } else { "chaos: FAILED" })
+    }
+}
+
+const HEADER: &str =
+    "kind          phases faults  recovery n / p50 / p99 ms   goodput  answered p50 / p99 ms   ended p50 / p99 ms";
+
+fn row(report: &KindReport) -> String {
+    format!(
+        "{:13} {:>6} {:>6}  {:>10} / {:>5} / {:>6}   {:>7}  {:>12} / {:>6}   {:>10} / {:>6}",
+        format!("{:?}", report.kind),
+        report.phases,
+        report.faults,
+        report.measured,
+        ms(report.recovery_p50_ms),
+        ms(report.recovery_p99_ms),
+        report.goodput_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0} %")),
+        ms(report.answer_p50_ms),
+        ms(report.answer_p99_ms),
+        ms(report.end_p50_ms),
+        ms(report.end_p99_ms),
+    )
+}
+
+fn ms(value: Option<u64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}

@@ -1,0 +1,133 @@
+//! When which nemesis strikes: rounds of one to three overlapping phases, with quiet in between in which recovery is
+//! measured. All drawn from the seed; every nemesis comes once before any comes again.
+
+use std::time::Duration;
+
+use rand::{Rng, rngs::StdRng, seq::SliceRandom};
+
+use crate::nemesis::{Kind, Nemesis};
+
+/// Before the first strike, so that there is a goodput to compare with.
+const WARM_UP: Duration = Duration::from_secs(8);
+/// After the last phase, for recovery.
+const TAIL: Duration = Duration::from_secs(25);
+
+/// One nemesis at work.
+#[derive(Debug, Clone)]
+pub struct Phase {
+    pub nemesis: &'static Nemesis,
+    pub start: Duration,
+    pub length: Duration,
+    pub seed: u64,
+}
+
+/// Phases for a run of this length, in the order in which they start.
+pub fn schedule(nemeses: &[&'static Nemesis], total: Duration, longest: Duration, rng: &mut StdRng) -> Vec<Phase> {
+    let mut phases = Vec::new();
+    let mut deck: Vec<&'static Nemesis> = Vec::new();
+    let mut at = WARM_UP;
+    let end = total.saturating_sub(TAIL);
+    while at < end && !nemeses.is_empty() {
+        let wanted = [1, 1, 2, 2, 3][rng.random_range(0..5)];
+        let round = draw(nemeses, &mut deck, wanted, rng);
+        let mut over = at;
+        let mut pause = Duration::ZERO;
+        for nemesis in round {
+            let start = at + Duration::from_millis(rng.random_range(0..1_500));
+            let length = length(nemesis, rng).min(longest.max(Duration::from_secs_f64(nemesis.seconds.0)));
+            // An old snapshot lies beneath the rounds that follow, instead of keeping them waiting.
+            if nemesis.seconds.0 < 30.0 {
+                over = over.max(start + length);
+            }
+            pause = pause.max(pause_after(nemesis.kind));
+            if start + length < total {
+                phases.push(Phase { nemesis, start, length, seed: rng.random() });
+            }
+        }
+        // At least a quarter of the time is quiet.
+        at = over + pause.max((over - at) / 3);
+    }
+    phases.sort_by_key(|phase| phase.start);
+    phases
+}
+
+fn length(nemesis: &Nemesis, rng: &mut StdRng) -> Duration {
+    let (least, most) = nemesis.seconds;
+    Duration::from_secs_f64(if least < most { rng.random_range(least..most) } else { least })
+}
+
+/// The next nemeses of a shuffled deck that do not get in each other's way. A burst comes alone.
+fn draw(
+    nemeses: &[&'static Nemesis],
+    deck: &mut Vec<&'static Nemesis>,
+    wanted: usize,
+    rng: &mut StdRng,
+) -> Vec<&'static Nemesis> {
+    let mut round: Vec<&'static Nemesis> = Vec::new();
+    if deck.is_empty() {
+        deck.extend(nemeses);
+        deck.shuffle(rng);
+    }
+    let mut place = deck.len();
+    while place > 0 && round.len() < wanted {
+        place -= 1;
+        let candidate = deck[place];
+        let in_the_way = |other: &&Nemesis| {
+            candidate.needs.iter().any(|need| other.needs.contains(need))
+                || [candidate.kind, other.kind].contains(&Kind::Burst)
+        };
+        if !round.iter().any(in_the_way) {
+            round.push(deck.remove(place));
+        }
+    }
+    round
+}
+
+/// Long enough to see the recovery that is asked for.
+fn pause_after(kind: Kind) -> Duration {
+    Duration::from_secs(match kind {
+        Kind::Burst => 36,
+        Kind::WipedBroker => 14,
+        Kind::Postgres => 9,
+        Kind::Nats => 7,
+        _ => 5,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+    use crate::nemesis::ALL;
+
+    fn phases(seed: u64, minutes: u64) -> Vec<Phase> {
+        let nemeses: Vec<&'static Nemesis> = ALL.iter().collect();
+        let total = Duration::from_secs(60 * minutes);
+        schedule(&nemeses, total, Duration::from_secs(12), &mut StdRng::seed_from_u64(seed))
+    }
+
+    #[test]
+    fn a_seed_repeats_the_schedule() {
+        let names = |seed| phases(seed, 8).iter().map(|p| (p.nemesis.name, p.start, p.length)).collect::<Vec<_>>();
+        assert_eq!(names(3), names(3));
+        assert_ne!(names(3), names(4));
+    }
+
+    #[test]
+    fn many_different_nemeses_strike_and_a_quarter_of_the_time_is_quiet() {
+        for seed in 0..50 {
+            let phases = phases(seed, 8);
+            let mut names: Vec<_> = phases.iter().map(|p| p.nemesis.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert!(names.len() >= 15, "seed {seed}: {names:?}");
+            let struck = (0..480).filter(|second| {
+                let at = Duration::from_secs(*second);
+                let busy = |p: &Phase| p.nemesis.seconds.0 < 30.0 && p.start <= at && at < p.start + p.length;
+                phases.iter().any(busy)
+            });
+            assert!(struck.count() <= 360, "seed {seed}");
+        }
+    }
+}

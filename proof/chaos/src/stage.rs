@@ -1,0 +1,271 @@
+//! A whole suite of its own: PostgreSQL and NATS as durable as in production, the keeper of the broker's topology, the card
+//! processor, and replicas of each service, every one a child process behind proxies of its own.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, ensure};
+use console::audit::{self, Options, Report, Stores};
+use contracts::{INVENTORY, ORDER, PAYMENT};
+use saga::Service;
+use sqlx::{Connection, PgConnection, PgPool, postgres::PgPoolOptions};
+use testkit::{Nats, Postgres, eventually, free_port};
+use tokio::sync::Mutex;
+use uuid::Uuid;
+
+use crate::{program::Program, proxy::Proxy, rest::Rest};
+
+/// As scripts/up sets PostgreSQL, with durability as in production. The connections that can be hogged are few.
+const POSTGRES: &[(&str, &str)] = &[
+    ("fsync", "on"),
+    ("full_page_writes", "on"),
+    ("shared_buffers", "256MB"),
+    ("max_connections", "180"),
+    ("wal_compression", "on"),
+    ("max_wal_size", "2GB"),
+];
+const READY_LIMIT: Duration = Duration::from_secs(60);
+
+/// What suite is started.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The folder of the suite's programs.
+    pub programs: PathBuf,
+    /// Where the logs of ended processes go.
+    pub logs: PathBuf,
+    /// Processes of each service.
+    pub replicas: usize,
+    /// Settings of the services, of the gateway and of provision, as environment variables.
+    pub environment: Vec<(String, String)>,
+}
+
+/// One process of a service, and the links that it has to others.
+#[derive(Debug)]
+pub struct Replica {
+    pub service: Service,
+    pub url: String,
+    pub program: Program,
+    pub database: Proxy,
+    pub broker: Proxy,
+    /// Only payment has one.
+    pub gateway: Option<Proxy>,
+}
+
+/// The suite. What depends on something else is declared before it, so that it ends first.
+#[derive(Debug)]
+pub struct Stage {
+    pub replicas: Vec<Arc<Replica>>,
+    pub gateway: Program,
+    pub gateway_url: String,
+    pub keeper: Program,
+    pub nats: Mutex<Nats>,
+    pub postgres: Mutex<Postgres>,
+    /// The database as its owner sees it, past all proxies.
+    pub pool: PgPool,
+    pub rest: Rest,
+    pub database_url: String,
+    pub nats_url: String,
+    /// Older than every event of the suite, so an event with such an id is known to be none of its own.
+    pub before_all: Uuid,
+    _journal: tempfile::TempDir,
+}
+
+impl Stage {
+    /// Starts everything and waits until it is ready.
+    ///
+    /// # Errors
+    /// When something does not start.
+    pub async fn start(settings: &Settings) -> anyhow::Result<Arc<Stage>> {
+        std::fs::create_dir_all(&settings.logs)?;
+        let before_all = Uuid::now_v7();
+        let postgres = Postgres::with_settings(POSTGRES).await?;
+        let nats = Nats::start().await?;
+        let owner = postgres.server().url("suite");
+        let mut connection = PgConnection::connect(&postgres.server().url("postgres")).await?;
+        sqlx::query("create database suite").execute(&mut connection).await?;
+        connection.close().await?;
+        let access = [("DATABASE_URL".to_owned(), owner.clone()), ("NATS_URL".to_owned(), nats.url())];
+        settings.program("provision", "provision", &[], access.to_vec())?.run(READY_LIMIT).await?;
+        let keeper = settings.program("provision", "keep", &["keep"], access.to_vec())?;
+        keeper.start().await?;
+        let journal = tempfile::tempdir()?;
+        let gateway_port = free_port();
+        let gateway = settings.gateway(gateway_port, journal.path())?;
+        gateway.start().await?;
+        let pool = PgPoolOptions::new().max_connections(4).connect_lazy(&owner)?;
+        let (database_port, nats_port, nats_url) = (postgres.port(), nats.port(), nats.url());
+        let mut stage = Stage {
+            replicas: Vec::new(),
+            gateway,
+            gateway_url: format!("http://127.0.0.1:{gateway_port}"),
+            keeper,
+            database_url: postgres.server().url_for("auditor", "suite"),
+            nats_url,
+            nats: Mutex::new(nats),
+            postgres: Mutex::new(postgres),
+            pool,
+            rest: Rest::new()?,
+            before_all,
+            _journal: journal,
+        };
+        let inventory_port = free_port();
+        for number in 0..settings.replicas {
+            for service in [INVENTORY, PAYMENT, ORDER] {
+                let port = if (service, number) == (INVENTORY, 0) { inventory_port } else { free_port() };
+                let links = Links { port, database_port, nats_port, gateway_port, inventory_port };
+                stage.replicas.push(Arc::new(settings.replica(service, number, &links).await?));
+            }
+        }
+        for replica in &stage.replicas {
+            replica.program.start().await?;
+        }
+        stage.ready(READY_LIMIT).await?;
+        Ok(Arc::new(stage))
+    }
+
+    /// All replicas of a service.
+    pub fn replicas_of(&self, service: Service) -> Vec<Arc<Replica>> {
+        self.replicas.iter().filter(|replica| replica.service == service).cloned().collect()
+    }
+
+    /// Waits until every replica is ready.
+    ///
+    /// # Errors
+    /// When one is not within the limit.
+    pub async fn ready(&self, limit: Duration) -> anyhow::Result<()> {
+        for replica in &self.replicas {
+            self.ready_one(replica, limit).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until this replica is ready.
+    ///
+    /// # Errors
+    /// When it is not within the limit; the error shows its log.
+    pub async fn ready_one(&self, replica: &Replica, limit: Duration) -> anyhow::Result<()> {
+        let url = format!("{}/health/ready", replica.url);
+        let ready = eventually(limit, async || {
+            let answer = self.rest.get(&url).await?;
+            ensure!(answer.status == 200, "{}", answer.body);
+            anyhow::Ok(())
+        })
+        .await;
+        if ready.is_err() {
+            let log = replica.program.log().await;
+            let tail: Vec<&str> = log.lines().rev().take(20).collect();
+            return ready.with_context(|| {
+                format!("{} is not ready; its log, last line first:\n{}", replica.program.name, tail.join("\n"))
+            });
+        }
+        Ok(())
+    }
+
+    /// Puts a product on sale and waits until order knows it.
+    ///
+    /// # Errors
+    /// When it does not get known.
+    pub async fn sell(&self, sku: &str, price: i64, quantity: i64) -> anyhow::Result<()> {
+        let product = serde_json::json!({
+            "sku": sku, "name": sku, "initial_quantity": quantity, "price": {"amount": price, "currency": "USD"},
+        });
+        let inventory = &self.replicas_of(INVENTORY)[0].url;
+        let order = &self.replicas_of(ORDER)[0].url;
+        eventually(READY_LIMIT, async || {
+            let answer = self.rest.post(&format!("{inventory}/api/products"), &product).await?;
+            // A repeat finds its product there.
+            ensure!(matches!(answer.status, 201 | 409), "{} {}", answer.status, answer.body);
+            anyhow::Ok(())
+        })
+        .await?;
+        eventually(READY_LIMIT, async || {
+            self.rest.get(&format!("{order}/api/products/{sku}")).await.is_ok_and(|answer| answer.status == 200)
+        })
+        .await
+        .with_context(|| format!("order does not learn of {sku}"))
+    }
+
+    /// What the auditor reads.
+    pub fn stores(&self) -> Stores {
+        Stores {
+            database_url: self.database_url.clone(),
+            nats_url: self.nats_url.clone(),
+            nats_user: String::new(),
+            nats_password: String::new(),
+        }
+    }
+
+    /// Waits until nothing is in flight, and audits everything.
+    ///
+    /// # Errors
+    /// When a store cannot be read.
+    pub async fn audit(&self, settle: Duration, allow_dead_letters: bool) -> anyhow::Result<Report> {
+        let options = Options { settle, allow_dead_letters };
+        Ok(audit::audit(&self.stores(), &self.gateway_url, &options).await?)
+    }
+
+    /// Writes down what the processes have printed.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub async fn save_logs(&self) -> anyhow::Result<()> {
+        for program in self.replicas.iter().map(|replica| &replica.program).chain([&self.keeper, &self.gateway]) {
+            program.save_log().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Ports that a replica is given.
+struct Links {
+    port: u16,
+    database_port: u16,
+    nats_port: u16,
+    gateway_port: u16,
+    inventory_port: u16,
+}
+
+impl Settings {
+    fn program(
+        &self,
+        binary: &str,
+        name: &str,
+        arguments: &[&str],
+        own: Vec<(String, String)>,
+    ) -> anyhow::Result<Program> {
+        let path = self.programs.join(binary);
+        ensure!(path.is_file(), "{} is not built", path.display());
+        let environment = [("RUST_LOG".to_owned(), "warn".to_owned())];
+        let environment = environment.into_iter().chain(self.environment.iter().cloned()).chain(own).collect();
+        Ok(Program::new(name, path, arguments, environment, self.logs.clone()))
+    }
+
+    fn gateway(&self, port: u16, folder: &Path) -> anyhow::Result<Program> {
+        let own = [
+            ("LISTEN".to_owned(), format!("127.0.0.1:{port}")),
+            ("GATEWAY_JOURNAL".to_owned(), folder.join("gateway.journal").display().to_string()),
+        ];
+        self.program("gateway_simulator", "gateway", &[], own.to_vec())
+    }
+
+    async fn replica(&self, service: Service, number: usize, links: &Links) -> anyhow::Result<Replica> {
+        let database = Proxy::start(links.database_port).await?;
+        let broker = Proxy::start(links.nats_port).await?;
+        let gateway = if service == PAYMENT { Some(Proxy::start(links.gateway_port).await?) } else { None };
+        let role = format!("{service}_service");
+        let gateway_port = gateway.as_ref().map_or(links.gateway_port, Proxy::port);
+        let own = [
+            ("LISTEN", format!("127.0.0.1:{}", links.port)),
+            ("DATABASE_URL", format!("postgres://{role}:{role}@127.0.0.1:{}/suite", database.port())),
+            ("NATS_URL", format!("nats://127.0.0.1:{}", broker.port())),
+            ("GATEWAY_URL", format!("http://127.0.0.1:{gateway_port}")),
+            ("INVENTORY_URL", format!("http://127.0.0.1:{}", links.inventory_port)),
+        ];
+        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let program = self.program(service.0, &format!("{service}-{}", number + 1), &[], own)?;
+        Ok(Replica { service, url: format!("http://127.0.0.1:{}", links.port), program, database, broker, gateway })
+    }
+}

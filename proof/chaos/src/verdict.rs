@@ -1,0 +1,223 @@
+//! The verdict: what clients were told, held against what the database says once everything has settled.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Serialize;
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use crate::{
+    history::{Conduct, Record},
+    nemesis::FORGED,
+};
+
+/// How many of a kind are listed.
+const EXAMPLES: usize = 20;
+
+/// An order as the database has it in the end.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct Ended {
+    pub order_id: Uuid,
+    pub key: Option<String>,
+    pub status: String,
+    pub saga_status: Option<String>,
+    /// Milliseconds since 1970.
+    pub ended_ms: Option<i64>,
+    pub payments: i64,
+}
+
+/// What is wrong, by what it means to somebody.
+#[derive(Debug, Default, Serialize)]
+pub struct Findings {
+    /// Acknowledged, and then not there or never ended.
+    pub lost: Vec<String>,
+    /// There more often than asked for.
+    pub doubled: Vec<String>,
+    /// Answered one way and done another.
+    pub broken_promises: Vec<String>,
+    /// Dead letters of events that were not forged.
+    pub dead_letters: Vec<String>,
+}
+
+impl Findings {
+    pub fn is_clean(&self) -> bool {
+        [&self.lost, &self.doubled, &self.broken_promises, &self.dead_letters].into_iter().all(Vec::is_empty)
+    }
+}
+
+/// All orders of the database.
+///
+/// # Errors
+/// When it cannot be read.
+pub async fn ended_orders(pool: &PgPool) -> Result<Vec<Ended>, sqlx::Error> {
+    sqlx::query_as(
+        "select o.order_id, k.key, o.status, s.status as saga_status,
+            (extract(epoch from s.completed_at) * 1000)::bigint as ended_ms,
+            (select count(*) from payment.payment p where p.order_id = o.order_id) as payments
+        from orders.customer_order o
+        left join orders.idempotency_key k using (order_id)
+        left join saga.saga_instance s on s.saga_id = o.saga_id",
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// Dead letters of the suite's own events: none of the nemeses makes one.
+///
+/// # Errors
+/// When the database cannot be read.
+pub async fn unexpected_dead_letters(pool: &PgPool) -> Result<Vec<String>, sqlx::Error> {
+    sqlx::query_scalar(
+        "select format('%s: %s of %s after %s attempts: %s: %s', service, step, event_type, attempts, reason, left(error_chain, 200))
+        from (
+            select 'order' as service, * from orders.dead_letter
+            union all
+            select 'inventory', * from inventory.dead_letter
+            union all
+            select 'payment', * from payment.dead_letter
+        ) all_of_them
+        where coalesce(correlation_id, '') <> $1 and headers::text not like '%' || $1 || '%'
+        limit 20",
+    )
+    .bind(FORGED)
+    .fetch_all(pool)
+    .await
+}
+
+/// Compares the two.
+pub fn compare(records: &[Record], orders: &[Ended]) -> Findings {
+    let mut findings = Findings::default();
+    let by_id: HashMap<Uuid, &Ended> = orders.iter().map(|order| (order.order_id, order)).collect();
+    let mut by_key: HashMap<&str, Vec<&Ended>> = HashMap::new();
+    for order in orders {
+        match &order.key {
+            Some(key) => by_key.entry(key).or_default().push(order),
+            None => add(&mut findings.doubled, format!("order {} stands under no key", order.order_id)),
+        }
+        if order.payments > 1 {
+            add(&mut findings.doubled, format!("order {} has {} payments", order.order_id, order.payments));
+        }
+    }
+    for record in records {
+        judge(record, by_key.remove(record.key.as_str()).unwrap_or_default(), &by_id, &mut findings);
+    }
+    let asked: HashSet<&str> = records.iter().map(|record| record.key.as_str()).collect();
+    for (key, _) in by_key.iter().filter(|(key, _)| !asked.contains(*key)) {
+        add(&mut findings.doubled, format!("key {key} has an order, and nobody asked for it"));
+    }
+    findings
+}
+
+fn judge(record: &Record, there: Vec<&Ended>, by_id: &HashMap<Uuid, &Ended>, findings: &mut Findings) {
+    let key = &record.key;
+    if there.len() > 1 || record.acknowledged.len() > 1 {
+        add(&mut findings.doubled, format!("key {key} has {} orders, told {:?}", there.len(), record.acknowledged));
+    }
+    if let Some(status) = record.refused {
+        if record.conduct != Conduct::Errs {
+            add(&mut findings.broken_promises, format!("key {key} was refused with {status} for no reason"));
+        }
+        if !there.is_empty() {
+            add(&mut findings.broken_promises, format!("key {key} was refused with {status}, and has an order"));
+        }
+    }
+    if record.conduct == Conduct::Errs && !record.acknowledged.is_empty() {
+        add(&mut findings.broken_promises, format!("key {key} asks for what does not exist, and was accepted"));
+    }
+    for order_id in &record.acknowledged {
+        let Some(order) = by_id.get(order_id) else {
+            add(&mut findings.lost, format!("order {order_id} of key {key} is not there"));
+            continue;
+        };
+        if !matches!(order.status.as_str(), "CONFIRMED" | "CANCELLED") {
+            let saga = order.saga_status.as_deref().unwrap_or("missing");
+            add(&mut findings.lost, format!("order {order_id} is {} for ever, its saga {saga}", order.status));
+        }
+        if record.cancelled && order.status != "CANCELLED" {
+            let told = format!("order {order_id} is {}, and its customer was told that it is cancelled", order.status);
+            add(&mut findings.broken_promises, told);
+        }
+    }
+    let unanswered = record.acknowledged.is_empty() && record.refused.is_none();
+    if unanswered && record.conduct != Conduct::WalksAway {
+        add(&mut findings.lost, format!("key {key} was never answered, in {} requests", record.requests));
+    }
+}
+
+fn add(findings: &mut Vec<String>, finding: String) {
+    if findings.len() < EXAMPLES {
+        findings.push(finding);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(key: &str, order: Option<u128>) -> Record {
+        Record {
+            key: key.to_owned(),
+            customer_id: "alice".to_owned(),
+            conduct: Conduct::Insists,
+            payment_method: "tok_visa".to_owned(),
+            due_ms: 0,
+            requests: 1,
+            acknowledged: order.map(Uuid::from_u128).into_iter().collect(),
+            acknowledged_ms: None,
+            refused: None,
+            wants_to_cancel: false,
+            cancelled: false,
+        }
+    }
+
+    fn ended(key: &str, order: u128) -> Ended {
+        Ended {
+            order_id: Uuid::from_u128(order),
+            key: Some(key.to_owned()),
+            status: "CONFIRMED".to_owned(),
+            saga_status: Some("COMPLETED".to_owned()),
+            ended_ms: Some(0),
+            payments: 1,
+        }
+    }
+
+    fn counts(records: &[Record], orders: &[Ended]) -> [usize; 3] {
+        let found = compare(records, orders);
+        [found.lost.len(), found.doubled.len(), found.broken_promises.len()]
+    }
+
+    #[test]
+    fn an_acknowledged_order_that_is_there_once_is_fine() {
+        assert_eq!(counts(&[record("a", Some(1))], &[ended("a", 1)]), [0, 0, 0]);
+    }
+
+    #[test]
+    fn what_is_not_there_or_not_ended_or_never_answered_is_lost() {
+        assert_eq!(counts(&[record("a", Some(1))], &[]), [1, 0, 0]);
+        let pending = Ended { status: "PENDING".to_owned(), ..ended("a", 1) };
+        assert_eq!(counts(&[record("a", Some(1))], &[pending]), [1, 0, 0]);
+        assert_eq!(counts(&[record("a", None)], &[]), [1, 0, 0]);
+        let away = Record { conduct: Conduct::WalksAway, ..record("a", None) };
+        assert_eq!(counts(std::slice::from_ref(&away), &[]), [0, 0, 0]);
+        assert_eq!(counts(&[away], &[ended("a", 1)]), [0, 0, 0]);
+    }
+
+    #[test]
+    fn what_is_there_twice_or_paid_twice_or_unasked_is_doubled() {
+        assert_eq!(counts(&[record("a", Some(1))], &[ended("a", 1), ended("a", 2)]), [0, 1, 0]);
+        assert_eq!(counts(&[record("a", Some(1))], &[Ended { payments: 2, ..ended("a", 1) }]), [0, 1, 0]);
+        assert_eq!(counts(&[], &[ended("b", 2)]), [0, 1, 0]);
+        assert_eq!(counts(&[record("a", Some(1))], &[ended("a", 1), Ended { key: None, ..ended("", 2) }]), [0, 1, 0]);
+    }
+
+    #[test]
+    fn a_refusal_leaves_nothing_and_a_cancellation_holds() {
+        let refused = Record { conduct: Conduct::Errs, refused: Some(422), ..record("a", None) };
+        assert_eq!(counts(std::slice::from_ref(&refused), &[]), [0, 0, 0]);
+        assert_eq!(counts(&[refused], &[ended("a", 1)]), [0, 0, 1]);
+        let valid = Record { refused: Some(422), ..record("a", None) };
+        assert_eq!(counts(&[valid], &[]), [0, 0, 1]);
+        let cancelled = Record { cancelled: true, ..record("a", Some(1)) };
+        assert_eq!(counts(&[cancelled], &[ended("a", 1)]), [0, 0, 1]);
+    }
+}

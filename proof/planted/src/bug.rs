@@ -1,0 +1,156 @@
+//! The thirteen mistakes: each is a patch of the same name beside this crate, and has a provocation here.
+
+use std::{future::Future, pin::Pin};
+
+use crate::{
+    oracle::{BREAKERS, GOOD_ORDERS},
+    provoke,
+    scene::Scene,
+};
+
+/// A classic mistake and how to bring it out.
+pub struct Bug {
+    /// Also the name of its patch, and the value of PLANTED.
+    pub name: &'static str,
+    /// The guarantee that it breaks, as the README counts them.
+    pub breaks: &'static str,
+    /// The oracles that must notice the damage; others may notice something, too.
+    pub noticed_by: &'static [&'static str],
+    /// Settings of the suite in which it shows soon.
+    pub settings: &'static [(&'static str, &'static str)],
+    pub replicas: usize,
+    pub provoke: Provocation,
+}
+
+/// Does to the suite what brings the mistake out; what it notices meanwhile goes to the scene.
+pub type Provocation = for<'s> fn(&'s mut Scene) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 's>>;
+
+/// The bug of this name.
+pub fn named(name: &str) -> Option<&'static Bug> {
+    ALL.iter().find(|bug| bug.name == name)
+}
+
+/// Boxes the future of a provocation.
+macro_rules! provoked_by {
+    ($provoke:path) => {
+        |scene| Box::pin($provoke(scene))
+    };
+}
+
+/// What most bugs need: one replica of each service, and no settings of their own.
+const PLAIN: Bug = Bug {
+    name: "",
+    breaks: "",
+    noticed_by: &[],
+    settings: &[],
+    replicas: 1,
+    provoke: provoked_by!(provoke::gateway::decline_everything),
+};
+
+pub const ALL: &[Bug] = &[
+    Bug {
+        name: "ack_before_commit",
+        breaks: "G1",
+        noticed_by: &["acknowledged_was_had"],
+        provoke: provoked_by!(provoke::consumer::crash_before_commit),
+        ..PLAIN
+    },
+    Bug {
+        name: "no_inbox",
+        breaks: "G3",
+        noticed_by: &["steps_taken_once"],
+        provoke: provoked_by!(provoke::consumer::publish_in_triplicate),
+        ..PLAIN
+    },
+    Bug {
+        name: "claim_before_work",
+        breaks: "G1",
+        noticed_by: &["claims_took_effect"],
+        provoke: provoked_by!(provoke::consumer::crash_before_commit),
+        ..PLAIN
+    },
+    Bug {
+        name: "inbox_by_sequence",
+        breaks: "G3",
+        noticed_by: &[GOOD_ORDERS],
+        settings: &[("SAGA_DEADLINE", "20s")],
+        provoke: provoked_by!(provoke::broker::begin_the_sequences_again),
+        ..PLAIN
+    },
+    Bug {
+        name: "move_before_publish",
+        breaks: "G2",
+        noticed_by: &["published_in_stream"],
+        provoke: provoked_by!(provoke::relay::crash_before_publishing),
+        ..PLAIN
+    },
+    Bug {
+        name: "cursor_relay",
+        breaks: "G1",
+        noticed_by: &["outbox_empty", GOOD_ORDERS],
+        provoke: provoked_by!(provoke::relay::commit_out_of_order),
+        ..PLAIN
+    },
+    Bug {
+        name: "unconditional_timeout",
+        breaks: "G1",
+        noticed_by: &["journal_legal"],
+        settings: &[("SAGA_DEADLINE", "2s"), ("TIMEOUT_CHECK_EVERY", "100ms"), ("GATEWAY_SLOW_ANSWER", "2500ms")],
+        provoke: provoked_by!(provoke::saga::succeed_after_the_deadline),
+        ..PLAIN
+    },
+    Bug {
+        name: "read_then_write_stock",
+        breaks: "G4",
+        noticed_by: &["stock_conserved"],
+        replicas: 2,
+        provoke: provoked_by!(provoke::stock::sell_the_last_units_at_once),
+        ..PLAIN
+    },
+    Bug {
+        name: "no_tombstone",
+        breaks: "G5",
+        noticed_by: &["nothing_held_on_cancelled"],
+        provoke: provoked_by!(provoke::saga::cancel_before_the_step),
+        ..PLAIN
+    },
+    Bug { name: "breaker_counts_refusals", breaks: "G9", noticed_by: &[BREAKERS], ..PLAIN },
+    Bug {
+        name: "broker_dedup_only",
+        breaks: "G3",
+        noticed_by: &["steps_taken_once"],
+        provoke: provoked_by!(provoke::consumer::lose_acknowledgements),
+        ..PLAIN
+    },
+    Bug {
+        name: "no_reconciler",
+        breaks: "G7",
+        noticed_by: &[GOOD_ORDERS],
+        settings: &[("SAGA_DEADLINE", "24s")],
+        provoke: provoked_by!(provoke::broker::empty_it_twice),
+        ..PLAIN
+    },
+    Bug {
+        name: "compensation_without_receipt",
+        breaks: "G6",
+        noticed_by: &["nothing_held_on_cancelled"],
+        provoke: provoked_by!(provoke::saga::cancel_while_a_participant_is_away),
+        ..PLAIN
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The patches in the order in which they apply, but for the switch that comes first.
+    fn series() -> Vec<&'static str> {
+        include_str!("../series").lines().filter(|line| !line.starts_with('#') && *line != "00-switch").collect()
+    }
+
+    #[test]
+    fn every_patch_has_a_provocation_and_every_provocation_a_patch() {
+        assert_eq!(ALL.iter().map(|bug| bug.name).collect::<Vec<_>>(), series());
+        assert_eq!(ALL.len(), 13);
+    }
+}

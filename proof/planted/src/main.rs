@@ -1,0 +1,17 @@
+//! Makes one classic mistake after the other, and checks that each is noticed: see `planted --help`.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match planted::run(planted::Cli::parse()).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("planted: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What brings the mistakes out: crashes, repeats, losses and races, each harmless to a suite without the mistake.
+
+pub mod broker;
+pub mod consumer;
+pub mod gateway;
+pub mod relay;
+pub mod saga;
+pub mod stock;
