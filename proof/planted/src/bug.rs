@@ -114,7 +114,13 @@ pub const ALL: &[Bug] = &[
         provoke: provoked_by!(provoke::saga::cancel_before_the_step),
         ..PLAIN
     },
-    Bug { name: "breaker_counts_refusals", breaks: "G9", noticed_by: &[BREAKERS], ..PLAIN },
+    Bug {
+        name: "breaker_counts_refusals",
+        breaks: "G9",
+        noticed_by: &[BREAKERS],
+        settings: &[("RESILIENCE", "process_payment.open_for=2s")],
+        ..PLAIN
+    },
     Bug {
         name: "broker_dedup_only",
         breaks: "G3",
