@@ -95,7 +95,7 @@ pub const ALL: &[Bug] = &[
         name: "unconditional_timeout",
         breaks: "G1",
         noticed_by: &["journal_legal"],
-        settings: &[("SAGA_DEADLINE", "2s"), ("TIMEOUT_CHECK_EVERY", "100ms"), ("GATEWAY_SLOW_ANSWER", "2500ms")],
+        settings: &[("SAGA_DEADLINE", "2s"), ("TIMEOUT_CHECK_EVERY", "100ms"), ("GATEWAY_SLOW_ANSWER", "2200ms")],
         provoke: provoked_by!(provoke::saga::succeed_after_the_deadline),
         ..PLAIN
     },
@@ -114,7 +114,13 @@ pub const ALL: &[Bug] = &[
         provoke: provoked_by!(provoke::saga::cancel_before_the_step),
         ..PLAIN
     },
-    Bug { name: "breaker_counts_refusals", breaks: "G9", noticed_by: &[BREAKERS], ..PLAIN },
+    Bug {
+        name: "breaker_counts_refusals",
+        breaks: "G9",
+        noticed_by: &[BREAKERS],
+        settings: &[("RESILIENCE", "process_payment.open_for=2s")],
+        ..PLAIN
+    },
     Bug {
         name: "broker_dedup_only",
         breaks: "G3",

@@ -49,11 +49,11 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
         println!("{bug}");
         report.bugs.push(bug);
     }
-    print!("{report}");
     let path = cli.reports.join("planted.json");
     std::fs::write(&path, serde_json::to_vec_pretty(&report)?)
         .with_context(|| format!("{} cannot be written", path.display()))?;
     println!("report: {}", path.display());
+    print!("{report}");
     Ok(report.passed())
 }
 

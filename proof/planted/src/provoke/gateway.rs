@@ -2,9 +2,9 @@
 
 use crate::scene::{DECLINED, PLENTY, Scene};
 
-/// Thirty cards in a row are declined, as they may be on a bad day; then some good ones come.
+/// Fifteen cards in a row are declined, as they may be on a bad day; then some good ones come.
 pub async fn decline_everything(scene: &mut Scene) -> anyhow::Result<()> {
-    for _ in 0..6 {
+    for _ in 0..3 {
         scene.order(5, PLENTY, DECLINED).await?;
     }
     scene.wait_for_all_ends().await?;

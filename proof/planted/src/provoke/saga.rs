@@ -5,10 +5,11 @@ use serde_json::json;
 
 use crate::scene::{GOOD, PLENTY, SLOW, Scene};
 
-/// The cards answer after the deadline has been noticed.
+/// The cards answer after the deadline has been noticed. A detector that writes later than it reads must have had its time.
 pub async fn succeed_after_the_deadline(scene: &mut Scene) -> anyhow::Result<()> {
     scene.order(6, PLENTY, SLOW).await?;
-    Ok(())
+    let long_past = "select coalesce(max(deadline) < now() - interval '4 seconds', false) from saga.saga_instance";
+    scene.wait_until("all deadlines are long past", long_past).await
 }
 
 /// The orders are held up on their way to inventory, and their cancellations overtake them.
