@@ -12,7 +12,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context;
 use rand::{SeedableRng, rngs::StdRng};
 
 use crate::{
@@ -98,10 +97,12 @@ async fn run(stage: &Arc<Stage>, settings: &Settings, plan: &Plan) -> anyhow::Re
     let ended_ms = history.now_ms();
     println!("all is healed; waiting until the suite has come to rest");
     let settling = Instant::now();
-    stage.ready(plan.settle).await.context("the suite does not get well")?;
+    let mut unwell: Vec<String> =
+        stage.ready(plan.settle).await.err().iter().map(|error| format!("{error:#}")).collect();
     let clients = orders.await?;
     finish::wait_for_clients(clients, &pressure, plan.settle).await;
     let audit = stage.audit(plan.settle, true).await;
+    unwell.extend(audit.as_ref().err().map(|error| format!("no audit: {error:#}")));
     let settled = settling.elapsed();
     stop.store(true, Ordering::Relaxed);
     let (unplanned_ends, conservation) = (supervisor.await?, watcher.await?);
@@ -111,7 +112,8 @@ async fn run(stage: &Arc<Stage>, settings: &Settings, plan: &Plan) -> anyhow::Re
         history,
         tally,
         conservation,
-        audit: audit.context("there is no audit")?,
+        audit: audit.ok(),
+        unwell,
         settled,
         ended_ms,
         unplanned_ends,

@@ -49,6 +49,8 @@ pub struct Report {
     pub conservation: Conservation,
     /// The audit's violations, with what a nemesis explains taken out.
     pub audit: Vec<String>,
+    /// Why the suite did not get well again.
+    pub unwell: Vec<String>,
     pub settled_seconds: u64,
     pub kinds: Vec<KindReport>,
     /// From due to answered and to ended while nothing was broken: median, 99th percentile.
@@ -70,6 +72,7 @@ impl Report {
         failures.extend(broken_promises.iter().map(|f| format!("broken promise: {f}")));
         failures.extend(dead_letters.iter().map(|f| format!("dead letter: {f}")));
         failures.extend(self.conservation.violations.iter().take(20).map(|f| format!("drift: {f}")));
+        failures.extend(self.unwell.iter().map(|f| format!("unwell: {f}")));
         failures.extend(self.audit.iter().map(|f| format!("audit: {f}")));
         failures.extend(self.phases.iter().filter_map(|p| Some(format!("{}: {}", p.nemesis, p.error.as_ref()?))));
         let Demands { orders, faults, nemeses, recovery } = self.demands;

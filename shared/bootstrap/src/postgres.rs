@@ -23,6 +23,11 @@ const ATTEMPT_LIMIT: Duration = Duration::from_secs(2);
 const BACKGROUND_ACQUIRE_TIMEOUT: Duration = Duration::from_millis(2_500);
 /// A connection that idled longer is tested before use, because its server may be gone.
 const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
+/// How long the test of a connection may take. The server of a half-open one never answers, and without a limit its place
+/// in the pool would be lost for ever.
+const TEST_LIMIT: Duration = Duration::from_secs(5);
+/// Before use it must leave time to open another one: a caller waits for a second at least.
+const BORROW_TEST_LIMIT: Duration = Duration::from_millis(500);
 
 /// A service's connections, by purpose. Clones share them.
 #[derive(Clone, Debug)]
@@ -104,12 +109,20 @@ fn pool_options(size: u32, acquire_timeout: Duration) -> PgPoolOptions {
         .before_acquire(|connection, meta| {
             Box::pin(async move {
                 if meta.idle_for > TRUSTED_IDLE_TIME {
-                    connection.ping().await?;
+                    timeout(BORROW_TEST_LIMIT, connection.ping()).await.map_err(|_| no_answer())??;
                 }
                 Ok(true)
             })
         })
-        .after_release(|connection, _| Box::pin(end_open_transaction(connection)))
+        .after_release(|connection, _| {
+            Box::pin(
+                async move { timeout(TEST_LIMIT, end_open_transaction(connection)).await.map_err(|_| no_answer())? },
+            )
+        })
+}
+
+fn no_answer() -> sqlx::Error {
+    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the server does not answer on this connection"))
 }
 
 /// When a caller is dropped inside `begin`, sqlx 0.9.0 gives the connection back with the transaction open and
@@ -124,8 +137,8 @@ async fn end_open_transaction(connection: &mut PgConnection) -> Result<bool, sql
             leftover.rollback().await?;
             Ok(true)
         }
-        // Close the connection rather than guess its state.
-        Err(_) => Ok(false),
+        // Close the connection rather than guess its state, and without a goodbye that nobody may be there to hear.
+        Err(error) => Err(error),
     }
 }
 

@@ -1,17 +1,22 @@
 //! Writes that outlive their request. axum drops a handler when its client disconnects or the request times out,
 //! and sqlx may leave a transaction open when `begin` is dropped, so a write runs in a task of its own.
 
-use std::future::Future;
+use std::{future::Future, time::Duration};
 
+use tokio::time::timeout;
 use tracing::Instrument as _;
 
 use crate::http::Problem;
+
+/// How long a write may take: some statements, each of which the server would have given up. What takes longer waits for a
+/// server that is not there any more.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs a write to its end even when the caller is dropped, inside the caller's span, and answers with its result.
 /// A write in progress holds its connection, so closing the pools at shutdown waits for it.
 ///
 /// # Errors
-/// The write's own failure as a [`Problem`]; 500 when it panicked.
+/// The write's own failure as a [`Problem`]; 500 when it panicked, 503 when the database does not answer for a minute.
 pub async fn detached<T, E, F>(write: F) -> Result<T, Problem>
 where
     F: Future<Output = Result<T, E>> + Send + 'static,
@@ -19,9 +24,10 @@ where
     E: Into<Problem> + Send + 'static,
 {
     #[expect(clippy::disallowed_methods, reason = "closing the pools waits for its connection")]
-    let task = tokio::spawn(write.in_current_span());
+    let task = tokio::spawn(timeout(LIMIT, write).in_current_span());
     match task.await {
-        Ok(result) => result.map_err(Into::into),
+        Ok(Ok(result)) => result.map_err(Into::into),
+        Ok(Err(_)) => Err(Problem::unavailable("The database does not answer.", 1)),
         Err(failure) => Err(Problem::internal(&failure)),
     }
 }
@@ -48,6 +54,12 @@ mod tests {
         caller.await.unwrap_err();
         start.send(()).unwrap();
         assert_eq!(finished.await.unwrap(), "written");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_the_database_never_answers_comes_to_an_end() {
+        let answer = detached(std::future::pending::<Result<(), Problem>>()).await;
+        assert_eq!(answer.unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
     }
 
     #[tokio::test]

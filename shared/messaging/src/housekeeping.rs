@@ -33,13 +33,18 @@ pub async fn run(pool: PgPool, holder: String, settings: MessagingArgs, stop: Ca
     .await;
 }
 
+/// How long one piece of work may take before it is given up: on a half-open connection it would wait for ever.
+const WORK_LIMIT: Duration = Duration::from_secs(60);
+
 /// Does `work` now and then every `period`, until `stop`.
 pub async fn every<F: Future<Output = ()>>(period: Duration, stop: &CancellationToken, mut work: impl FnMut() -> F) {
     let mut tick = tokio::time::interval(period.max(Duration::from_millis(1)));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = tick.tick() => work().await,
+            _ = tick.tick() => if tokio::time::timeout(WORK_LIMIT, work()).await.is_err() {
+                tracing::warn!("periodic work got no answer from the database and will be tried again");
+            },
             () = stop.cancelled() => return,
         }
     }

@@ -26,7 +26,7 @@ use self::{
 use crate::{
     Report,
     bus::Bus,
-    error::chain,
+    error::{answered, chain},
     metrics::{Metrics, Outcome, TraceLabel},
     outbox::{self, Mover, PendingRow},
     settings::MessagingArgs,
@@ -92,14 +92,14 @@ impl Relay {
                 }
             }
         }
-        if let Err(error) = lease::release(&self.pool, &holder).await {
+        if let Err(error) = answered(lease::release(&self.pool, &holder)).await {
             tracing::warn!(holder, %error, "the relay's lease was not given back and will expire");
         }
     }
 
     /// Leads while the lease lasts; else stands by for a while.
     async fn turn(&self, holder: &str, stop: &CancellationToken) -> Result<(), RelayError> {
-        match lease::acquire(&self.pool, holder, self.settings.relay_lease).await? {
+        match answered(lease::acquire(&self.pool, holder, self.settings.relay_lease)).await? {
             Some(lease) => self.lead(lease, stop).await,
             None => {
                 (self.report)(Ok(()));
@@ -181,11 +181,12 @@ impl<'a> Leader<'a> {
         while !stop.is_cancelled() {
             // One by one takes a round trip each: few enough not to outlive the lease.
             let limit = self.relay.settings.relay_batch.min(if self.singly { 100 } else { u16::MAX });
-            if self.watermark.may_rise(Instant::now()) && !outbox::old_writer(&self.relay.pool, LAG).await? {
+            if self.watermark.may_rise(Instant::now()) && !answered(outbox::old_writer(&self.relay.pool, LAG)).await? {
                 self.watermark.rise(Instant::now());
             }
             let floor = self.watermark.floor(Instant::now());
-            let mut rows = outbox::next(&self.relay.pool, self.lease.epoch, floor, i64::from(limit)).await?;
+            let next = outbox::next(&self.relay.pool, self.lease.epoch, floor, i64::from(limit));
+            let mut rows = answered(next).await?;
             let mut all = rows.len() < usize::from(limit);
             all &= self.isolate(&mut rows);
             self.watermark.read(Instant::now(), floor, rows.iter().map(|r| r.position).max(), all);
@@ -197,7 +198,7 @@ impl<'a> Leader<'a> {
             let published =
                 publish::publish(&self.relay.bus, &self.relay.faults, &rows, self.position, self.singly).await;
             self.relay.metrics.outbox_publish_duration.observe(began.elapsed().as_secs_f64());
-            self.settle(&rows, published).await?;
+            answered(self.settle(&rows, published)).await?;
         }
         Ok(())
     }
@@ -308,7 +309,7 @@ impl<'a> Leader<'a> {
     async fn keep_up(&mut self) -> Result<(), RelayError> {
         let settings = &self.relay.settings;
         if self.renewed.elapsed() > settings.relay_lease / 3 {
-            if !lease::renew(&self.relay.pool, &self.lease, settings.relay_lease).await? {
+            if !answered(lease::renew(&self.relay.pool, &self.lease, settings.relay_lease)).await? {
                 return Err(RelayError::LeaseLost);
             }
             self.renewed = Instant::now();
@@ -321,7 +322,7 @@ impl<'a> Leader<'a> {
 
     async fn reconcile(&mut self) -> Result<(), RelayError> {
         self.connects = self.relay.bus.connects();
-        let outcome = reconcile::reconcile(self.relay, &self.lease, &self.stream).await?;
+        let outcome = answered(reconcile::reconcile(self.relay, &self.lease, &self.stream)).await?;
         if outcome.republished > 0 {
             self.relay.metrics.outbox_republished.inc_by(outcome.republished);
             self.watermark = Watermark::new(Instant::now());

@@ -26,7 +26,10 @@ pub(super) struct Evidence {
     pub(super) history: Arc<History>,
     pub(super) tally: Arc<Tally>,
     pub(super) conservation: Conservation,
-    pub(super) audit: audit::Report,
+    /// None when it could not be made.
+    pub(super) audit: Option<audit::Report>,
+    /// Why the suite did not get well again, or could not be looked at.
+    pub(super) unwell: Vec<String>,
     pub(super) settled: Duration,
     pub(super) ended_ms: u64,
     pub(super) unplanned_ends: Vec<String>,
@@ -60,7 +63,7 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
     let findings = Findings { dead_letters, ..verdict::compare(&records, &orders) };
     let flow = Flow::new(&records, &orders, evidence.history.epoch_ms());
     let deleted = evidence.tally.deleted_messages.load(Ordering::Relaxed);
-    let audit = violations(&evidence.audit, deleted);
+    let audit = evidence.audit.as_ref().map(|report| violations(report, deleted)).unwrap_or_default();
     let struck = evidence.struck;
     let mut nemeses: Vec<&str> = struck.iter().map(|phase| phase.nemesis).collect();
     nemeses.sort_unstable();
@@ -89,6 +92,7 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
         findings,
         conservation: evidence.conservation,
         audit,
+        unwell: evidence.unwell,
         settled_seconds: evidence.settled.as_secs(),
         quiet_answer_ms,
         quiet_end_ms,

@@ -117,7 +117,7 @@ fn clients(stage: &Shared, case: &Case, enough: &Arc<AtomicBool>) -> JoinSet<any
                     let _ = stage.rest.get(&format!("{}/api/{path}", replica.url)).await;
                 }
                 // Those that time out all at once are found by one detector.
-                if slow && placed >= 6 {
+                if slow && placed >= 12 {
                     break;
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use rand::Rng;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -13,7 +14,8 @@ use crate::{
 };
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A careful client does not keep an overloaded service down.
+const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
 pub(super) async fn live(
     stage: Arc<Stage>,
@@ -81,7 +83,7 @@ async fn place(
             take(&answer, history, record);
         }
         if record.acknowledged.is_empty() && record.refused.is_none() {
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(jittered(pause)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
             replica += 1;
         }
@@ -116,10 +118,15 @@ async fn cancel(stage: &Stage, orders: &[String], pressure: &Pressure, first: us
             Ok(answer) if (400..500).contains(&answer.status) && !matches!(answer.status, 408 | 409 | 429) => {
                 return false;
             }
-            _ => tokio::time::sleep(pause).await,
+            _ => tokio::time::sleep(jittered(pause)).await,
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
         replica += 1;
     }
     false
+}
+
+/// Between half the pause and all of it, so that clients do not come back all at once.
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(rand::rng().random_range(0.5..=1.0))
 }

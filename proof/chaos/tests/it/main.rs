@@ -1,1 +1,68 @@
-//! The quick forms of the experiments.
+//! The quick forms of the experiments, with the programs of this build.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use chaos::{
+    Settings,
+    chaos::{Plan, chaos},
+    nemesis,
+    report::Demands,
+    sweep::sweep,
+};
+use faults::FaultPoint;
+
+type Test = anyhow::Result<()>;
+
+fn settings(logs: &tempfile::TempDir, replicas: usize, environment: &[(&str, &str)]) -> anyhow::Result<Settings> {
+    let programs = testkit::bin("order")?.parent().context("a program in no folder")?.to_owned();
+    let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    Ok(Settings { programs, logs: logs.path().to_owned(), replicas, environment })
+}
+
+fn plan(names: &[&str], seconds: u64) -> anyhow::Result<Plan> {
+    let named = |name: &&str| nemesis::named(name).with_context(|| format!("no nemesis {name}"));
+    Ok(Plan {
+        seed: 1,
+        length: Duration::from_secs(seconds),
+        rate: 15,
+        nemeses: names.iter().map(named).collect::<anyhow::Result<_>>()?,
+        longest_phase: Duration::from_secs(3),
+        settle: Duration::from_secs(90),
+        demands: Demands { orders: 100, faults: 1, nemeses: 1, recovery: false },
+    })
+}
+
+#[tokio::test]
+async fn a_crash_at_the_second_pass_of_some_points_loses_nothing() -> Test {
+    let logs = tempfile::tempdir()?;
+    let points = [FaultPoint::BeforeCommit, FaultPoint::AfterPublishBeforeMark, FaultPoint::AfterChargeBeforeRecord];
+    let report = sweep(&settings(&logs, 1, &[])?, &points, &[2]).await?;
+    ensure!(report.passed() && report.points_hit == 3, "{report}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_service_killed_and_a_broker_wiped_under_load_lose_and_double_nothing() -> Test {
+    let logs = tempfile::tempdir()?;
+    let report = chaos(&settings(&logs, 2, &[])?, &plan(&["kill_service", "wipe_nats"], 40)?).await?;
+    ensure!(report.failures().is_empty(), "{report}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn connections_to_postgres_that_are_half_open_are_given_up() -> Test {
+    let logs = tempfile::tempdir()?;
+    let report = chaos(&settings(&logs, 2, &[])?, &plan(&["postgres_half_open"], 40)?).await?;
+    ensure!(report.failures().is_empty(), "{report}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_suite_without_its_inbox_is_found_out() -> Test {
+    let logs = tempfile::tempdir()?;
+    let settings = settings(&logs, 2, &[("WITHOUT", "inbox")])?;
+    let report = chaos(&settings, &Plan { settle: Duration::from_secs(15), ..plan(&["old_events"], 40)? }).await?;
+    ensure!(!report.failures().is_empty(), "nobody noticed:\n{report}");
+    Ok(())
+}

@@ -13,7 +13,7 @@ use crate::{
     Committed, StepError,
     dead_letter::{self, Failure},
     envelope,
-    error::chain,
+    error::{ANSWER_LIMIT, chain},
     metrics::{StepLabel, StepOutcome},
     subscription::{Ran, RawEvent},
     unit_of_work::Effect,
@@ -50,7 +50,10 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progres
         let stopwatch = Stopwatch::start();
         let ran = run(consumer, &batch, progress).await.unwrap_or_else(Ran::failed);
         stopwatch.stop(consumer, &batch, &ran);
-        match settle(consumer, &batch, permits, ran).await {
+        match tokio::time::timeout(ANSWER_LIMIT, settle(consumer, &batch, permits, ran))
+            .await
+            .unwrap_or_else(|_| Settled::Away("the database does not answer".to_owned()))
+        {
             Settled::Done => {}
             Settled::Split => {
                 let second = batch.split_off(batch.len() / 2);

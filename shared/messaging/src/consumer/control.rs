@@ -5,7 +5,10 @@ use saga::Service;
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 
-use crate::{Bus, error::chain};
+use crate::{
+    Bus,
+    error::{answered, chain},
+};
 
 /// A consumer as an operator sees it. What the broker knows is missing while the broker is away.
 #[derive(Debug, Clone)]
@@ -52,10 +55,8 @@ pub(super) async fn is_paused(pool: &PgPool, consumer: &str) -> Result<bool, sql
     let paused = sqlx::query_scalar!(
         r#"select exists (select from paused_consumer where consumer = $1) as "paused!""#,
         consumer,
-    )
-    .fetch_one(pool)
-    .await?;
-    Ok(paused)
+    );
+    answered(paused.fetch_one(pool)).await
 }
 
 /// Pauses or resumes a consumer in every replica.
