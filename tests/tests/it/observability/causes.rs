@@ -92,7 +92,9 @@ impl Monitored {
         let size = i32::try_from(longest)? + 50;
         self.stream("INVENTORY", |config| config.max_message_size = size).await?;
         let patch = self.inventory.request(Method::PATCH, "/api/products/NONE-LEFT");
-        self.inventory.send(patch.json(&json!({"name": "é".repeat(200)}))).await?.expect(200)?;
+        self.inventory.send(patch.json(&json!({"name": "🕺".repeat(200)}))).await?.expect(200)?;
+        let parked = "select count(*) from inventory.outbox where state = 'PARKED'";
+        eventually(LIMIT, async || self.stage.number(parked).await.is_ok_and(|events| events == 1)).await?;
         let fired = self.fire(&["OutboxParked"]).await;
         self.stream("INVENTORY", |config| config.max_message_size = -1).await?;
         fired
