@@ -8,15 +8,15 @@ use tracing::Instrument as _;
 
 use crate::http::Problem;
 
-/// How long a write may take: some statements, each of which the server would have given up. What takes longer waits for a
-/// server that is not there any more.
-const LIMIT: Duration = Duration::from_secs(60);
+/// How long a write may take: the replay of a dead letter runs a whole step, which has a minute, and writes its outcome down.
+/// What takes longer waits for a server that is not there any more.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs a write to its end even when the caller is dropped, inside the caller's span, and answers with its result.
 /// A write in progress holds its connection, so closing the pools at shutdown waits for it.
 ///
 /// # Errors
-/// The write's own failure as a [`Problem`]; 500 when it panicked, 503 when the database does not answer for a minute.
+/// The write's own failure as a [`Problem`]; 500 when it panicked, 503 when the database does not answer for two minutes.
 pub async fn detached<T, E, F>(write: F) -> Result<T, Problem>
 where
     F: Future<Output = Result<T, E>> + Send + 'static,

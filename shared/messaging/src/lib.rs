@@ -10,9 +10,11 @@
     reason = "this crate owns the tasks that steps run in, joins every one of them, and makes trace ids up"
 )]
 
+mod batch;
 pub mod breaker_change;
 mod bus;
 pub mod consumer;
+mod contention;
 pub mod dead_letter;
 mod direct;
 pub mod dry_run;
@@ -35,8 +37,10 @@ mod wake;
 
 use std::sync::Arc;
 
+pub use batch::{Batch, Committed, Delivery};
 pub use bus::Bus;
 pub use consumer::Consumer;
+pub use contention::{Contention, retry_contended};
 pub use envelope::{Context, EnvelopeError, Metadata, SagaRef};
 pub use error::{Severity, StepError};
 pub use metrics::Metrics;
@@ -45,9 +49,7 @@ pub use settings::MessagingArgs;
 pub use span::Span;
 pub use subscription::{Subscription, subscribe};
 pub use trace_context::TraceContext;
-pub use unit_of_work::{
-    Batch, ClaimedWork, Committed, Contention, Delivery, Outbox, PublishError, UnitOfWork, retry_contended,
-};
+pub use unit_of_work::{ClaimedWork, Outbox, PublishError, UnitOfWork};
 pub use wake::Wake;
 
 /// The tables that this crate needs in each service's schema.

@@ -131,7 +131,6 @@ impl Relay {
         tracing::info!(holder = leader.lease.holder, epoch = leader.lease.epoch, "this relay is the active one");
         (self.report)(Ok(()));
         while !stop.is_cancelled() {
-            leader.keep_up().await?;
             leader.drain(stop).await?;
             tokio::select! {
                 () = self.wake.wait() => {}
@@ -179,6 +178,8 @@ impl<'a> Leader<'a> {
     /// Publishes until nothing is pending.
     async fn drain(&mut self, stop: &CancellationToken) -> Result<(), RelayError> {
         while !stop.is_cancelled() {
+            // Before reading: it may put older events back.
+            self.keep_up().await?;
             // One by one takes a round trip each: few enough not to outlive the lease.
             let limit = self.relay.settings.relay_batch.min(if self.singly { 100 } else { u16::MAX });
             if self.watermark.may_rise(Instant::now()) && !answered(outbox::old_writer(&self.relay.pool, LAG)).await? {
@@ -189,16 +190,21 @@ impl<'a> Leader<'a> {
             let mut rows = answered(next).await?;
             let mut all = rows.len() < usize::from(limit);
             all &= self.isolate(&mut rows);
-            self.watermark.read(Instant::now(), floor, rows.iter().map(|r| r.position).max(), all);
+            let (read, end) = (Instant::now(), rows.iter().map(|r| r.position).max());
             if rows.is_empty() {
+                self.watermark.read(read, floor, end, all);
                 return Ok(());
             }
-            self.keep_up().await?;
             let began = Instant::now();
             let published =
                 publish::publish(&self.relay.bus, &self.relay.faults, &rows, self.position, self.singly).await;
             self.relay.metrics.outbox_publish_duration.observe(began.elapsed().as_secs_f64());
+            let gone = published.stop.is_none();
             answered(self.settle(&rows, published)).await?;
+            // What is still there has to be read again before anything that follows it.
+            if gone {
+                self.watermark.read(read, floor, end, all);
+            }
         }
         Ok(())
     }

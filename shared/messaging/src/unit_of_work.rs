@@ -16,9 +16,10 @@ use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
 use crate::{
-    Bus, Context, Metadata, Metrics, Span, StepError, TraceContext, direct, dry_run,
+    Batch, Bus, Committed, Context, Delivery, Metrics, Span, StepError, TraceContext,
+    batch::Effect,
+    direct, dry_run,
     envelope::StoredHeaders,
-    error::Severity,
     inbox,
     outbox::{self, OutboxRow},
     wake::Wake,
@@ -95,34 +96,6 @@ impl Outbox {
 /// What a fault may be limited to, as far as an event's context tells it.
 pub(crate) fn subject(context: &Context) -> Subject {
     Subject::from_baggage(context.saga_id(), context.baggage.as_deref().unwrap_or_default())
-}
-
-/// Events of one type for one step, and the step.
-#[derive(Debug)]
-pub struct Batch<E> {
-    step: &'static Step,
-    deliveries: Vec<Delivery<E>>,
-}
-
-/// One event as it was delivered.
-#[derive(Debug, Clone)]
-pub struct Delivery<E> {
-    pub event: E,
-    pub meta: Metadata,
-}
-
-impl<E> Batch<E> {
-    pub fn new(step: &'static Step, deliveries: Vec<Delivery<E>>) -> Self {
-        Batch { step, deliveries }
-    }
-
-    pub fn into_deliveries(self) -> Vec<Delivery<E>> {
-        self.deliveries
-    }
-
-    fn event_ids(&self) -> Vec<Uuid> {
-        self.deliveries.iter().map(|d| d.meta.event_id).collect()
-    }
 }
 
 /// A transaction that can publish.
@@ -362,79 +335,5 @@ impl Deref for ClaimedWork {
 impl DerefMut for ClaimedWork {
     fn deref_mut(&mut self) -> &mut UnitOfWork {
         &mut self.work
-    }
-}
-
-/// Proof that the effects of these events are committed (or were, before): they may be acknowledged.
-/// Whatever of a batch it does not cover will be delivered again.
-#[derive(Debug, Default)]
-pub struct Committed {
-    pub(crate) covered: HashMap<Uuid, Effect>,
-    pub(crate) deferred: Vec<(Uuid, StepError)>,
-}
-
-/// What an event came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effect {
-    Applied,
-    /// Answered with a refusal: it says nothing about the systems that the step calls.
-    Refused,
-    /// It came too late and changed nothing; nobody was called.
-    Skipped,
-    /// Applied before.
-    Duplicate,
-}
-
-impl Committed {
-    /// Nothing is committed yet; for steps that commit a batch in parts.
-    pub fn nothing() -> Self {
-        Committed::default()
-    }
-
-    pub fn and(mut self, other: Committed) -> Self {
-        self.covered.extend(other.covered);
-        self.deferred.extend(other.deferred);
-        self
-    }
-
-    /// This one event could not be applied; the others are not held up by it.
-    pub fn defer(&mut self, event_id: Uuid, error: StepError) {
-        self.deferred.push((event_id, error));
-    }
-}
-
-/// Runs `work` again when it lost a race for locks (deadlock, lock timeout), a few times.
-pub async fn retry_contended<T, E, F>(mut work: impl FnMut() -> F) -> Result<T, E>
-where
-    F: Future<Output = Result<T, E>>,
-    E: Contention,
-{
-    const ATTEMPTS: u32 = 5;
-    for attempt in 1..ATTEMPTS {
-        match work().await {
-            Err(error) if error.is_contended() => {
-                let limit = 5 * u64::from(attempt);
-                tokio::time::sleep(std::time::Duration::from_millis(rand::random_range(0..=limit))).await;
-            }
-            other => return other,
-        }
-    }
-    work().await
-}
-
-/// An error that can tell whether it was only a lost race.
-pub trait Contention {
-    fn is_contended(&self) -> bool;
-}
-
-impl Contention for StepError {
-    fn is_contended(&self) -> bool {
-        matches!(self, StepError::Contended(_))
-    }
-}
-
-impl Contention for sqlx::Error {
-    fn is_contended(&self) -> bool {
-        Severity::of(self) == Severity::Contended
     }
 }

@@ -10,8 +10,9 @@ with published as (
     select service, aggregate_type, aggregate_id, aggregate_sequence, event_type, stream_sequence,
         lag(stream_sequence) over aggregate as previous
     from published
-    -- What a reconciler has put back stands behind its successors; consumers know it already.
-    where republication = 0
+    -- What a reconciler has put back stands behind its successors; consumers know it already. A void receipt (epoch 0)
+    -- says where the event once was in a stream that came back older, and again older: those places have no order.
+    where republication = 0 and stream_epoch <> 0
     window aggregate as (
         partition by service, aggregate_type, aggregate_id, stream, stream_epoch
         order by aggregate_sequence, position)

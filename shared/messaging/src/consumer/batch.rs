@@ -11,12 +11,12 @@ use uuid::Uuid;
 use super::{Consumer, measure::Stopwatch};
 use crate::{
     Committed, StepError,
+    batch::Effect,
     dead_letter::{self, Failure},
     envelope,
     error::{ANSWER_LIMIT, chain},
     metrics::{StepLabel, StepOutcome},
     subscription::{Ran, RawEvent},
-    unit_of_work::Effect,
 };
 
 /// After how long a message comes back that could not be looked at for lack of a database.

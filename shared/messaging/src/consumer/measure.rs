@@ -8,10 +8,11 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::Consumer;
 use crate::{
-    TraceContext, envelope,
+    TraceContext,
+    batch::Effect,
+    envelope,
     metrics::{Hop, StepLabel, TraceLabel},
     subscription::Ran,
-    unit_of_work::Effect,
 };
 
 /// Runs while a step works on a batch.

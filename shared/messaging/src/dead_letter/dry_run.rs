@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{
     StepError, Subscription,
+    batch::Effect,
     dry_run::{self, Seen},
     error::chain,
     subscription::{Ran, RawEvent},
-    unit_of_work::Effect,
 };
 
 /// How often an entry is run again that lost a race for locks.

@@ -56,7 +56,8 @@ impl Watermark {
         if now >= self.next_sweep { 0 } else { self.floor }
     }
 
-    /// A read from `floor` has ended at `end`, if it found anything, and found all that there was, or not.
+    /// A read from `floor` has ended at `end`, if it found anything, and found all that there was, or not. Only to be told
+    /// of a read whose rows are gone or wait: below the floor nothing is seen before the next sweep.
     pub(super) fn read(&mut self, now: Instant, floor: i64, end: Option<i64>, all: bool) {
         if floor == 0 {
             let took = now.duration_since(self.read_began);
