@@ -6,6 +6,9 @@ use bootstrap::Service;
 use clap::Parser;
 use gateway_simulator::{Config, SERVICE, build};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let config = Config::parse();

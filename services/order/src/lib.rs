@@ -7,11 +7,14 @@ mod config;
 pub mod domain;
 mod http;
 mod metrics;
+mod placement;
 mod retention;
 mod steps;
 mod store;
 
-use bootstrap::{Service, ServiceInfo, Startup, Task};
+use std::sync::Arc;
+
+use bootstrap::{Gather, Service, ServiceInfo, Startup, Task};
 use contracts::{
     ORDER,
     catalogue::{PROJECT_PRODUCT_CREATED, PROJECT_PRODUCT_DETAILS_CHANGED, PROJECT_PRODUCT_PRICE_CHANGED},
@@ -22,6 +25,8 @@ use messaging::{Subscription, subscribe};
 use participant::{Participant, Source};
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
+
+use crate::placement::{Outcome, Placement};
 
 pub use compensation::drive_overdue_compensations;
 pub use config::Config;
@@ -36,6 +41,11 @@ pub const INFO: ServiceInfo = ServiceInfo {
 /// The tables of this service's schema, `orders`.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/order");
 
+/// How many transactions that place orders run at the same time: few, so that orders gather while they do.
+const PLACEMENT_LANES: usize = 2;
+/// How many orders one of them places.
+const MOST_PLACEMENTS: usize = 64;
+
 /// What steps and handlers work with.
 #[derive(Clone)]
 pub struct App {
@@ -43,6 +53,7 @@ pub struct App {
     config: Config,
     inventory: reqwest::Client,
     revenue: metrics::Revenue,
+    placements: Arc<Gather<Placement, Outcome>>,
     /// Cancelled when long waits for an order's end should end themselves.
     draining: CancellationToken,
 }
@@ -63,7 +74,8 @@ impl App {
         let inventory = reqwest::Client::builder().timeout(std::time::Duration::from_secs(10)).build()?;
         let steps = participant.metrics().clone();
         let revenue = startup.metrics.register(|registry| metrics::register(registry, steps));
-        Ok(App { participant, config, inventory, revenue, draining: startup.draining.clone() })
+        let placements = Gather::new(PLACEMENT_LANES, MOST_PLACEMENTS);
+        Ok(App { participant, config, inventory, revenue, placements, draining: startup.draining.clone() })
     }
 }
 

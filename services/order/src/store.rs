@@ -1,14 +1,16 @@
 //! Every SQL statement of the order service.
 
+mod keys;
 mod obstacles;
 mod orders;
 mod products;
 mod sample;
 
+pub(crate) use keys::{KeyUse, StoredKey, delete_old_keys, find_keys, insert_keys, try_keys};
 pub(crate) use obstacles::{AtGateway, Fact, FaultHit, SagaConsumers, at_gateway, fault_hits, obstacles};
 pub(crate) use orders::{
-    AcceptedOrder, KeyUse, OrderLineRow, OrderRow, delete_old_keys, end_orders, find_key, get_order, has_ended,
-    insert_key, insert_order, lines_of, list_orders, lock_orders, saga_of, try_key,
+    AcceptedOrder, OrderLineRow, OrderRow, end_orders, get_order, has_ended, insert_orders, lines_of, list_orders,
+    lock_orders, saga_of,
 };
 pub(crate) use sample::{SAMPLED as DATABASE_GAUGES, read as read_database};
 

@@ -124,6 +124,12 @@ impl Participant {
         business.merge(admin::routes(self.clone(), self.with_faults(subscriptions)))
     }
 
+    /// Whether what comes together may be worked on together. Not while a fault is armed: what it hits shares its fate with
+    /// no other.
+    pub fn may_gather(&self) -> bool {
+        !self.faults.is_armed()
+    }
+
     /// The subscriptions as faults may hit them, also when a dead letter is replayed.
     fn with_faults(&self, subscriptions: &[Subscription]) -> Vec<Subscription> {
         subscriptions.iter().map(|s| s.clone().with_faults(self.faults.clone())).collect()

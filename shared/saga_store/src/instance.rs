@@ -12,59 +12,68 @@ use uuid::Uuid;
 
 use self::count::Written;
 
-/// A saga about to begin.
+/// How sagas of one kind begin.
 #[derive(Debug)]
-pub struct NewSaga<'a> {
-    pub saga_id: Uuid,
+pub struct FirstStep<'a> {
     pub definition: &'static SagaDefinition,
-    /// What the saga is about; unique per type.
-    pub business_key: Uuid,
-    pub first_step: &'a Step,
-    pub first_event_type: String,
-    pub first_event_id: Uuid,
+    pub step: &'a Step,
+    pub event_type: String,
     pub service: Service,
     pub deadline: Duration,
 }
 
-/// Starts a saga with the unit of work that publishes its first event.
-pub async fn start(work: &mut UnitOfWork, context: &Context, new: &NewSaga<'_>) -> Result<(), sqlx::Error> {
-    insert(work.conn(), context, new).await?;
-    let (definition, step) = (new.definition, new.first_step.name);
-    work.after_commit(move |metrics| count::start(metrics, definition, step));
+/// A saga about to begin.
+#[derive(Debug)]
+pub struct NewSaga {
+    pub saga_id: Uuid,
+    /// What the saga is about; unique per type.
+    pub business_key: Uuid,
+    pub first_event_id: Uuid,
+    pub context: Context,
+}
+
+/// Starts sagas with the unit of work that publishes their first events.
+pub async fn start(work: &mut UnitOfWork, first: &FirstStep<'_>, sagas: &[NewSaga]) -> Result<(), sqlx::Error> {
+    insert(work.conn(), first, sagas).await?;
+    let (definition, step, count) = (first.definition, first.step.name, sagas.len() as u64);
+    work.after_commit(move |metrics| count::start(metrics, definition, step, count));
     Ok(())
 }
 
-/// Inserts the saga, STARTED, and its first journal entry; counts nothing.
-pub async fn insert(conn: &mut PgConnection, context: &Context, new: &NewSaga<'_>) -> Result<(), sqlx::Error> {
-    let trace_id = context.trace.trace_id();
+/// Inserts the sagas, STARTED, and their first journal entries; counts nothing.
+pub async fn insert(conn: &mut PgConnection, first: &FirstStep<'_>, sagas: &[NewSaga]) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "with begun as (
             insert into saga.saga_instance
                 (saga_id, saga_type, business_key, correlation_id, trace_id, status, current_step, total_steps,
                 deadline, initiating_service, initiating_event_id, last_event_id, last_service, version, baggage,
                 traceparent)
-            values ($1, $2, $3, $4, $5, 'STARTED', 0, $6, now() + $7, $8, $9, $9, $8, 1, $13, $14)
-            returning saga_id
+            select saga_id, $1, business_key, correlation_id, trace_id, 'STARTED', 0, $2, now() + $3, $4, event_id,
+                event_id, $4, 1, baggage, traceparent
+            from unnest($8::uuid[], $9::uuid[], $10::uuid[], $11::text[], $12::text[], $13::text[], $14::text[])
+                as t (saga_id, business_key, event_id, correlation_id, trace_id, baggage, traceparent)
+            returning saga_id, initiating_event_id, trace_id
         )
         insert into saga.saga_step
             (saga_id, position, step_number, step, service, direction, event_type, event_id, status,
             status_before, status_after, trace_id)
-        select saga_id, 1, $10, $11, $8, 'FORWARD', $12, $9, 'COMPLETED', 'STARTED', 'STARTED', $5
+        select saga_id, 1, $5, $6, $4, 'FORWARD', $7, initiating_event_id, 'COMPLETED', 'STARTED', 'STARTED', trace_id
         from begun",
-        new.saga_id,
-        new.definition.saga_type,
-        new.business_key,
-        context.correlation_id,
-        trace_id,
-        i16::from(new.definition.total_steps()),
-        interval(new.deadline),
-        new.service.0,
-        new.first_event_id,
-        i16::from(new.first_step.number),
-        new.first_step.name,
-        new.first_event_type,
-        context.baggage.as_deref(),
-        context.trace.to_string(),
+        first.definition.saga_type,
+        i16::from(first.definition.total_steps()),
+        interval(first.deadline),
+        first.service.0,
+        i16::from(first.step.number),
+        first.step.name,
+        first.event_type,
+        &sagas.iter().map(|s| s.saga_id).collect::<Vec<_>>(),
+        &sagas.iter().map(|s| s.business_key).collect::<Vec<_>>(),
+        &sagas.iter().map(|s| s.first_event_id).collect::<Vec<_>>(),
+        &sagas.iter().map(|s| s.context.correlation_id.clone()).collect::<Vec<_>>(),
+        &sagas.iter().map(|s| s.context.trace.trace_id()).collect::<Vec<_>>(),
+        &sagas.iter().map(|s| s.context.baggage.as_deref().map(str::to_owned)).collect::<Vec<_>>()
+            as &[Option<String>],
+        &sagas.iter().map(|s| s.context.trace.to_string()).collect::<Vec<_>>(),
     )
     .execute(conn)
     .await?;

@@ -10,7 +10,7 @@ pub mod sample;
 pub mod stalled;
 pub mod timeout;
 
-pub use instance::{NewSaga, Recorded, Sagas, insert, lock, start};
+pub use instance::{FirstStep, NewSaga, Recorded, Sagas, insert, lock, start};
 
 /// The saga tables.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/saga");

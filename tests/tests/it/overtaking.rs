@@ -11,7 +11,7 @@ use contracts::{
 };
 use messaging::Context;
 use saga::Event;
-use saga_store::NewSaga;
+use saga_store::{FirstStep, NewSaga};
 use serde_json::json;
 use suite_tests::{Forged, Replica, Stage};
 use testkit::eventually;
@@ -39,17 +39,20 @@ impl Orphan {
     async fn new(stage: &Stage) -> anyhow::Result<Orphan> {
         let orphan = Orphan { order_id: OrderId::new(), saga_id: Uuid::now_v7() };
         let context = Context::background("test").in_saga(orphan.saga_id, SAGA.saga_type);
-        let new = NewSaga {
-            saga_id: orphan.saga_id,
+        let first = FirstStep {
             definition: &SAGA,
-            business_key: orphan.order_id.0,
-            first_step: &CREATE_ORDER,
-            first_event_type: OrderCreated::TYPE.wire_name(),
-            first_event_id: Uuid::now_v7(),
+            step: &CREATE_ORDER,
+            event_type: OrderCreated::TYPE.wire_name(),
             service: ORDER,
             deadline: Duration::from_secs(600),
         };
-        saga_store::insert(&mut *stage.pool.acquire().await?, &context, &new).await?;
+        let new = NewSaga {
+            saga_id: orphan.saga_id,
+            business_key: orphan.order_id.0,
+            first_event_id: Uuid::now_v7(),
+            context,
+        };
+        saga_store::insert(&mut *stage.pool.acquire().await?, &first, &[new]).await?;
         Ok(orphan)
     }
 

@@ -119,7 +119,8 @@ fn after_bursts(flow: &Flow, struck: &[Struck], ended_ms: u64) -> Vec<f64> {
         .filter_map(|burst| {
             let before = flow.goodput(burst.start_ms.saturating_sub(5_000), burst.start_ms)?;
             let after = flow.goodput(burst.healed_ms + 27_500, burst.healed_ms + 32_500)?;
-            (before > 0.0).then(|| 100.0 * after / before)
+            // Above 1 it was still catching up after the phase before.
+            (before > 0.0).then(|| 100.0 * after / before.min(1.0))
         })
         .collect()
 }

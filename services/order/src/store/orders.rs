@@ -1,11 +1,11 @@
-//! Orders, their lines, and the idempotency keys under which they were placed.
+//! Orders and their lines.
 
 use serde_json::Value;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::domain::{OrderStatus, Priced};
+use crate::domain::{OrderStatus, Priced, PricedLine};
 
 /// An order that was accepted just now.
 #[derive(Debug)]
@@ -14,41 +14,49 @@ pub(crate) struct AcceptedOrder<'a> {
     pub(crate) saga_id: Uuid,
     pub(crate) customer_id: &'a str,
     pub(crate) payment_method: &'a str,
-    pub(crate) shipping_address: Option<&'a Value>,
+    pub(crate) shipping_address: Option<Value>,
     pub(crate) priced: &'a Priced,
 }
 
-/// Writes the order with its lines, and returns it as it is now.
-pub(crate) async fn insert_order(conn: &mut PgConnection, order: &AcceptedOrder<'_>) -> Result<OrderRow, sqlx::Error> {
-    let lines = &order.priced.lines;
-    let numbers: Vec<i16> = (1..).take(lines.len()).collect();
+/// Writes the orders with their lines, and returns them as they are now, in any order.
+pub(crate) async fn insert_orders(
+    conn: &mut PgConnection,
+    orders: &[AcceptedOrder<'_>],
+) -> Result<Vec<OrderRow>, sqlx::Error> {
+    let numbered =
+        |o: &AcceptedOrder<'_>| (1..).take(o.priced.lines.len()).map(|line| (o.order_id, line)).collect::<Vec<_>>();
+    let (orders_of_lines, numbers): (Vec<Uuid>, Vec<i16>) = orders.iter().flat_map(numbered).unzip();
+    let lines: Vec<&PricedLine> = orders.iter().flat_map(|o| &o.priced.lines).collect();
     sqlx::query_as!(
         OrderRow,
         "with lines as (
             insert into order_line (order_id, line, sku, name, quantity, unit_price)
-            select $1, line, sku, name, quantity, unit_price
-            from unnest($8::smallint[], $9::text[], $10::text[], $11::bigint[], $12::bigint[])
-                as t (line, sku, name, quantity, unit_price)
+            select order_id, line, sku, name, quantity, unit_price
+            from unnest($8::uuid[], $9::smallint[], $10::text[], $11::text[], $12::bigint[], $13::bigint[])
+                as t (order_id, line, sku, name, quantity, unit_price)
         )
         insert into customer_order
             (order_id, customer_id, total_amount, currency, payment_method, shipping_address, saga_id)
-        values ($1, $2, $3, $4, $5, $6, $7)
+        select order_id, customer_id, total_amount, currency, payment_method, shipping_address, saga_id
+        from unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::json[], $7::uuid[])
+            as t (order_id, customer_id, total_amount, currency, payment_method, shipping_address, saga_id)
         returning order_id, customer_id, status, total_amount, currency, payment_method, shipping_address, saga_id,
             cancel_reason, version, created_at, updated_at",
-        order.order_id,
-        order.customer_id,
-        order.priced.total.amount,
-        order.priced.total.currency.as_str(),
-        order.payment_method,
-        order.shipping_address,
-        order.saga_id,
+        &orders.iter().map(|o| o.order_id).collect::<Vec<_>>(),
+        &orders.iter().map(|o| o.customer_id.to_owned()).collect::<Vec<_>>(),
+        &orders.iter().map(|o| o.priced.total.amount).collect::<Vec<_>>(),
+        &orders.iter().map(|o| o.priced.total.currency.to_string()).collect::<Vec<_>>(),
+        &orders.iter().map(|o| o.payment_method.to_owned()).collect::<Vec<_>>(),
+        &orders.iter().map(|o| o.shipping_address.clone()).collect::<Vec<_>>() as &[Option<Value>],
+        &orders.iter().map(|o| o.saga_id).collect::<Vec<_>>(),
+        &orders_of_lines,
         &numbers,
-        &lines.iter().map(|l| l.sku.as_str().to_owned()).collect::<Vec<_>>(),
+        &lines.iter().map(|l| l.sku.to_string()).collect::<Vec<_>>(),
         &lines.iter().map(|l| l.name.clone()).collect::<Vec<_>>(),
         &lines.iter().map(|l| l.quantity).collect::<Vec<_>>(),
         &lines.iter().map(|l| l.unit_price.amount).collect::<Vec<_>>(),
     )
-    .fetch_one(conn)
+    .fetch_all(conn)
     .await
 }
 
@@ -186,76 +194,4 @@ pub(crate) async fn lines_of(conn: &mut PgConnection, order_ids: &[Uuid]) -> Res
     )
     .fetch_all(conn)
     .await
-}
-
-/// What a key stands for.
-#[derive(Debug)]
-pub(crate) struct StoredKey {
-    pub(crate) order_id: Uuid,
-    pub(crate) fingerprint: Vec<u8>,
-}
-
-/// A key a request came with, and the fingerprint of its body.
-#[derive(Debug)]
-pub(crate) struct KeyUse<'a> {
-    pub(crate) customer_id: &'a str,
-    pub(crate) key: &'a str,
-    pub(crate) fingerprint: &'a [u8],
-}
-
-/// Holds the key for the rest of the transaction; false when another request holds it just now.
-pub(crate) async fn try_key(conn: &mut PgConnection, key: &KeyUse<'_>) -> Result<bool, sqlx::Error> {
-    sqlx::query_scalar!(
-        r#"select pg_try_advisory_xact_lock(hashtextextended($1 || chr(31) || $2, 0)) as "held!""#,
-        key.customer_id,
-        key.key,
-    )
-    .fetch_one(conn)
-    .await
-}
-
-pub(crate) async fn find_key(conn: &mut PgConnection, key: &KeyUse<'_>) -> Result<Option<StoredKey>, sqlx::Error> {
-    sqlx::query_as!(
-        StoredKey,
-        "select order_id, fingerprint
-        from idempotency_key
-        where customer_id = $1 and key = $2",
-        key.customer_id,
-        key.key,
-    )
-    .fetch_optional(conn)
-    .await
-}
-
-pub(crate) async fn insert_key(conn: &mut PgConnection, key: &KeyUse<'_>, order_id: Uuid) -> Result<(), sqlx::Error> {
-    sqlx::query!(
-        "insert into idempotency_key (customer_id, key, fingerprint, order_id)
-        values ($1, $2, $3, $4)",
-        key.customer_id,
-        key.key,
-        key.fingerprint,
-        order_id,
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
-/// Deletes a batch of keys older than `retention`; returns how many.
-pub(crate) async fn delete_old_keys(
-    conn: &mut PgConnection,
-    retention: std::time::Duration,
-    batch: i64,
-) -> Result<u64, sqlx::Error> {
-    let done = sqlx::query!(
-        "delete from idempotency_key
-        where (customer_id, key) in (
-            select customer_id, key from idempotency_key where created_at < now() - $1::interval limit $2
-        )",
-        messaging::lease::interval(retention),
-        batch,
-    )
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected())
 }

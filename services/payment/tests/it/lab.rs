@@ -15,7 +15,7 @@ use faults::Faults;
 use messaging::{Batch, Committed, Context, Delivery, Metadata, StepError};
 use payment::{App, Config, steps};
 use saga::{Step, StepStatus, Transition};
-use saga_store::{NewSaga, Recorded};
+use saga_store::{FirstStep, NewSaga, Recorded};
 use sqlx::{
     Connection, PgConnection, PgPool,
     migrate::Migrator,
@@ -64,17 +64,20 @@ impl Lab {
     pub(crate) async fn order(&self, method: &'static str) -> Order {
         let order = Order { order_id: OrderId::new(), saga_id: Uuid::now_v7(), method };
         let mut transaction = self.pool.begin().await.unwrap();
-        let new = NewSaga {
-            saga_id: order.saga_id,
+        let first = FirstStep {
             definition: &SAGA,
-            business_key: order.order_id.0,
-            first_step: &CREATE_ORDER,
-            first_event_type: "OrderCreated.v1".to_owned(),
-            first_event_id: Uuid::now_v7(),
+            step: &CREATE_ORDER,
+            event_type: "OrderCreated.v1".to_owned(),
             service: ORDER,
             deadline: SAGA.deadline,
         };
-        saga_store::insert(&mut transaction, &order.context(), &new).await.unwrap();
+        let new = NewSaga {
+            saga_id: order.saga_id,
+            business_key: order.order_id.0,
+            first_event_id: Uuid::now_v7(),
+            context: order.context(),
+        };
+        saga_store::insert(&mut transaction, &first, &[new]).await.unwrap();
         transaction.commit().await.unwrap();
         self.moves(&order, &RESERVE_STOCK, Transition::Advance { step: 1 }).await;
         order

@@ -21,9 +21,9 @@ pub(super) struct Written {
     pub(super) reopened: bool,
 }
 
-pub(super) fn start(metrics: &Metrics, definition: &SagaDefinition, step: &'static str) {
-    metrics.saga_started.get_or_create_owned(&SagaLabel { saga_type: definition.saga_type }).inc();
-    metrics.saga_steps.get_or_create_owned(&StepStatusLabel { step, status: "COMPLETED" }).inc();
+pub(super) fn start(metrics: &Metrics, definition: &SagaDefinition, step: &'static str, count: u64) {
+    metrics.saga_started.get_or_create_owned(&SagaLabel { saga_type: definition.saga_type }).inc_by(count);
+    metrics.saga_steps.get_or_create_owned(&StepStatusLabel { step, status: "COMPLETED" }).inc_by(count);
 }
 
 /// Each step, and what it made of its saga.
