@@ -30,13 +30,13 @@ pub(crate) fn routes(app: App) -> OpenApiRouter {
 }
 
 /// A step's failure as a client sees it.
-fn problem(error: StepError) -> Problem {
+fn problem(error: &StepError) -> Problem {
     match error {
         StepError::Unavailable(_) => Problem::unavailable(
             "The database is away, and what became of the request is unknown; repeat it with the same Idempotency-Key.",
             1,
         ),
         StepError::Contended(_) => Problem::unavailable("Too many want the same at once; try again.", 1),
-        StepError::Failed(error) | StepError::Poison(error) => Problem::internal(&*error),
+        StepError::Failed(error) | StepError::Poison(error) => Problem::internal(&**error),
     }
 }

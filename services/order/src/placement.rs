@@ -1,7 +1,7 @@
 //! Step 0: orders are priced and written in one transaction with their sagas, their events and their idempotency keys.
 //! As in every step, those that come together are written together.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use contracts::{
     ORDER, OrderId, SagaId, Sku,
@@ -44,7 +44,8 @@ pub(crate) enum Refusal {
     Unacceptable(Vec<Objection>),
     KeyInFlight,
     KeyReused,
-    Failed(StepError),
+    /// The same for all who were to be written together.
+    Failed(Arc<StepError>),
 }
 
 pub(crate) type Outcome = Result<Placed, Refusal>;
@@ -57,23 +58,21 @@ pub(crate) async fn place(app: App, placements: Vec<Placement>) -> Vec<Outcome> 
         Err(StepError::Failed(_)) if placements.len() > 1 => {
             let mut outcomes = Vec::with_capacity(placements.len());
             for placement in placements {
-                outcomes.extend(Box::pin(place(app.clone(), vec![placement])).await);
+                outcomes.push(place_alone(app.clone(), placement).await);
             }
             outcomes
         }
-        Err(error) => same_for_all(error, placements.len()),
+        Err(error) => {
+            let error = Arc::new(error);
+            placements.iter().map(|_| Err(Refusal::Failed(Arc::clone(&error)))).collect()
+        }
     }
 }
 
-/// What concerns the database concerns all who were to be written.
-fn same_for_all(error: StepError, count: usize) -> Vec<Outcome> {
-    let again: fn(String) -> StepError = match error {
-        StepError::Unavailable(_) | StepError::Contended(_) => StepError::unavailable,
-        StepError::Failed(_) | StepError::Poison(_) => StepError::failed,
-    };
-    let text = error.to_string();
-    let others = (1..count).map(|_| Err(Refusal::Failed(again(text.clone()))));
-    others.chain([Err(Refusal::Failed(error))]).collect()
+pub(crate) async fn place_alone(app: App, placement: Placement) -> Outcome {
+    let one = std::slice::from_ref(&placement);
+    let outcomes = retry_contended(|| create_orders(&app, one)).await.map_err(|e| Refusal::Failed(Arc::new(e)))?;
+    outcomes.into_iter().next().unwrap_or_else(|| Err(Refusal::Failed(Arc::new(not_all()))))
 }
 
 /// An order that is accepted.
@@ -84,29 +83,43 @@ struct Accepted<'a> {
     priced: Priced,
 }
 
+/// What is decided about a placement before anything is written.
+enum Decided {
+    Replayed(Uuid),
+    Refused(Refusal),
+    Accepted(OrderId),
+}
+
 async fn create_orders(app: &App, placements: &[Placement]) -> Result<Vec<Outcome>, StepError> {
     let mut work = app.participant.http_outbox.begin().await?;
     let keys = look_up_keys(&mut work, placements).await?;
     let catalogue = catalogue_of(&mut work, placements).await?;
-    let mut accepted = Vec::new();
-    let decided: Vec<Result<Option<Uuid>, Refusal>> = placements
-        .iter()
-        .zip(keys)
-        .map(|(placement, key)| {
-            if let Some(order_id) = key? {
-                return Ok(Some(order_id));
-            }
-            let priced = domain::price(&placement.lines, &catalogue).map_err(Refusal::Unacceptable)?;
-            accepted.push(Accepted { order_id: OrderId::new(), saga_id: SagaId::new(), placement, priced });
-            Ok(None)
-        })
-        .collect();
-    let mut written = write_orders(app, work, accepted).await?.into_iter();
-    let outcome = |decided: Result<Option<Uuid>, Refusal>| match decided? {
-        Some(order_id) => Ok(Placed::Replayed(order_id)),
-        None => written.next().ok_or_else(|| Refusal::Failed(StepError::failed("an accepted order was not written"))),
+    let (mut decided, mut accepted) = (Vec::with_capacity(placements.len()), Vec::new());
+    for (placement, key) in placements.iter().zip(keys) {
+        decided.push(match key {
+            Err(refusal) => Decided::Refused(refusal),
+            Ok(Some(order_id)) => Decided::Replayed(order_id),
+            Ok(None) => match domain::price(&placement.lines, &catalogue) {
+                Err(objections) => Decided::Refused(Refusal::Unacceptable(objections)),
+                Ok(priced) => {
+                    let order_id = OrderId::new();
+                    accepted.push(Accepted { order_id, saga_id: SagaId::new(), placement, priced });
+                    Decided::Accepted(order_id)
+                }
+            },
+        });
+    }
+    let mut written = write_orders(app, work, accepted).await?;
+    let outcome = |decided| match decided {
+        Decided::Replayed(order_id) => Ok(Placed::Replayed(order_id)),
+        Decided::Refused(refusal) => Err(refusal),
+        Decided::Accepted(order_id) => written.remove(&order_id.0).ok_or_else(|| Refusal::Failed(Arc::new(not_all()))),
     };
     Ok(decided.into_iter().map(outcome).collect())
+}
+
+fn not_all() -> StepError {
+    StepError::failed("the database answered for some of the orders only")
 }
 
 /// For each placement the order that its key stands for already, if any; holds the keys for this transaction.
@@ -121,10 +134,14 @@ async fn look_up_keys(
     let held = store::try_keys(work.conn(), &keys).await?;
     // A statement of its own, which sees what was committed before the keys were free.
     let stored = store::find_keys(work.conn(), &keys).await?;
+    if held.len() != keys.len() || stored.len() != keys.len() {
+        return Err(not_all());
+    }
     let mut found = keys.iter().enumerate().zip(held).zip(stored).map(|(((place, key), held), stored)| {
         let same = |other: &&KeyUse| other.key == key.key && other.customer_id == key.customer_id;
         match stored {
-            _ if !held || keys.iter().take(place).any(|other| same(&other)) => Err(Refusal::KeyInFlight),
+            _ if !held => Err(Refusal::KeyInFlight),
+            None if keys.iter().take(place).any(same) => Err(Refusal::KeyInFlight),
             None => Ok(None),
             Some(StoredKey { order_id, fingerprint }) if fingerprint == key.fingerprint => Ok(Some(order_id)),
             Some(_) => Err(Refusal::KeyReused),
@@ -142,11 +159,15 @@ async fn catalogue_of(work: &mut UnitOfWork, placements: &[Placement]) -> Result
 }
 
 /// Writes the orders, their sagas, events and keys, and commits.
-async fn write_orders(app: &App, mut work: UnitOfWork, orders: Vec<Accepted<'_>>) -> Result<Vec<Placed>, StepError> {
+async fn write_orders(
+    app: &App,
+    mut work: UnitOfWork,
+    orders: Vec<Accepted<'_>>,
+) -> Result<HashMap<Uuid, Placed>, StepError> {
     if orders.is_empty() {
         // At once, because the keys are held until then.
         work.rollback().await?;
-        return Ok(Vec::new());
+        return Ok(HashMap::new());
     }
     let definition = app.participant.definition;
     let mut sagas = Vec::with_capacity(orders.len());
@@ -171,10 +192,16 @@ async fn write_orders(app: &App, mut work: UnitOfWork, orders: Vec<Accepted<'_>>
     if !keys.is_empty() {
         store::insert_keys(work.conn(), &keys).await?;
     }
+    if rows.len() != orders.len() {
+        return Err(not_all());
+    }
     work.commit().await?;
-    let mut rows: HashMap<Uuid, OrderRow> = rows.into_iter().map(|row| (row.order_id, row)).collect();
-    let placed = |o: Accepted<'_>| Some(Placed::New(Box::new(rows.remove(&o.order_id.0)?), o.priced));
-    Ok(orders.into_iter().filter_map(placed).collect())
+    let mut prices: HashMap<Uuid, Priced> = orders.into_iter().map(|o| (o.order_id.0, o.priced)).collect();
+    let placed = |row: OrderRow| {
+        let (order_id, priced) = (row.order_id, prices.remove(&row.order_id)?);
+        Some((order_id, Placed::New(Box::new(row), priced)))
+    };
+    Ok(rows.into_iter().filter_map(placed).collect())
 }
 
 fn row_of<'a>(order: &'a Accepted<'_>) -> AcceptedOrder<'a> {

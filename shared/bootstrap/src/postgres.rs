@@ -94,9 +94,11 @@ fn options(args: &PostgresArgs, schema: &str) -> Result<PgConnectOptions, StartE
         ("lock_timeout", milliseconds(args.lock_timeout)),
         ("idle_in_transaction_session_timeout", "30000".to_owned()),
         // A prepared statement keeps its plan, which may date from when the table was empty and reading all of it was best.
-        // Here rows are looked up by their keys, and an index serves that at any size.
+        // Services look rows up by key, which an index serves at any size; whatever no index serves is still read whole,
+        // at a price that would make PostgreSQL compile the plan.
         ("enable_seqscan", "off".to_owned()),
         ("enable_bitmapscan", "off".to_owned()),
+        ("jit", "off".to_owned()),
         // The server notices within a minute that this process's machine is gone, and frees its locks.
         ("tcp_keepalives_idle", "30".to_owned()),
         ("tcp_keepalives_interval", "10".to_owned()),

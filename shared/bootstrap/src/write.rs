@@ -9,7 +9,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{Semaphore, SemaphorePermit, oneshot},
+    sync::{Semaphore, oneshot},
     time::timeout,
 };
 use tracing::Instrument as _;
@@ -35,7 +35,7 @@ where
     let task = tokio::spawn(timeout(LIMIT, write).in_current_span());
     match task.await {
         Ok(Ok(result)) => result.map_err(Into::into),
-        Ok(Err(_)) => Err(Problem::unavailable("The database does not answer.", 1)),
+        Ok(Err(_)) => Err(no_answer()),
         Err(failure) => Err(Problem::internal(&failure)),
     }
 }
@@ -50,7 +50,10 @@ pub struct Gather<T, R> {
     most: usize,
 }
 
-type Waiting<T, R> = (T, oneshot::Sender<R>);
+type Waiting<T, R> = (T, oneshot::Sender<Result<R, Problem>>);
+
+/// How many full batches may wait; who comes then is sent away.
+const PATIENCE: usize = 4;
 
 impl<T: Send + 'static, R: Send + 'static> Gather<T, R> {
     /// Batches of up to `most`, `lanes` of them at the same time.
@@ -58,57 +61,73 @@ impl<T: Send + 'static, R: Send + 'static> Gather<T, R> {
         Arc::new(Gather { waiting: Mutex::default(), lanes: Semaphore::new(lanes), most })
     }
 
-    /// Has `item` written by `write`, which gets a batch and answers for each of it, in order; not `together`: a batch of
-    /// one. As with [`detached`], the write goes on when the caller is dropped.
+    /// Has `item` written by `write`, which gets a batch and answers for each of it, in order. What has begun goes on when
+    /// the caller is dropped; what still waits then is forgotten.
     ///
     /// # Errors
-    /// 500 when the write panicked or took longer than two minutes.
+    /// 503 when too many wait already, or the database does not answer for two minutes; 500 when the write panicked.
     pub async fn write<F>(
         self: &Arc<Self>,
         item: T,
-        together: bool,
         write: impl FnOnce(Vec<T>) -> F + Send + 'static,
     ) -> Result<R, Problem>
     where
         F: Future<Output = Vec<R>> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let mut alone = vec![(item, answer)];
-        if together {
-            self.waiting().extend(alone.drain(..));
+        {
+            let mut waiting = self.waiting();
+            if waiting.len() >= PATIENCE * self.most {
+                return Err(Problem::unavailable("Too many want to write at once.", 1));
+            }
+            waiting.push_back((item, answer));
         }
         let this = Arc::clone(self);
-        let task = async move {
-            let (_lane, batch) = match together {
-                true => this.next_batch().await,
-                false => (None, alone),
-            };
-            let (items, answers): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+        // Of nobody's span: what it writes is mostly others'.
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "ends with the batch; closing the pools waits for its connection"
+        )]
+        tokio::spawn(async move {
+            // The semaphore is never closed.
+            let _lane = this.lanes.acquire().await.ok();
+            let (items, answers): (Vec<_>, Vec<_>) = this.next_batch().into_iter().unzip();
             if items.is_empty() {
                 return;
             }
-            for (answer, result) in answers.into_iter().zip(write(items).await) {
+            let results = match timeout(LIMIT, write(items)).await {
+                Ok(results) => results.into_iter().map(Ok).collect(),
+                Err(_) => answers.iter().map(|_| Err(no_answer())).collect::<Vec<_>>(),
+            };
+            for (answer, result) in answers.into_iter().zip(results) {
                 // Who does not wait any more does not want to know.
                 drop(answer.send(result));
             }
-        };
-        #[expect(clippy::disallowed_methods, reason = "closing the pools waits for its connection")]
-        tokio::spawn(timeout(LIMIT, task.in_current_span()));
-        answered.await.map_err(|lost| Problem::internal(&lost))
+        });
+        answered.await.unwrap_or_else(|lost| Err(Problem::internal(&lost)))
     }
 
-    /// Whoever waits comes here once, and leaves with at least one of those who wait, if there are any: nobody is left behind.
-    async fn next_batch(&self) -> (Option<SemaphorePermit<'_>>, Vec<Waiting<T, R>>) {
-        // The semaphore is never closed.
-        let lane = self.lanes.acquire().await.ok();
+    /// Whoever waits comes here once, and takes at least one of those who wait, if there are any: nobody is left behind.
+    fn next_batch(&self) -> Vec<Waiting<T, R>> {
         let mut waiting = self.waiting();
-        let count = waiting.len().min(self.most);
-        (lane, waiting.drain(..count).collect())
+        let mut batch = Vec::with_capacity(waiting.len().min(self.most));
+        while batch.len() < self.most
+            && let Some(next) = waiting.pop_front()
+        {
+            if !next.1.is_closed() {
+                batch.push(next);
+            }
+        }
+        batch
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Waiting<T, R>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn no_answer() -> Problem {
+    Problem::unavailable("The database does not answer.", 1)
 }
 
 #[cfg(test)]
@@ -141,53 +160,77 @@ mod tests {
         assert_eq!(answer.unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
     }
 
-    #[tokio::test]
-    async fn what_comes_while_others_are_written_is_written_together() {
-        let gather = Gather::new(1, 3);
-        let batches = Arc::new(Mutex::new(Vec::new()));
+    /// A gathering whose only lane is taken until the sender is told, or dropped.
+    async fn taken(most: usize) -> (Arc<Gather<u32, usize>>, oneshot::Sender<()>) {
+        let gather = Gather::new(1, most);
         let (release, released) = oneshot::channel::<()>();
-        let noted = |batches: &Arc<Mutex<Vec<Vec<u32>>>>| {
-            let batches = Arc::clone(batches);
-            move |batch: Vec<u32>| async move {
-                batches.lock().unwrap().push(batch.clone());
-                batch.iter().map(|n| n * 10).collect()
-            }
-        };
-        let first = tokio::spawn({
+        tokio::spawn({
             let gather = Arc::clone(&gather);
             async move {
                 let slow = |batch: Vec<u32>| async move {
                     released.await.ok();
-                    batch
+                    vec![0; batch.len()]
                 };
-                gather.write(0, true, slow).await
+                gather.write(0, slow).await
             }
         });
-        tokio::task::yield_now().await;
-        tokio::task::yield_now().await;
-        let later: Vec<_> = (1..=5)
-            .map(|n| {
-                let (gather, note) = (Arc::clone(&gather), noted(&batches));
-                tokio::spawn(async move { gather.write(n, true, note).await })
-            })
-            .collect();
-        tokio::task::yield_now().await;
-        let alone = gather.write(6, false, noted(&batches)).await;
-        assert_eq!(alone.unwrap(), 60, "who goes alone waits for nobody");
-        release.send(()).unwrap();
-        assert_eq!(first.await.unwrap().unwrap(), 0);
-        for (n, answer) in (1..=5).zip(later) {
-            assert_eq!(answer.await.unwrap().unwrap(), n * 10, "each has its own answer");
+        while gather.lanes.available_permits() > 0 {
+            tokio::task::yield_now().await;
         }
-        assert_eq!(*batches.lock().unwrap(), [vec![6], vec![1, 2, 3], vec![4, 5]]);
+        (gather, release)
+    }
+
+    /// Answers with the size of the batch.
+    fn come(gather: &Arc<Gather<u32, usize>>, n: u32) -> tokio::task::JoinHandle<Result<usize, Problem>> {
+        let gather = Arc::clone(gather);
+        tokio::spawn(async move {
+            let sized = |batch: Vec<u32>| async move { batch.iter().map(|n| *n as usize * 10 + batch.len()).collect() };
+            gather.write(n, sized).await
+        })
+    }
+
+    #[tokio::test]
+    async fn what_comes_while_others_are_written_is_written_together() {
+        let (gather, release) = taken(3).await;
+        let later: Vec<_> = (1..=5).map(|n| come(&gather, n)).collect();
+        while gather.waiting().len() < 5 {
+            tokio::task::yield_now().await;
+        }
+        release.send(()).unwrap();
+        let mut answers = Vec::new();
+        for answer in later {
+            answers.push(answer.await.unwrap().unwrap());
+        }
+        assert_eq!(answers, [13, 23, 33, 42, 52], "batches of three and of two, and each has an answer of its own");
+    }
+
+    #[tokio::test]
+    async fn who_hangs_up_before_it_begins_is_forgotten_and_who_finds_too_many_is_sent_away() {
+        let (gather, release) = taken(1).await;
+        let waiting: Vec<_> = (1..=PATIENCE as u32).map(|n| come(&gather, n)).collect();
+        while gather.waiting().len() < PATIENCE {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(come(&gather, 9).await.unwrap().unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
+        waiting[0].abort();
+        while !gather.waiting()[0].1.is_closed() {
+            tokio::task::yield_now().await;
+        }
+        release.send(()).unwrap();
+        for (n, answer) in (1..).zip(waiting) {
+            match n {
+                1 => assert!(answer.await.unwrap_err().is_cancelled()),
+                n => assert_eq!(answer.await.unwrap().unwrap(), n * 10 + 1),
+            }
+        }
     }
 
     #[tokio::test]
     async fn a_panicking_batch_fails_all_of_it_and_nobody_else() {
         let gather = Gather::<u32, u32>::new(1, 8);
-        let failed = gather.write(1, true, |_| async { panic!("boom") }).await;
+        let failed = gather.write(1, |_| async { panic!("boom") }).await;
         assert_eq!(failed.unwrap_err().status, StatusCode::INTERNAL_SERVER_ERROR);
-        assert_eq!(gather.write(2, true, |batch| async { batch }).await.unwrap(), 2);
+        assert_eq!(gather.write(2, |batch| async { batch }).await.unwrap(), 2);
     }
 
     #[tokio::test]

@@ -199,10 +199,8 @@ impl<'a> Leader<'a> {
             let published =
                 publish::publish(&self.relay.bus, &self.relay.faults, &rows, self.position, self.singly).await;
             self.relay.metrics.outbox_publish_duration.observe(began.elapsed().as_secs_f64());
-            let gone = published.stop.is_none();
-            answered(self.settle(&rows, published)).await?;
             // What is still there has to be read again before anything that follows it.
-            if gone {
+            if answered(self.settle(&rows, published)).await? {
                 self.watermark.read(read, floor, end, all);
             }
         }
@@ -223,14 +221,15 @@ impl<'a> Leader<'a> {
         rows.len() == before
     }
 
-    /// Moves what was acknowledged, and deals with what stopped the batch, if anything did.
-    async fn settle(&mut self, rows: &[PendingRow], published: Published) -> Result<(), RelayError> {
+    /// Moves what was acknowledged, and deals with what stopped the batch, if anything did; returns whether all rows are
+    /// gone.
+    async fn settle(&mut self, rows: &[PendingRow], published: Published) -> Result<bool, RelayError> {
         let subject = || rows.first().map(PendingRow::subject).unwrap_or_default();
         if self.relay.faults.pass(FaultPoint::AfterPublishBeforeMark, subject).await.is_err() {
-            return match rows.first() {
-                Some(row) => self.hold_up(row.event_id).await,
-                None => Ok(()),
-            };
+            if let Some(row) = rows.first() {
+                self.hold_up(row.event_id).await?;
+            }
+            return Ok(false);
         }
         let mover = Mover {
             holder: &self.lease.holder,
@@ -248,21 +247,24 @@ impl<'a> Leader<'a> {
         self.count(rows, &published);
         self.position.last_sequence = published.last_sequence;
         self.singly = published.stop.is_some();
-        match published.stop {
-            None => Ok(()),
-            Some(publish::Stop::Refused { event_id, error }) => {
+        let Some(stop) = published.stop else { return Ok(true) };
+        match stop {
+            publish::Stop::Refused { event_id, error } => {
                 self.refused(event_id, &error).await?;
-                self.reconcile().await
+                self.reconcile().await?;
             }
-            Some(publish::Stop::Held { event_id }) => self.hold_up(event_id).await,
-            Some(publish::Stop::OutOfStep) => {
+            publish::Stop::Held { event_id } => self.hold_up(event_id).await?,
+            publish::Stop::OutOfStep => {
                 let before = self.position;
                 self.reconcile().await?;
-                // The same position again: something else writes to our stream, or will not let us.
-                if self.position == before { Err(RelayError::OutOfStep) } else { Ok(()) }
+                if self.position == before {
+                    // Something else writes to our stream, or will not let us.
+                    return Err(RelayError::OutOfStep);
+                }
             }
-            Some(publish::Stop::Away(error)) => Err(RelayError::Broker(error)),
+            publish::Stop::Away(error) => return Err(RelayError::Broker(error)),
         }
+        Ok(false)
     }
 
     fn count(&self, rows: &[PendingRow], published: &Published) {

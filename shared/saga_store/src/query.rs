@@ -125,9 +125,13 @@ pub async fn counts(pool: &PgPool) -> Result<Vec<(String, i64)>, sqlx::Error> {
 /// For how many seconds the oldest saga that still runs has been running.
 pub async fn oldest_active_seconds(pool: &PgPool) -> Result<Option<f64>, sqlx::Error> {
     sqlx::query_scalar!(
+        // Two halves, because each has an index of its own.
         "select extract(epoch from now() - min(started_at))::float8
-        from saga.saga_instance
-        where status in ('STARTED', 'IN_PROGRESS') or status in ('TIMED_OUT', 'COMPENSATING')",
+        from (
+            select started_at from saga.saga_instance where status in ('STARTED', 'IN_PROGRESS')
+            union all
+            select started_at from saga.saga_instance where status in ('TIMED_OUT', 'COMPENSATING')
+        ) as running",
     )
     .fetch_one(pool)
     .await
@@ -135,11 +139,16 @@ pub async fn oldest_active_seconds(pool: &PgPool) -> Result<Option<f64>, sqlx::E
 
 pub(crate) async fn open_events(conn: &mut PgConnection, service: Service) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar!(
-        r#"select s.event_id as "event_id!"
-        from saga.saga_instance i
+        // Two halves, because each has an index of its own.
+        r#"with open as materialized (
+            select saga_id from saga.saga_instance where status in ('STARTED', 'IN_PROGRESS')
+            union all
+            select saga_id from saga.saga_instance where status in ('TIMED_OUT', 'COMPENSATING', 'FAILED')
+        )
+        select s.event_id as "event_id!"
+        from open
         join saga.saga_step s using (saga_id)
-        where (i.status in ('STARTED', 'IN_PROGRESS') or i.status in ('TIMED_OUT', 'COMPENSATING', 'FAILED'))
-            and s.service = $1 and s.event_id is not null"#,
+        where s.service = $1 and s.event_id is not null"#,
         service.0,
     )
     .fetch_all(conn)

@@ -10,14 +10,23 @@ use uuid::Uuid;
 pub async fn republish(outbox: &Outbox, patience: Duration) -> Result<u64, sqlx::Error> {
     let mut work = outbox.begin().await?;
     let stalled: Vec<Uuid> = sqlx::query_scalar!(
-        "update saga.saga_instance
-        set stall_nudged = true
-        where saga_id in (
-            select saga_id
-            from saga.saga_instance
-            where (status in ('STARTED', 'IN_PROGRESS') or status in ('TIMED_OUT', 'COMPENSATING'))
+        // Two halves, because each has an index of its own.
+        "with candidate as materialized (
+            select saga_id from saga.saga_instance
+            where status in ('STARTED', 'IN_PROGRESS')
+                and last_service = $1 and not stall_nudged and last_progress_at < now() - $2::interval
+            union all
+            select saga_id from saga.saga_instance
+            where status in ('TIMED_OUT', 'COMPENSATING')
                 and last_service = $1 and not stall_nudged and last_progress_at < now() - $2::interval
             limit 500
+        )
+        update saga.saga_instance
+        set stall_nudged = true
+        where saga_id in (
+            select saga_id from saga.saga_instance
+            where saga_id in (select saga_id from candidate)
+                and last_service = $1 and not stall_nudged and last_progress_at < now() - $2::interval
             for update skip locked
         )
         returning last_event_id",

@@ -38,6 +38,34 @@ async fn eight_identical_requests_at_once_a_hundred_times_place_a_hundred_orders
     stage.audit().await
 }
 
+/// They are placed in transactions that they share.
+#[tokio::test]
+async fn each_of_ninety_requests_at_once_has_an_answer_of_its_own() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 1000).await?;
+    let client = &suite.order.client;
+    let place = |n: usize| {
+        let mut body = order_of(&[(if n.is_multiple_of(3) { "NOPE" } else { "A" }, 1)], "tok_visa");
+        body["customer_id"] = json!(format!("customer-{n}"));
+        client.send(client.request(reqwest::Method::POST, "/api/orders").header("idempotency-key", "k").json(&body))
+    };
+    let before = join_all((0..30).map(|n| place(3 * n + 1))).await;
+    for (n, answer) in (0..90).zip(join_all((0..90).map(place)).await) {
+        let (answer, expected) = (answer?, [422, 200, 201][n % 3]);
+        ensure!(answer.status == expected, "request {n}: {answer:?}");
+        if expected != 422 {
+            ensure!(answer.body["customer_id"] == format!("customer-{n}"), "request {n}: {answer:?}");
+        }
+        if expected == 200 {
+            let first = before[n / 3].as_ref().map_err(|e| anyhow::anyhow!("{e}"))?;
+            ensure!(answer.body["order_id"] == first.body["order_id"], "request {n}: {answer:?}");
+        }
+    }
+    ensure!(stage.number("select count(*) from orders.customer_order").await? == 60);
+    stage.audit().await
+}
+
 #[tokio::test]
 async fn a_key_with_another_body_is_refused_and_another_customer_may_use_it() -> Test {
     let stage = Stage::new().await?;

@@ -149,7 +149,7 @@ pub(super) async fn cancel_order(
     let (outbox, definition) = (app.participant.http_outbox.clone(), app.participant.definition);
     let write = async move {
         let cancel = || steps::cancel_order_on_request(&outbox, definition, &context, id, &wish.reason);
-        retry_contended(cancel).await.map_err(problem)
+        retry_contended(cancel).await.map_err(|e| problem(&e))
     };
     let status = match detached(write).await? {
         None => return Err(unknown(id)),

@@ -4,7 +4,7 @@ use axum::{
     extract::State,
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::LOCATION},
 };
-use bootstrap::{Json, Problem, RequestContext};
+use bootstrap::{Json, Problem, RequestContext, detached};
 use contracts::Sku;
 use messaging::Context;
 use serde::{Deserialize, Serialize};
@@ -75,8 +75,11 @@ pub(super) async fn place_order(
     let key = idempotency_key(&headers)?;
     let patience = wait::asked_for(&headers);
     let placement = wanted.into_placement(Context::of_request(context.correlation_id, &context.traceparent), key);
-    let (shared, together) = (app.clone(), app.participant.may_gather());
-    let placed = app.placements.write(placement, together, |placements| placement::place(shared, placements)).await??;
+    let shared = app.clone();
+    let placed = match app.participant.may_gather() {
+        true => app.placements.write(placement, |placements| placement::place(shared, placements)).await??,
+        false => detached(async move { placement::place_alone(shared, placement).await }).await?,
+    };
     let mut answer = HeaderMap::new();
     let (status, order_id) = match &placed {
         Placed::New(order, _) => (StatusCode::CREATED, order.order_id),
@@ -165,7 +168,7 @@ impl From<Refusal> for Problem {
                 Problem::conflict("A request with this Idempotency-Key is being answered just now.")
             }
             Refusal::KeyReused => Problem::unprocessable("This Idempotency-Key stands for an order with another body."),
-            Refusal::Failed(error) => problem(error),
+            Refusal::Failed(error) => problem(&error),
         }
     }
 }

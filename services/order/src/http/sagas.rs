@@ -197,7 +197,7 @@ pub(super) async fn get_saga(State(app): State<App>, Path(id): Path<Uuid>) -> Re
         (status = 409, description = "It is neither FAILED nor COMPENSATING", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn resume_saga(State(app): State<App>, Path(id): Path<Uuid>) -> Result<Json<SagaHistory>, Problem> {
     let shared = app.clone();
-    let write = async move { retry_contended(|| compensation::resume(&shared, id)).await.map_err(problem) };
+    let write = async move { retry_contended(|| compensation::resume(&shared, id)).await.map_err(|e| problem(&e)) };
     match detached(write).await? {
         Resumed::Driven => read(&app, id).await,
         Resumed::Unknown => Err(unknown(id)),

@@ -174,6 +174,8 @@ async fn put_back(relay: &Relay, lease: &Lease, now: StreamNow, lost: Lost) -> R
 
 /// Their places in the stream are about to be taken by other events.
 async fn void_receipts(conn: &mut PgConnection, stream_epoch: i64, after: i64) -> Result<(), sqlx::Error> {
+    // The one index on sequences is a BRIN, which nothing but a bitmap scan can use.
+    sqlx::query!("set local enable_bitmapscan = on").execute(&mut *conn).await?;
     sqlx::query!(
         "update outbox_published
         set stream_epoch = 0
