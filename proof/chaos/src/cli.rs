@@ -92,10 +92,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
         Command::Sweep(args) => {
             let points = if args.points.is_empty() { faults::FaultPoint::ALL.to_vec() } else { args.points };
             let report = sweep::sweep(&args.place.settings(1)?, &points, &args.hits).await?;
-            print!("{report}");
             let path = args.place.reports.join("sweep.json");
             std::fs::write(&path, serde_json::to_vec_pretty(&report)?)?;
             println!("report: {}", path.display());
+            print!("{report}");
             Ok(report.passed())
         }
         Command::Run(args) if args.nemeses == ["list"] => {
@@ -106,10 +106,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
             let plan = args.plan()?;
             println!("seed {}", plan.seed);
             let report = chaos::chaos(&args.place.settings(2)?, &plan).await?;
-            print!("{report}");
             let path = args.place.reports.join(format!("chaos-{}.json", plan.seed));
             std::fs::write(&path, serde_json::to_vec_pretty(&report)?)?;
             println!("report: {}", path.display());
+            print!("{report}");
             Ok(report.failures().is_empty())
         }
     }
@@ -118,7 +118,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
 impl RunArgs {
     fn plan(&self) -> anyhow::Result<Plan> {
         let ci = self.profile == Profile::Ci;
-        let minutes = self.minutes.unwrap_or(if ci { 7.0 } else { 120.0 });
+        let minutes = self.minutes.unwrap_or(if ci { 8.0 } else { 120.0 });
         // Only a whole run can be held to what a whole run must show.
         let whole = ci && self.minutes.is_none() && self.nemeses.is_empty();
         let demands = if whole {

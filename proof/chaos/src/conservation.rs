@@ -2,6 +2,7 @@
 //! an outage.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -26,12 +27,14 @@ pub struct Conservation {
     pub snapshots: u64,
     /// Seconds in which the database could not be read.
     pub skipped: u64,
+    /// Each once, as it was first seen.
     pub violations: Vec<String>,
 }
 
 /// Looks every second until it is told to stop.
 pub async fn watch(database_url: String, history: Arc<History>, stop: Arc<AtomicBool>) -> Conservation {
     let mut found = Conservation::default();
+    let mut seen = HashSet::new();
     let mut connection: Option<PgConnection> = None;
     let mut every = interval(Duration::from_secs(1));
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -41,7 +44,8 @@ pub async fn watch(database_url: String, history: Arc<History>, stop: Arc<Atomic
             Ok(Ok(violations)) => {
                 found.snapshots += 1;
                 let at = history.now().as_secs();
-                found.violations.extend(violations.into_iter().map(|violation| format!("{at} s: {violation}")));
+                let new: Vec<_> = violations.into_iter().filter(|violation| seen.insert(violation.clone())).collect();
+                found.violations.extend(new.into_iter().map(|violation| format!("{at} s: {violation}")));
             }
             _ => {
                 connection = None;

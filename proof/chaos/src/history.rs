@@ -41,6 +41,8 @@ pub struct Record {
     pub acknowledged_ms: Option<u64>,
     /// The status with which it was refused for good.
     pub refused: Option<u16>,
+    /// A good card, enough stock, and nobody cancels.
+    pub has_to_be_confirmed: bool,
     pub wants_to_cancel: bool,
     /// The client was told that the order is cancelled.
     pub cancelled: bool,

@@ -13,7 +13,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rand::rngs::StdRng;
@@ -99,12 +99,19 @@ pub struct Strike {
     pub length: Duration,
     pub rng: StdRng,
     pub faults: u64,
+    /// Since when nothing keeps the suite from recovering; the end of the strike, if nothing else is said.
+    pub cured: Option<Instant>,
 }
 
 impl Strike {
     /// Counts one fault.
     fn hit(&mut self) {
         self.hits(1);
+    }
+
+    /// From now on recovery is the suite's own business, the start of what was stopped included.
+    fn cures(&mut self) {
+        self.cured = Some(Instant::now());
     }
 
     fn hits(&mut self, faults: u64) {

@@ -1,7 +1,8 @@
 //! How long the suite needed, once something was healed, until it did again what it was asked to do.
 //!
-//! Goodput is orders ended a second against orders due a second. Orders whose customers cancel are left out: their end is
-//! their customer's.
+//! Goodput is orders ended a second against orders due a second; an order that had to be confirmed and was not is no good
+//! one. Orders whose customers cancel are left out: their end is their customer's. What an outage has kept waiting counts
+//! when it ends, so goodput is above 1 while it is being caught up with.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,10 @@ use crate::{
 const BACK: f64 = 0.9;
 const WINDOW_MS: u64 = 500;
 const STEP_MS: u64 = 100;
+/// For how long goodput has to be there before a phase.
+const WELL_MS: u64 = 2_000;
+/// In so many windows, one after the other.
+const WINDOWS: u64 = 3;
 
 /// A phase as it really was.
 #[derive(Debug, Clone, Serialize)]
@@ -45,7 +50,7 @@ pub struct KindReport {
     pub kind: Kind,
     pub phases: usize,
     pub faults: u64,
-    /// How many recoveries could be measured: those that nothing else interrupted.
+    /// How many recoveries could be measured: those that nothing else interrupted, of a suite that was well before.
     pub measured: usize,
     pub recovery_p50_ms: Option<u64>,
     pub recovery_p99_ms: Option<u64>,
@@ -61,16 +66,22 @@ pub struct KindReport {
 
 impl Flow {
     pub fn new(records: &[Record], orders: &[Ended], epoch_ms: i64) -> Self {
-        let ends: BTreeMap<_, u64> = orders
+        let ends: BTreeMap<_, (u64, &str)> = orders
             .iter()
-            .filter_map(|order| Some((order.order_id, u64::try_from(order.ended_ms? - epoch_ms).ok()?)))
+            .filter_map(|order| {
+                let ended = u64::try_from(order.ended_ms? - epoch_ms).ok()?;
+                Some((order.order_id, (ended, order.status.as_str())))
+            })
             .collect();
         let counts =
             |record: &&Record| !record.wants_to_cancel && !matches!(record.conduct, Conduct::WalksAway | Conduct::Errs);
         let (mut due, mut ended, mut lives) = (Vec::new(), Vec::new(), Vec::new());
         for record in records.iter().filter(counts) {
             due.push(record.due_ms);
-            if let Some(end) = record.acknowledged.first().and_then(|id| ends.get(id)) {
+            if let Some((end, status)) = record.acknowledged.first().and_then(|id| ends.get(id)) {
+                if record.has_to_be_confirmed && *status != "CONFIRMED" {
+                    continue;
+                }
                 ended.push(*end);
                 lives.push((record.due_ms, record.acknowledged_ms, *end));
             }
@@ -86,17 +97,15 @@ impl Flow {
         (due > 0).then(|| count(&self.ended, from_ms, to_ms) as f64 / due as f64)
     }
 
-    /// How long after `healed_ms` goodput was back for the first time; none if it was not before `until_ms`.
+    /// How long after `healed_ms` goodput was back, to stay: the end of the first of some good windows in a row, so half a
+    /// second if it was never away. None if it was not back before `until_ms`.
     pub fn recovery(&self, healed_ms: u64, until_ms: u64) -> Option<u64> {
-        let mut at = healed_ms;
-        while at + WINDOW_MS <= until_ms {
-            if self.goodput(at, at + WINDOW_MS).is_some_and(|goodput| goodput >= BACK) {
-                // It is back when the window has shown it, unless it was never away.
-                return Some(if at == healed_ms { 0 } else { at + WINDOW_MS - healed_ms });
-            }
-            at += STEP_MS;
-        }
-        None
+        let good = |at: &u64| self.goodput(*at, at + WINDOW_MS).is_none_or(|goodput| goodput >= BACK);
+        let last = until_ms.checked_sub(WINDOWS * WINDOW_MS)?;
+        let back = (healed_ms..=last)
+            .step_by(STEP_MS as usize)
+            .find(|at| (0..WINDOWS).map(|n| at + n * WINDOW_MS).all(|window| good(&window)))?;
+        Some(back + WINDOW_MS - healed_ms)
     }
 
     /// Of a kind's phases.
@@ -106,6 +115,11 @@ impl Flow {
             .iter()
             .filter_map(|phase| {
                 let next = quiet_until(phase, struck, end_ms)?;
+                // Nobody recovers from this phase who had not recovered from the one before.
+                let was_well = self.goodput(phase.start_ms.saturating_sub(WELL_MS), phase.start_ms)? >= BACK;
+                if !was_well {
+                    return None;
+                }
                 // Whatever took longer than the quiet that followed counts with that.
                 Some(self.recovery(phase.healed_ms, next).unwrap_or(next - phase.healed_ms))
             })
@@ -173,7 +187,8 @@ mod tests {
         let due: Vec<u64> = (0..10_000).step_by(100).collect();
         let ended: Vec<u64> = due.iter().copied().filter(|at| !(2_000..5_000).contains(at)).collect();
         let flow = flow(&due, &ended);
-        assert_eq!(flow.recovery(1_000, 9_000), Some(0));
+        assert_eq!(flow.recovery(0, 9_000), Some(500));
+        assert_eq!(flow.recovery(1_000, 9_000), Some(4_500), "one good window before the outage is none");
         assert_eq!(flow.recovery(3_000, 9_000), Some(2_500));
         assert_eq!(flow.recovery(3_000, 5_400), None);
         assert_eq!(flow.goodput(2_000, 4_000), Some(0.0));

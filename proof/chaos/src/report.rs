@@ -14,6 +14,12 @@ use crate::{
 /// Recovery at the 99th percentile that is asked for, in milliseconds.
 const RECOVERY_TARGETS: [(Kind, u64); 4] =
     [(Kind::Service, 3_000), (Kind::Nats, 5_000), (Kind::Postgres, 8_000), (Kind::WipedBroker, 20_000)];
+/// How many recoveries of each of these must have been measured.
+const LEAST_MEASURED: usize = 2;
+/// The share of seconds in which conservation must have been looked at.
+const LEAST_SNAPSHOTS: f64 = 0.5;
+/// How many failures of a kind are listed.
+const EXAMPLES: usize = 20;
 /// Goodput 30 s after a burst, against that before it.
 const GOODPUT_AFTER_BURST: f64 = 95.0;
 
@@ -43,8 +49,10 @@ pub struct Report {
     pub nemeses: usize,
     pub phases: Vec<Struck>,
     pub lost: usize,
-    pub doubled: usize,
-    pub drift: usize,
+    pub doubled: u64,
+    pub drift: u64,
+    /// Orders that would have been confirmed if nothing had been broken.
+    pub cancelled_by_outages: usize,
     pub findings: Findings,
     pub conservation: Conservation,
     /// The audit's violations, with what a nemesis explains taken out.
@@ -67,13 +75,24 @@ impl Report {
     pub fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         let Findings { lost, doubled, broken_promises, dead_letters } = &self.findings;
-        failures.extend(lost.iter().map(|f| format!("lost: {f}")));
-        failures.extend(doubled.iter().map(|f| format!("doubled: {f}")));
-        failures.extend(broken_promises.iter().map(|f| format!("broken promise: {f}")));
-        failures.extend(dead_letters.iter().map(|f| format!("dead letter: {f}")));
-        failures.extend(self.conservation.violations.iter().take(20).map(|f| format!("drift: {f}")));
-        failures.extend(self.unwell.iter().map(|f| format!("unwell: {f}")));
-        failures.extend(self.audit.iter().map(|f| format!("audit: {f}")));
+        for (kind, found) in [
+            ("lost", lost),
+            ("doubled", doubled),
+            ("broken promise", broken_promises),
+            ("dead letter", dead_letters),
+            ("drift", &self.conservation.violations),
+            ("unwell", &self.unwell),
+            ("audit", &self.audit),
+            ("ended by itself", &self.unplanned_ends),
+        ] {
+            failures.extend(found.iter().take(EXAMPLES).map(|f| format!("{kind}: {f}")));
+            if found.len() > EXAMPLES {
+                failures.push(format!("{kind}: {} in all", found.len()));
+            }
+        }
+        if (self.conservation.snapshots as f64) < LEAST_SNAPSHOTS * self.seconds as f64 {
+            failures.push(format!("money and stock were looked at {} times only", self.conservation.snapshots));
+        }
         failures.extend(self.phases.iter().filter_map(|p| Some(format!("{}: {}", p.nemesis, p.error.as_ref()?))));
         let Demands { orders, faults, nemeses, recovery } = self.demands;
         if self.orders < orders || self.faults < faults || self.nemeses < nemeses {
@@ -89,10 +108,17 @@ impl Report {
     fn late_recoveries(&self) -> Vec<String> {
         let mut late = Vec::new();
         for (kind, target) in RECOVERY_TARGETS {
-            let p99 = self.kinds.iter().find(|report| report.kind == kind).and_then(|report| report.recovery_p99_ms);
-            if p99.is_some_and(|p99| p99 > target) {
-                late.push(format!("{kind:?}: recovery took {} ms, {target} ms are asked for", p99.unwrap_or(0)));
+            let report = self.kinds.iter().find(|report| report.kind == kind);
+            let measured = report.map_or(0, |report| report.measured);
+            if measured < LEAST_MEASURED {
+                late.push(format!("{kind:?}: recovery was measured {measured} times only"));
             }
+            if let Some(p99) = report.and_then(|report| report.recovery_p99_ms).filter(|p99| *p99 > target) {
+                late.push(format!("{kind:?}: recovery took {p99} ms, {target} ms are asked for"));
+            }
+        }
+        if self.goodput_after_burst_percent.is_empty() {
+            late.push("goodput after a burst was not measured".to_owned());
         }
         for goodput in self.goodput_after_burst_percent.iter().filter(|goodput| **goodput < GOODPUT_AFTER_BURST) {
             late.push(format!("goodput 30 s after a burst is {goodput:.0} % of that before it"));
@@ -116,14 +142,14 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "lost {}  doubled {}  drift {}  snapshots {} ({} skipped)  settled in {} s  unplanned ends {}",
+            "lost {}  doubled {}  drift {}  cancelled by outages {}  snapshots {} ({} skipped)  settled in {} s",
             self.lost,
             self.doubled,
             self.drift,
+            self.cancelled_by_outages,
             self.conservation.snapshots,
             self.conservation.skipped,
             self.settled_seconds,
-            self.unplanned_ends.len()
         )?;
         writeln!(f, "{}", HEADER)?;
         for kind in &self.kinds {

@@ -9,6 +9,8 @@ use crate::nemesis::{Kind, Nemesis};
 
 /// Before the first strike, so that there is a goodput to compare with.
 const WARM_UP: Duration = Duration::from_secs(8);
+/// Their recovery is held to a target: they come alone, and twice as often as the others.
+const JUDGED: [&str; 4] = ["kill_service", "kill_nats", "stop_postgres", "wipe_nats"];
 /// After the last phase, for recovery.
 const TAIL: Duration = Duration::from_secs(25);
 
@@ -56,7 +58,24 @@ fn length(nemesis: &Nemesis, rng: &mut StdRng) -> Duration {
     Duration::from_secs_f64(if least < most { rng.random_range(least..most) } else { least })
 }
 
-/// The next nemeses of a shuffled deck that do not get in each other's way. A burst comes alone.
+/// Nothing else strikes while it does.
+fn comes_alone(nemesis: &Nemesis) -> bool {
+    nemesis.kind == Kind::Burst || JUDGED.contains(&nemesis.name)
+}
+
+/// All nemeses, to be drawn from the end: what is judged comes early, for a run may end before the deck does.
+fn shuffled(nemeses: &[&'static Nemesis], rng: &mut StdRng) -> Vec<&'static Nemesis> {
+    let (judged, mut others): (Vec<_>, Vec<_>) = nemeses.iter().copied().partition(|nemesis| comes_alone(nemesis));
+    others.shuffle(rng);
+    let mut early = others.split_off(others.len() / 2);
+    early.extend(judged.iter().filter(|nemesis| JUDGED.contains(&nemesis.name)));
+    early.extend(judged);
+    early.shuffle(rng);
+    others.append(&mut early);
+    others
+}
+
+/// The next nemeses of a shuffled deck that do not get in each other's way.
 fn draw(
     nemeses: &[&'static Nemesis],
     deck: &mut Vec<&'static Nemesis>,
@@ -65,8 +84,7 @@ fn draw(
 ) -> Vec<&'static Nemesis> {
     let mut round: Vec<&'static Nemesis> = Vec::new();
     if deck.is_empty() {
-        deck.extend(nemeses);
-        deck.shuffle(rng);
+        *deck = shuffled(nemeses, rng);
     }
     let mut place = deck.len();
     while place > 0 && round.len() < wanted {
@@ -74,7 +92,8 @@ fn draw(
         let candidate = deck[place];
         let in_the_way = |other: &&Nemesis| {
             candidate.needs.iter().any(|need| other.needs.contains(need))
-                || [candidate.kind, other.kind].contains(&Kind::Burst)
+                || comes_alone(candidate)
+                || comes_alone(other)
         };
         if !round.iter().any(in_the_way) {
             round.push(deck.remove(place));

@@ -11,9 +11,6 @@ use crate::{
     nemesis::FORGED,
 };
 
-/// How many of a kind are listed.
-const EXAMPLES: usize = 20;
-
 /// An order as the database has it in the end.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Ended {
@@ -76,8 +73,7 @@ pub async fn unexpected_dead_letters(pool: &PgPool) -> Result<Vec<String>, sqlx:
             union all
             select 'payment', * from payment.dead_letter
         ) all_of_them
-        where coalesce(correlation_id, '') <> $1 and headers::text not like '%' || $1 || '%'
-        limit 20",
+        where coalesce(correlation_id, '') <> $1 and headers::text not like '%' || $1 || '%'",
     )
     .bind(FORGED)
     .fetch_all(pool)
@@ -92,10 +88,10 @@ pub fn compare(records: &[Record], orders: &[Ended]) -> Findings {
     for order in orders {
         match &order.key {
             Some(key) => by_key.entry(key).or_default().push(order),
-            None => add(&mut findings.doubled, format!("order {} stands under no key", order.order_id)),
+            None => findings.doubled.push(format!("order {} stands under no key", order.order_id)),
         }
         if order.payments > 1 {
-            add(&mut findings.doubled, format!("order {} has {} payments", order.order_id, order.payments));
+            findings.doubled.push(format!("order {} has {} payments", order.order_id, order.payments));
         }
     }
     for record in records {
@@ -103,50 +99,51 @@ pub fn compare(records: &[Record], orders: &[Ended]) -> Findings {
     }
     let asked: HashSet<&str> = records.iter().map(|record| record.key.as_str()).collect();
     for (key, _) in by_key.iter().filter(|(key, _)| !asked.contains(*key)) {
-        add(&mut findings.doubled, format!("key {key} has an order, and nobody asked for it"));
+        findings.doubled.push(format!("key {key} has an order, and nobody asked for it"));
     }
     findings
+}
+
+/// Orders that had to be confirmed and were cancelled, as they are when an outage lasts longer than their deadline.
+pub fn cancelled_without_cause<'r>(records: &'r [Record], orders: &[Ended]) -> Vec<(&'r Record, Uuid)> {
+    let cancelled: HashSet<Uuid> = orders.iter().filter(|o| o.status == "CANCELLED").map(|o| o.order_id).collect();
+    let of = |record: &'r Record| Some((record, *record.acknowledged.first()?));
+    records.iter().filter(|r| r.has_to_be_confirmed).filter_map(of).filter(|(_, id)| cancelled.contains(id)).collect()
 }
 
 fn judge(record: &Record, there: Vec<&Ended>, by_id: &HashMap<Uuid, &Ended>, findings: &mut Findings) {
     let key = &record.key;
     if there.len() > 1 || record.acknowledged.len() > 1 {
-        add(&mut findings.doubled, format!("key {key} has {} orders, told {:?}", there.len(), record.acknowledged));
+        findings.doubled.push(format!("key {key} has {} orders, told {:?}", there.len(), record.acknowledged));
     }
     if let Some(status) = record.refused {
         if record.conduct != Conduct::Errs {
-            add(&mut findings.broken_promises, format!("key {key} was refused with {status} for no reason"));
+            findings.broken_promises.push(format!("key {key} was refused with {status} for no reason"));
         }
         if !there.is_empty() {
-            add(&mut findings.broken_promises, format!("key {key} was refused with {status}, and has an order"));
+            findings.broken_promises.push(format!("key {key} was refused with {status}, and has an order"));
         }
     }
     if record.conduct == Conduct::Errs && !record.acknowledged.is_empty() {
-        add(&mut findings.broken_promises, format!("key {key} asks for what does not exist, and was accepted"));
+        findings.broken_promises.push(format!("key {key} asks for what does not exist, and was accepted"));
     }
     for order_id in &record.acknowledged {
         let Some(order) = by_id.get(order_id) else {
-            add(&mut findings.lost, format!("order {order_id} of key {key} is not there"));
+            findings.lost.push(format!("order {order_id} of key {key} is not there"));
             continue;
         };
         if !matches!(order.status.as_str(), "CONFIRMED" | "CANCELLED") {
             let saga = order.saga_status.as_deref().unwrap_or("missing");
-            add(&mut findings.lost, format!("order {order_id} is {} for ever, its saga {saga}", order.status));
+            findings.lost.push(format!("order {order_id} is {} for ever, its saga {saga}", order.status));
         }
         if record.cancelled && order.status != "CANCELLED" {
             let told = format!("order {order_id} is {}, and its customer was told that it is cancelled", order.status);
-            add(&mut findings.broken_promises, told);
+            findings.broken_promises.push(told);
         }
     }
     let unanswered = record.acknowledged.is_empty() && record.refused.is_none();
     if unanswered && record.conduct != Conduct::WalksAway {
-        add(&mut findings.lost, format!("key {key} was never answered, in {} requests", record.requests));
-    }
-}
-
-fn add(findings: &mut Vec<String>, finding: String) {
-    if findings.len() < EXAMPLES {
-        findings.push(finding);
+        findings.lost.push(format!("key {key} was never answered, in {} requests", record.requests));
     }
 }
 
@@ -165,6 +162,7 @@ mod tests {
             acknowledged: order.map(Uuid::from_u128).into_iter().collect(),
             acknowledged_ms: None,
             refused: None,
+            has_to_be_confirmed: true,
             wants_to_cancel: false,
             cancelled: false,
         }

@@ -24,6 +24,8 @@ type Choice = (u8, u8);
 
 const CASES: u32 = 100;
 const TIME: Duration = Duration::from_secs(35);
+/// Fewer than these would say nothing, however busy the machine.
+const LEAST_WALKS: u32 = 20;
 
 /// The walk goes as deep as one likes, so its bounds are wide; payment's phases are taken together, because a test of one
 /// process cannot stop between them.
@@ -197,6 +199,7 @@ fn random_walks_through_the_real_suite_end_where_the_model_ends() -> Test {
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
     let began = std::time::Instant::now();
     let seen = Mutex::new(BTreeMap::<String, usize>::new());
+    let walks = std::cell::Cell::new(0);
     // Enough units and good cards more often than not, or few orders would come to their good end.
     let stock = prop::sample::select(vec![0i8, 1, 1, 2, 2, 2]);
     let good_cards = prop::array::uniform2(prop::bool::weighted(0.75));
@@ -207,6 +210,7 @@ fn random_walks_through_the_real_suite_end_where_the_model_ends() -> Test {
         }
         let walked = runtime.block_on(walk(&suite, stock, good_cards, &choices));
         let landmarks = walked.map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
+        walks.set(walks.get() + 1);
         let mut seen = seen.lock().expect("no walk panics with it");
         landmarks.into_iter().for_each(|place| *seen.entry(place).or_default() += 1);
         Ok(())
@@ -214,7 +218,8 @@ fn random_walks_through_the_real_suite_end_where_the_model_ends() -> Test {
     drop(suite);
     ran.map_err(|error| anyhow::anyhow!("MODEL_SEED={seed}: {error}"))?;
     let seen = seen.into_inner().expect("no walk panics with it");
-    println!("{seen:?}");
+    println!("{} walks: {seen:?}", walks.get());
+    ensure!(walks.get() >= LEAST_WALKS, "{} walks in {TIME:?} say nothing", walks.get());
     // On a machine too busy for all walks, there is nothing to say about where they did not come to.
     if began.elapsed() > TIME { Ok(()) } else { went_everywhere(&seen) }
 }

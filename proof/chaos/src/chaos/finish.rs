@@ -35,6 +35,11 @@ pub(super) struct Evidence {
     pub(super) unplanned_ends: Vec<String>,
 }
 
+/// The longest recovery that is asked for.
+const LONGEST_RECOVERY_MS: u64 = 20_000;
+/// The sagas' deadline, and time to compensate.
+const DEADLINE_MS: u64 = 25_000;
+
 const KINDS: [Kind; 9] = [
     Kind::Service,
     Kind::Nats,
@@ -60,18 +65,25 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
     let records = evidence.history.records();
     let orders = verdict::ended_orders(&stage.pool).await?;
     let dead_letters = verdict::unexpected_dead_letters(&stage.pool).await?;
-    let findings = Findings { dead_letters, ..verdict::compare(&records, &orders) };
+    let mut findings = Findings { dead_letters, ..verdict::compare(&records, &orders) };
     let flow = Flow::new(&records, &orders, evidence.history.epoch_ms());
     let deleted = evidence.tally.deleted_messages.load(Ordering::Relaxed);
     let audit = evidence.audit.as_ref().map(|report| violations(report, deleted)).unwrap_or_default();
     let struck = evidence.struck;
-    let mut nemeses: Vec<&str> = struck.iter().map(|phase| phase.nemesis).collect();
+    let mut nemeses: Vec<&str> = struck.iter().filter(|phase| phase.faults > 0).map(|phase| phase.nemesis).collect();
     nemeses.sort_unstable();
     nemeses.dedup();
-    let near = |due: u64| struck.iter().any(|p| (p.start_ms..p.healed_ms + 3_000).contains(&due));
-    let [quiet_answer_ms, quiet_end_ms] = flow.latencies(|due| !near(due));
-    let of_conservation = ["stock_conserved", "money_conserved", "gateway_totals"];
-    let drifted = audit.iter().filter(|violation| of_conservation.iter().any(|name| violation.starts_with(name)));
+    let [quiet_answer_ms, quiet_end_ms] = flow.latencies(|due| !is_disturbed(&struck, due, due + 1_000));
+    let cancelled = verdict::cancelled_without_cause(&records, &orders);
+    findings.broken_promises.extend(cancelled.iter().filter_map(|(record, order_id)| {
+        let alone = !is_disturbed(&struck, record.due_ms, record.due_ms + DEADLINE_MS);
+        alone.then(|| format!("order {order_id} had to be confirmed, nothing was broken, and it was cancelled"))
+    }));
+    let audited = |names: &[&str]| violations_of(evidence.audit.as_ref(), names);
+    let doubled =
+        findings.doubled.len() as u64 + audited(&["one_charge_per_order", "gateway_charges", "steps_taken_once"]);
+    let drift = evidence.conservation.violations.len() as u64
+        + audited(&["stock_conserved", "money_conserved", "order_total", "order_terminal", "gateway_totals"]);
     let kinds = KINDS.into_iter().filter(|kind| struck.iter().any(|phase| phase.kind == *kind));
     Ok(Report {
         seed: plan.seed,
@@ -84,8 +96,9 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
         faults: evidence.tally.faults.load(Ordering::Relaxed),
         nemeses: nemeses.len(),
         lost: findings.lost.len(),
-        doubled: findings.doubled.len(),
-        drift: drifted.count() + evidence.conservation.violations.len(),
+        doubled,
+        drift,
+        cancelled_by_outages: cancelled.len(),
         kinds: kinds.map(|kind| flow.report(kind, &struck, evidence.ended_ms)).collect(),
         goodput_after_burst_percent: after_bursts(&flow, &struck, evidence.ended_ms),
         phases: struck,
@@ -110,6 +123,17 @@ fn violations(report: &audit::Report, deleted: u64) -> Vec<String> {
             format!("{}: {} violations: {examples}", verdict.name, verdict.violations)
         })
         .collect()
+}
+
+/// How many violations the audit found of these invariants.
+fn violations_of(report: Option<&audit::Report>, names: &[&str]) -> u64 {
+    let verdicts = report.iter().flat_map(|report| &report.invariants);
+    verdicts.filter(|verdict| names.contains(&verdict.name.as_ref())).map(|verdict| verdict.violations).sum()
+}
+
+/// Whether anything was broken, or being recovered from, at some time from `from` to `to`.
+fn is_disturbed(struck: &[Struck], from: u64, to: u64) -> bool {
+    struck.iter().any(|phase| phase.start_ms < to && from < phase.healed_ms + LONGEST_RECOVERY_MS)
 }
 
 /// Goodput over 5 s around half a minute after each burst, in percent of that over 5 s before it.

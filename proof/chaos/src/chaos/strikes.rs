@@ -7,7 +7,7 @@ use rand::{SeedableRng, rngs::StdRng};
 use tokio::sync::Mutex;
 
 use crate::{
-    history::History,
+    history::{History, milliseconds},
     nemesis::{Resource, Strike, Tally},
     recovery::Struck,
     schedule::Phase,
@@ -52,6 +52,7 @@ async fn one(phase: &Phase, field: &Field, holds: &Holds) -> Struck {
         length: phase.length,
         rng: StdRng::seed_from_u64(phase.seed),
         faults: 0,
+        cured: None,
     };
     let history = &field.history;
     let mut held = Vec::new();
@@ -71,11 +72,12 @@ async fn one(phase: &Phase, field: &Field, holds: &Holds) -> Struck {
         Ok(Err(error)) => Some(format!("{error:#}")),
         Err(_) => Some("it did not come to its end".to_owned()),
     };
+    let since_cured = strike.cured.map(|cured| cured.elapsed()).unwrap_or_default();
     Struck {
         nemesis: phase.nemesis.name,
         kind: phase.nemesis.kind,
         start_ms,
-        healed_ms: history.now_ms(),
+        healed_ms: history.now_ms().saturating_sub(milliseconds(since_cured)),
         faults: strike.faults,
         error,
     }

@@ -33,6 +33,7 @@ pub(super) async fn strike(strike: &mut Strike, deed: BrokerDeed) -> anyhow::Res
             nats.kill();
             strike.hit();
             sleep(strike.length).await;
+            strike.cures();
             nats.start_again().await
         }
         BrokerDeed::Pause => {
@@ -45,6 +46,9 @@ pub(super) async fn strike(strike: &mut Strike, deed: BrokerDeed) -> anyhow::Res
         }
         BrokerDeed::Wipe => {
             strike.hit();
+            strike.cures();
+            // What was deleted before is gone with everything else, and excuses nothing any more.
+            strike.tally.deleted_messages.store(0, Ordering::Relaxed);
             strike.stage.nats.lock().await.wipe().await
         }
         BrokerDeed::RollBack => {
@@ -53,6 +57,7 @@ pub(super) async fn strike(strike: &mut Strike, deed: BrokerDeed) -> anyhow::Res
             let older = nats.keep_messages().await?;
             sleep(strike.length).await;
             strike.hit();
+            strike.cures();
             nats.roll_back(&older).await
         }
         BrokerDeed::DeleteConsumer => delete_consumers(strike).await,

@@ -30,6 +30,7 @@ pub(super) async fn strike(strike: &mut Strike, deed: DatabaseDeed) -> anyhow::R
             postgres.stop_immediate().await?;
             strike.hit();
             sleep(strike.length).await;
+            strike.cures();
             postgres.start_again().await
         }
         DatabaseDeed::Terminate => terminate(strike).await,

@@ -42,6 +42,7 @@ async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
         victim.program.kill().await;
         strike.hit();
         tokio::time::sleep(Duration::from_millis(strike.rng.random_range(100..2_500))).await;
+        strike.cures();
         victim.program.start().await?;
     }
     Ok(())
@@ -52,6 +53,7 @@ async fn roll(strike: &mut Strike) -> anyhow::Result<()> {
     for replica in strike.stage.replicas_of(service) {
         replica.program.stop().await?;
         strike.hit();
+        strike.cures();
         replica.program.start().await?;
         // A replica may be not ready because of what another nemesis does; the next one then waits no longer than this.
         let _ = strike.stage.ready_one(&replica, READY_LIMIT).await;

@@ -34,6 +34,7 @@ pub(super) async fn live(
         acknowledged: Vec::new(),
         acknowledged_ms: None,
         refused: None,
+        has_to_be_confirmed: wanted.has_to_be_confirmed(),
         wants_to_cancel: wanted.cancels_after.is_some(),
         cancelled: false,
     };

@@ -42,6 +42,18 @@ pub struct Wanted {
     pub first_replica: usize,
 }
 
+impl Wanted {
+    /// Whether nothing but an outage may keep the order from being confirmed.
+    pub fn has_to_be_confirmed(&self) -> bool {
+        let scarce = self.body["lines"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|line| line["sku"].as_str().is_none_or(|sku| !sku.starts_with("PLENTY")));
+        self.payment_method == "tok_visa" && !scarce && self.cancels_after.is_none() && self.conduct.insists()
+    }
+}
+
 /// An endless sequence of orders.
 #[derive(Debug)]
 pub struct Wishes {
