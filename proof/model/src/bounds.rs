@@ -44,6 +44,9 @@ impl Bounds {
     /// Two faults, one upon the other.
     pub const FAULTS: Bounds = Bounds { faults: 2, drives: 0, ..Self::CALM };
 
+    /// The same with one detector, and a compensation that may have to be driven again.
+    pub const FAULTS_AND_DRIVE: Bounds = Bounds { faults: 2, detectors: 1, ..Self::CALM };
+
     /// Two replicas of payment, and a fault that makes them work on the same delivery.
     pub const REPLICAS: Bounds = Bounds { replicas: 2, drives: 0, ..Self::FAULT };
 
@@ -57,7 +60,8 @@ impl Bounds {
     pub const QUICK: &[Bounds] = &[Self::CALM, Self::RACE, Self::REPLICAS];
 
     /// What a release build walks through in a minute.
-    pub const FULL: &[Bounds] = &[Self::CALM, Self::RACE, Self::LATE_RACE, Self::REPLICAS, Self::FAULT, Self::FAULTS];
+    pub const FULL: &[Bounds] =
+        &[Self::CALM, Self::RACE, Self::LATE_RACE, Self::REPLICAS, Self::FAULT, Self::FAULTS, Self::FAULTS_AND_DRIVE];
 }
 
 impl Bounds {
