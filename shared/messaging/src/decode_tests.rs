@@ -106,9 +106,10 @@ proptest! {
 
     #[test]
     fn another_version_is_told_from_what_is_unreadable(version in text(), body in body()) {
-        prop_assume!(version != "Reserved.v2");
         let mut headers = HeaderMap::new();
-        let Ok(value) = version.parse::<HeaderValue>() else { return Ok(()) };
+        let Some(value) = version.parse::<HeaderValue>().ok().filter(|value| value.as_str() != "Reserved.v2") else {
+            return Ok(());
+        };
         headers.insert("ce-type", value);
         let refused = decode::<Reserved>(&raw(headers, body)).err();
         let told_apart = matches!(refused, Some(EnvelopeError::UnknownVersion { .. }));
