@@ -128,7 +128,7 @@ fn violations(report: &audit::Report, deleted: u64) -> Vec<String> {
 /// How many violations the audit found of these invariants.
 fn violations_of(report: Option<&audit::Report>, names: &[&str]) -> u64 {
     let verdicts = report.iter().flat_map(|report| &report.invariants);
-    verdicts.filter(|verdict| names.contains(&verdict.name.as_ref())).map(|verdict| verdict.violations).sum()
+    verdicts.filter(|verdict| names.contains(&verdict.name)).map(|verdict| verdict.violations).sum()
 }
 
 /// Whether anything was broken, or being recovered from, at some time from `from` to `to`.
