@@ -64,7 +64,7 @@ async fn a_suite_without_its_inbox_is_found_out() -> Test {
     let settings = settings(&logs, 2, &[("WITHOUT", "inbox")])?;
     let report = chaos(&settings, &Plan { settle: Duration::from_secs(15), ..plan(&["old_events"], 40)? }).await?;
     ensure!(
-        report.audit.iter().any(|violation| violation.starts_with("steps_taken_once")),
+        report.audit.iter().any(|violation| violation.starts_with("acknowledged_was_had")),
         "nobody noticed:\n{report}"
     );
     Ok(())
