@@ -24,6 +24,7 @@ pub struct Tuning {
     pub compensation_deadline: Duration,
     pub timeout_check_every: Duration,
     pub relay_lease: Duration,
+    pub relay_poll: Duration,
     pub reconcile_every: Duration,
     /// Overrides of steps' policies, as in RESILIENCE.
     pub resilience: &'static str,
@@ -42,6 +43,7 @@ impl Default for Tuning {
             compensation_deadline: Duration::from_secs(60),
             timeout_check_every: Duration::from_millis(100),
             relay_lease: Duration::from_secs(2),
+            relay_poll: Duration::from_millis(500),
             reconcile_every: Duration::from_secs(1),
             resilience: "",
             breakers_enabled: true,
@@ -188,6 +190,7 @@ fn arguments(stage: &Stage, service: Service, inventory_url: &str) -> Vec<String
         ("--compensation-deadline", humantime(tuning.compensation_deadline)),
         ("--timeout-check-every", humantime(tuning.timeout_check_every)),
         ("--relay-lease", humantime(tuning.relay_lease)),
+        ("--relay-poll", humantime(tuning.relay_poll)),
         ("--reconcile-every", humantime(tuning.reconcile_every)),
         ("--metrics-every", humantime(tuning.metrics_every)),
         ("--resilience", tuning.resilience.to_owned()),

@@ -1,7 +1,7 @@
 //! The processor's routes. Effects run detached from their request, because a real processor does not stop half-way
 //! when its caller hangs up; a [`Reply::Dropped`] breaks the connection off without an answer.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use bootstrap::{Json, Path, Problem, Query, detached};
+use bootstrap::{Json, Path, Problem, Query, detached_within};
 use futures_util::stream;
 use serde::Deserialize;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -32,6 +32,9 @@ mod key;
 
 /// Marks the stored answer to a request seen before.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// How long an operation may take, with whatever latency is asked of it.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// All routes with their OpenAPI description.
 pub fn routes(gateway: Arc<Gateway>) -> OpenApiRouter {
@@ -76,7 +79,7 @@ async fn charge(
     Json(body): Json<ChargeBody>,
 ) -> Result<Response, Problem> {
     let request = body.validated()?;
-    let reply = detached(async move { gateway.charge(&key, &request).await }).await?;
+    let reply = detached_within(LONGEST, async move { gateway.charge(&key, &request).await }).await?;
     Ok(answer(reply, |outcome, replayed| match outcome {
         ChargeAnswer::Captured(charge) => {
             let status = if replayed { StatusCode::OK } else { StatusCode::CREATED };
@@ -143,7 +146,7 @@ async fn find_charge(
     )
 )]
 async fn refund(State(gateway): State<Arc<Gateway>>, Path(charge_id): Path<Uuid>) -> Result<Response, Problem> {
-    let reply = detached(async move { gateway.refund(charge_id).await }).await?;
+    let reply = detached_within(LONGEST, async move { gateway.refund(charge_id).await }).await?;
     Ok(answer(reply, |charge, _| Json(CapturedView::from(charge)).into_response()))
 }
 
@@ -165,7 +168,7 @@ async fn refund(State(gateway): State<Arc<Gateway>>, Path(charge_id): Path<Uuid>
     )
 )]
 async fn void(State(gateway): State<Arc<Gateway>>, Key(key): Key) -> Result<Response, Problem> {
-    let reply = detached(async move { gateway.void(&key).await }).await?;
+    let reply = detached_within(LONGEST, async move { gateway.void(&key).await }).await?;
     Ok(answer(reply, |outcome, _| Json(VoidView::from(outcome)).into_response()))
 }
 

@@ -82,8 +82,9 @@ pub struct PostgresArgs {
     /// Connections for the outbox relay.
     #[arg(long, env = "DATABASE_RELAY_POOL", default_value_t = 3)]
     pub relay_pool: u32,
-    /// The server cancels a statement that runs longer.
-    #[arg(long, env = "DATABASE_STATEMENT_TIMEOUT", value_parser = humantime::parse_duration, default_value = "10s")]
+    /// The server cancels a statement that runs longer; ten seconds at most, because who gets no answer for fifteen gives
+    /// the connection up.
+    #[arg(long, env = "DATABASE_STATEMENT_TIMEOUT", value_parser = statement_timeout, default_value = "10s")]
     pub statement_timeout: Duration,
     /// The server refuses a statement that waits longer for a lock.
     #[arg(long, env = "DATABASE_LOCK_TIMEOUT", value_parser = humantime::parse_duration, default_value = "2s")]
@@ -196,6 +197,15 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// More than nothing, which PostgreSQL would take for no limit at all, and no more than callers wait for.
+fn statement_timeout(text: &str) -> Result<Duration, String> {
+    let limit = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    match limit.as_millis() {
+        1..=10_000 => Ok(limit),
+        _ => Err("it must lie between 1ms and 10s".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -227,6 +237,13 @@ mod tests {
         assert!(args.base.http.request_timeout > Duration::from_secs(30));
         assert!(!args.postgres.allow_unsafe_durability);
         assert_eq!(args.nats.nats_startup_limit, Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_statement_has_a_limit_that_callers_wait_for() {
+        let at_most = |text: &str| statement_timeout(text).map(|limit| limit.as_secs());
+        assert_eq!((at_most("10s"), at_most("1ms")), (Ok(10), Ok(0)));
+        assert!(at_most("0s").is_err() && at_most("10001ms").is_err() && at_most("soon").is_err());
     }
 
     #[test]

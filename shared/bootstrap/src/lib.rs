@@ -22,4 +22,4 @@ pub use metrics::Metrics;
 pub use postgres::Pools;
 pub use readiness::{Readiness, ReadyFlag};
 pub use tokio_util::sync::CancellationToken;
-pub use write::{Gather, detached};
+pub use write::{Gather, detached, detached_within};

@@ -16,23 +16,35 @@ use tracing::Instrument as _;
 
 use crate::http::Problem;
 
-/// How long a write may take: the replay of a dead letter runs a whole step, which has a minute, and writes its outcome down.
-/// What takes longer waits for a server that is not there any more.
-const LIMIT: Duration = Duration::from_secs(120);
+/// How long a write may take. What takes longer waits for a server that is not there any more.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Runs a write to its end even when the caller is dropped, inside the caller's span, and answers with its result.
 /// A write in progress holds its connection, so closing the pools at shutdown waits for it.
 ///
 /// # Errors
-/// The write's own failure as a [`Problem`]; 500 when it panicked, 503 when the database does not answer for two minutes.
+/// The write's own failure as a [`Problem`]; 500 when it panicked, 503 when it takes longer than half a minute.
 pub async fn detached<T, E, F>(write: F) -> Result<T, Problem>
 where
     F: Future<Output = Result<T, E>> + Send + 'static,
     T: Send + 'static,
     E: Into<Problem> + Send + 'static,
 {
+    detached_within(LIMIT, write).await
+}
+
+/// The same for what may take longer.
+///
+/// # Errors
+/// As [`detached`]'s, with `limit` for the half minute.
+pub async fn detached_within<T, E, F>(limit: Duration, write: F) -> Result<T, Problem>
+where
+    F: Future<Output = Result<T, E>> + Send + 'static,
+    T: Send + 'static,
+    E: Into<Problem> + Send + 'static,
+{
     #[expect(clippy::disallowed_methods, reason = "closing the pools waits for its connection")]
-    let task = tokio::spawn(timeout(LIMIT, write).in_current_span());
+    let task = tokio::spawn(timeout(limit, write).in_current_span());
     match task.await {
         Ok(Ok(result)) => result.map_err(Into::into),
         Ok(Err(_)) => Err(no_answer()),
@@ -65,7 +77,7 @@ impl<T: Send + 'static, R: Send + 'static> Gather<T, R> {
     /// the caller is dropped; what still waits then is forgotten.
     ///
     /// # Errors
-    /// 503 when too many wait already, or the database does not answer for two minutes; 500 when the write panicked.
+    /// 503 when too many wait already, or the write takes longer than half a minute; 500 when the write panicked.
     pub async fn write<F>(
         self: &Arc<Self>,
         item: T,

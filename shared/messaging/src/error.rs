@@ -1,7 +1,7 @@
 //! What can go wrong between a transaction and an effect, sorted by what is to be done about it.
 //! A business refusal is not in here: it is an event.
 
-use std::{error::Error as StdError, time::Duration};
+use std::error::Error as StdError;
 
 /// Why a step did not commit. The kinds differ in what happens next, and in whether it counts.
 #[derive(Debug, thiserror::Error)]
@@ -92,16 +92,6 @@ impl Severity {
     }
 }
 
-/// How long the database may take for a few statements. The server itself gives up much earlier, so what takes longer waits
-/// on a half-open connection, for an answer that nobody is going to send.
-pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-
-/// What the database answers, or that it does not.
-pub(crate) async fn answered<T, E: From<sqlx::Error>>(work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-    let silent = || sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the database does not answer"));
-    tokio::time::timeout(ANSWER_LIMIT, work).await.unwrap_or_else(|_| Err(silent().into()))
-}
-
 /// The whole chain of an error in one line, outermost first. It may repeat what came from outside, a NUL for instance,
 /// which no text column takes.
 pub(crate) fn chain(error: &dyn StdError) -> String {
@@ -116,15 +106,4 @@ pub(crate) fn chain(error: &dyn StdError) -> String {
         cause = inner.source();
     }
     text.replace('\0', "\u{fffd}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_database_that_never_answers_is_away() {
-        let silent = answered(std::future::pending::<Result<(), sqlx::Error>>()).await.expect_err("no answer");
-        assert_eq!(Severity::of(&silent), Severity::Unavailable);
-    }
 }

@@ -28,6 +28,7 @@ pub mod outbox;
 pub mod relay;
 pub mod sample;
 mod settings;
+mod silence;
 mod span;
 mod subscription;
 pub mod topology;

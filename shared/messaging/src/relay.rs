@@ -26,10 +26,11 @@ use self::{
 use crate::{
     Report,
     bus::Bus,
-    error::{answered, chain},
+    error::chain,
     metrics::{Metrics, Outcome, TraceLabel},
     outbox::{self, Mover, PendingRow},
     settings::MessagingArgs,
+    silence::{all_answered, answered},
     wake::Wake,
 };
 
@@ -191,20 +192,21 @@ impl<'a> Leader<'a> {
             let mut all = rows.len() < usize::from(limit);
             all &= self.isolate(&mut rows);
             let (read, end) = (Instant::now(), rows.iter().map(|r| r.position).max());
+            let gone = rows.is_empty() || self.publish(&rows).await?;
+            self.watermark.read(read, floor, end, all, gone);
             if rows.is_empty() {
-                self.watermark.read(read, floor, end, all);
-                return Ok(());
-            }
-            let began = Instant::now();
-            let published =
-                publish::publish(&self.relay.bus, &self.relay.faults, &rows, self.position, self.singly).await;
-            self.relay.metrics.outbox_publish_duration.observe(began.elapsed().as_secs_f64());
-            // What is still there has to be read again before anything that follows it.
-            if answered(self.settle(&rows, published)).await? {
-                self.watermark.read(read, floor, end, all);
+                break;
             }
         }
         Ok(())
+    }
+
+    /// Returns whether all rows are gone.
+    async fn publish(&mut self, rows: &[PendingRow]) -> Result<bool, RelayError> {
+        let began = Instant::now();
+        let published = publish::publish(&self.relay.bus, &self.relay.faults, rows, self.position, self.singly).await;
+        self.relay.metrics.outbox_publish_duration.observe(began.elapsed().as_secs_f64());
+        all_answered(self.settle(rows, published)).await
     }
 
     /// While a fault is armed that concerns a row, the row is published alone: it shares its fate with no other.
@@ -330,7 +332,7 @@ impl<'a> Leader<'a> {
 
     async fn reconcile(&mut self) -> Result<(), RelayError> {
         self.connects = self.relay.bus.connects();
-        let outcome = answered(reconcile::reconcile(self.relay, &self.lease, &self.stream)).await?;
+        let outcome = all_answered(reconcile::reconcile(self.relay, &self.lease, &self.stream)).await?;
         if outcome.republished > 0 {
             self.relay.metrics.outbox_republished.inc_by(outcome.republished);
             self.watermark = Watermark::new(Instant::now());

@@ -13,6 +13,7 @@ use saga::{Event, EventType, Step, StepOn};
 use crate::{
     Batch, Committed, Delivery, Span, StepError, TraceContext,
     envelope::{self, BAGGAGE, CE_ID, CE_SAGAID, EnvelopeError},
+    silence::unless_silent,
 };
 
 /// A message as the broker delivered it, or as a dead letter kept it.
@@ -149,7 +150,7 @@ impl Subscription {
             if let Err(injected) = faults.pass(FaultPoint::InStep, subject).await {
                 return Ran::failed(StepError::failed(injected));
             }
-            let ran = handler(messages).await;
+            let ran = unless_silent(handler(messages), |error| Ran::failed(error.into())).await;
             if let Err(error) = &ran.result {
                 spans.iter_mut().for_each(|span| span.fail(error.to_string()));
             }

@@ -22,6 +22,7 @@ use crate::{
     envelope::StoredHeaders,
     inbox,
     outbox::{self, OutboxRow},
+    silence::Conversation,
     wake::Wake,
 };
 
@@ -56,12 +57,14 @@ impl Outbox {
 
     /// Begins a unit of work that no event caused.
     pub async fn begin(&self) -> Result<UnitOfWork, sqlx::Error> {
+        let conversation = Conversation::begin();
         let transaction = match dry_run::go_on() {
             Some(transaction) => transaction,
             None => self.pool.begin().await?,
         };
         Ok(UnitOfWork {
             transaction,
+            conversation,
             origin: self.clone(),
             outgoing: Vec::new(),
             answers: HashMap::new(),
@@ -102,6 +105,8 @@ pub(crate) fn subject(context: &Context) -> Subject {
 #[derive(Debug)]
 pub struct UnitOfWork {
     transaction: Transaction<'static, Postgres>,
+    /// Until the server answers no more.
+    conversation: Conversation,
     origin: Outbox,
     outgoing: Vec<OutboxRow>,
     /// The events that caused others, and whether each was answered with a refusal.
@@ -156,6 +161,7 @@ impl From<PublishError> for StepError {
 
 impl UnitOfWork {
     pub fn conn(&mut self) -> &mut PgConnection {
+        self.conversation.ask();
         &mut self.transaction
     }
 
@@ -256,6 +262,7 @@ impl UnitOfWork {
             dry_run::keep(self.transaction, std::iter::empty());
             return Ok(());
         }
+        self.conversation.ask();
         self.transaction.commit().await?;
         self.counts.add_up(&self.origin.metrics);
         Ok(())
@@ -267,6 +274,7 @@ impl UnitOfWork {
         let Outbox { faults, wake, bus, metrics, .. } = self.origin;
         let by_outbox = !faults.without(Guard::Outbox);
         if publishes && by_outbox {
+            self.conversation.ask();
             outbox::append(&mut self.transaction, &self.outgoing).await?;
         }
         if dry_run::is_on() {
@@ -274,8 +282,11 @@ impl UnitOfWork {
             return Ok(());
         }
         let subject = self.subject;
+        self.conversation.rest();
         let _ = faults.pass(FaultPoint::BeforeCommit, || subject.clone()).await.map_err(injected)?;
+        self.conversation.ask();
         self.transaction.commit().await?;
+        drop(self.conversation);
         if by_outbox {
             metrics.outbox_written.inc_by(self.outgoing.len() as u64);
         }

@@ -1,11 +1,12 @@
 //! What the database itself refuses, and what happens when it goes away.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use contracts::{INVENTORY, ORDER, PAYMENT};
+use messaging::{Severity, retry_contended};
 use serde_json::json;
-use sqlx::Connection;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use suite_tests::{Stage, Tuning, order_of};
 use testkit::{Database, Postgres, eventually};
 
@@ -31,6 +32,119 @@ async fn an_illegal_saga_transition_is_refused_by_the_database() -> Test {
         ensure!(done.is_ok() == legal, "{set}: {done:?}");
     }
     Ok(())
+}
+
+/// As on a half-open connection: the statement has no limit, and an hour passes at once.
+#[tokio::test]
+async fn a_unit_of_work_that_the_server_never_answers_is_an_outage_and_leaves_its_place_to_others() -> Test {
+    let stage = Stage::with(Tuning { by_hand: true, ..Tuning::default() }).await?;
+    let inventory = stage.start(INVENTORY).await?;
+    let participant = inventory.app.participant();
+    let silent = retry_contended(|| async {
+        let mut work = participant.outbox.begin().await?;
+        sqlx::query("set local statement_timeout = 0").execute(work.conn()).await?;
+        tokio::time::pause();
+        sqlx::query("select pg_sleep(3600)").execute(work.conn()).await?;
+        work.commit().await
+    })
+    .await;
+    tokio::time::resume();
+    let error = silent.err().context("an hour went by")?;
+    ensure!(Severity::of(&error) == Severity::Unavailable, "{error}");
+    let work = &participant.pools.work;
+    eventually(Duration::from_secs(20), async || work.size() as usize == work.num_idle()).await?;
+    ensure!(sqlx::query_scalar::<_, i32>("select 1").fetch_one(work).await? == 1);
+    Ok(())
+}
+
+/// What is read whole: tables that stay short, and by whom others are.
+const READ_WHOLE: [(&str, &str); 11] = [
+    ("relay_lease", ""),
+    ("outbox", "select l.holder"),
+    ("outbox", "with waiting"),
+    ("outbox_attempt", "delete"),
+    ("delivery_attempt", "delete"),
+    ("dead_letter", "delete"),
+    ("dead_letter_replay", "delete"),
+    ("product", "with debt"),
+    ("product_view", "delete from product_view"),
+    ("saga_instance", "select status, count(*)"),
+    // It allows itself the index that only a bitmap scan can use.
+    ("outbox_published", "update outbox_published\n        set stream_epoch = 0"),
+];
+
+/// Prepared statements keep their plans from when tables were empty, which is when reading all of one looks best.
+#[tokio::test]
+async fn no_statement_of_a_service_reads_a_whole_table_because_it_is_empty_yet() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    let (mut planned, mut whole) = (0, BTreeSet::new());
+    for replica in [&suite.order, &suite.inventory, &suite.payment] {
+        let mut work = replica.app.participant().pools.work.acquire().await?;
+        sqlx::query("set plan_cache_mode = force_generic_plan").execute(&mut *work).await?;
+        for (query, parameters) in checked_queries()? {
+            match plan(&mut work, &query, parameters).await {
+                Ok(plan) => {
+                    planned += 1;
+                    tables_read_whole(&plan, &mut |table| {
+                        if !READ_WHOLE.iter().any(|(t, begin)| table.starts_with(t) && query.starts_with(begin)) {
+                            whole.insert((table.to_owned(), query.clone()));
+                        }
+                    });
+                }
+                // Another service's table, or another program's query.
+                Err(error) if ["42P01", "42501", "42883"].contains(&code(&error).as_str()) => {}
+                Err(error) => return Err(anyhow::Error::new(error).context(query)),
+            }
+        }
+    }
+    ensure!(planned > 100, "only {planned} statements could be planned");
+    ensure!(whole.is_empty(), "{whole:#?}");
+    Ok(())
+}
+
+/// The plan that a prepared statement keeps, whatever its parameters.
+async fn plan(conn: &mut PgConnection, query: &str, parameters: usize) -> Result<serde_json::Value, sqlx::Error> {
+    let values = match parameters {
+        0 => String::new(),
+        n => format!("({})", vec!["null"; n].join(", ")),
+    };
+    sqlx::raw_sql("deallocate all").execute(&mut *conn).await?;
+    sqlx::raw_sql(AssertSqlSafe(format!("prepare it as {query}"))).execute(&mut *conn).await?;
+    let explain = format!("explain (format json) execute it{values}");
+    sqlx::raw_sql(AssertSqlSafe(explain)).fetch_one(conn).await?.try_get(0)
+}
+
+/// All queries that the compiler has checked and that have a plan, with the number of their parameters.
+fn checked_queries() -> anyhow::Result<Vec<(String, usize)>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../.sqlx");
+    let mut queries = Vec::new();
+    for file in std::fs::read_dir(folder)? {
+        let text: serde_json::Value = serde_json::from_slice(&std::fs::read(file?.path())?)?;
+        let query = text["query"].as_str().context("no query")?;
+        let parameters = text["describe"]["parameters"]["Left"].as_array().context("no parameters")?;
+        if !query.starts_with("set ") {
+            queries.push((query.to_owned(), parameters.len()));
+        }
+    }
+    Ok(queries)
+}
+
+fn tables_read_whole(plan: &serde_json::Value, found: &mut dyn FnMut(&str)) {
+    match plan {
+        serde_json::Value::Object(node) => {
+            if node.get("Node Type").is_some_and(|kind| kind == "Seq Scan") {
+                found(node["Relation Name"].as_str().unwrap());
+            }
+            node.values().for_each(|value| tables_read_whole(value, found));
+        }
+        serde_json::Value::Array(nodes) => nodes.iter().for_each(|value| tables_read_whole(value, found)),
+        _ => {}
+    }
+}
+
+fn code(error: &sqlx::Error) -> String {
+    error.as_database_error().and_then(|error| error.code()).unwrap_or_default().into_owned()
 }
 
 #[tokio::test]

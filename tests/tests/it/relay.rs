@@ -131,6 +131,25 @@ async fn what_somebody_else_puts_into_the_stream_lets_no_event_overtake_the_one_
     Ok(())
 }
 
+/// The relay hears of nothing but commits here, and has nothing to do when the broker comes back empty.
+#[tokio::test]
+async fn what_the_broker_lost_is_put_back_before_anything_newer_is_published() -> Test {
+    let long = Duration::from_secs(600);
+    let tuning = Tuning { relay_lease: long, relay_poll: long, reconcile_every: long, ..Tuning::default() };
+    let stage = Stage::with(tuning).await?;
+    let inventory = stage.start(INVENTORY).await?;
+    create_products(&inventory, 0..1).await?;
+    in_order_without_gaps(&stage, "INVENTORY", 1).await?;
+    let bus = &inventory.app.participant().bus;
+    stage.nats.lock().await.kill();
+    eventually(Duration::from_secs(10), async || !bus.is_connected()).await?;
+    stage.nats.lock().await.wipe().await?;
+    eventually(Duration::from_secs(20), async || bus.stream_state().await.is_some()).await?;
+    let request = inventory.client.request(reqwest::Method::PATCH, "/api/products/P-0");
+    inventory.client.send(request.json(&json!({"name": "newer"}))).await?.expect(200)?;
+    in_order_without_gaps(&stage, "INVENTORY", 2).await
+}
+
 #[tokio::test]
 async fn an_event_the_broker_refuses_is_parked_with_its_followers_and_the_others_go_on() -> Test {
     let stage = Stage::new().await?;

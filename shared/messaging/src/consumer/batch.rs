@@ -14,8 +14,9 @@ use crate::{
     batch::Effect,
     dead_letter::{self, Failure},
     envelope,
-    error::{ANSWER_LIMIT, chain},
+    error::chain,
     metrics::{StepLabel, StepOutcome},
+    silence::ANSWERS_LIMIT,
     subscription::{Ran, RawEvent},
 };
 
@@ -50,7 +51,7 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progres
         let stopwatch = Stopwatch::start();
         let ran = run(consumer, &batch, progress).await.unwrap_or_else(Ran::failed);
         stopwatch.stop(consumer, &batch, &ran);
-        match tokio::time::timeout(ANSWER_LIMIT, settle(consumer, &batch, permits, ran))
+        match tokio::time::timeout(ANSWERS_LIMIT, settle(consumer, &batch, permits, ran))
             .await
             .unwrap_or_else(|_| Settled::Away("the database does not answer".to_owned()))
         {

@@ -5,10 +5,7 @@ use saga::Service;
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 
-use crate::{
-    Bus,
-    error::{answered, chain},
-};
+use crate::{Bus, error::chain, silence::answered};
 
 /// A consumer as an operator sees it. What the broker knows is missing while the broker is away.
 #[derive(Debug, Clone)]

@@ -56,9 +56,12 @@ impl Watermark {
         if now >= self.next_sweep { 0 } else { self.floor }
     }
 
-    /// A read from `floor` has ended at `end`, if it found anything, and found all that there was, or not. Only to be told
-    /// of a read whose rows are gone or wait: below the floor nothing is seen before the next sweep.
-    pub(super) fn read(&mut self, now: Instant, floor: i64, end: Option<i64>, all: bool) {
+    /// A read from `floor` has ended at `end`, if it found anything, and found `all` that there was, or not. It raises
+    /// nothing unless its rows are `gone`: below the floor they would not be seen before the next sweep.
+    pub(super) fn read(&mut self, now: Instant, floor: i64, end: Option<i64>, all: bool, gone: bool) {
+        if !gone {
+            return;
+        }
         if floor == 0 {
             let took = now.duration_since(self.read_began);
             self.next_sweep = now + SWEEP_EVERY.max(took * SWEEP_SHARE);
@@ -85,10 +88,10 @@ mod tests {
         let start = Instant::now();
         let mut watermark = Watermark::new(start);
         assert_eq!(watermark.floor(start), 0, "it begins with a sweep");
-        watermark.read(start, 0, Some(100), true);
+        watermark.read(start, 0, Some(100), true, true);
         let soon = start + Duration::from_millis(600);
         assert!(!watermark.may_rise(soon) && watermark.floor(soon) < 50, "position 50 committed late and is read");
-        watermark.read(soon, 0, Some(200), true);
+        watermark.read(soon, 0, Some(200), true, true);
         let later = start + Duration::from_millis(3_100);
         assert_eq!(watermark.floor(later), 0, "the sweep reads everything");
     }
@@ -98,17 +101,30 @@ mod tests {
         let start = Instant::now();
         let mut watermark = Watermark::new(start);
         watermark.floor(start);
-        watermark.read(start, 0, Some(100), true);
+        watermark.read(start, 0, Some(100), true, true);
         let later = start + LAG;
         watermark.floor(later);
-        watermark.read(later, 0, None, true);
+        watermark.read(later, 0, None, true, true);
         assert!(watermark.may_rise(later));
         assert_eq!(watermark.floor(later), 0, "an old transaction may still be writing");
         watermark.rise(later);
         assert_eq!(watermark.floor(later), 0, "one more read from where it was");
-        watermark.read(later, 0, Some(40), false);
+        watermark.read(later, 0, Some(40), false, true);
         assert_eq!(watermark.floor(later), 0, "that read did not come as far");
-        watermark.read(later, 0, None, true);
+        watermark.read(later, 0, None, true, true);
+        assert_eq!(watermark.floor(later), 100);
+    }
+
+    #[test]
+    fn a_read_whose_rows_are_still_there_raises_nothing() {
+        let start = Instant::now();
+        let mut watermark = Watermark::new(start);
+        watermark.read(start, 0, Some(100), true, true);
+        let later = start + LAG;
+        watermark.rise(later);
+        watermark.read(later, 0, Some(100), true, false);
+        assert_eq!(watermark.floor(later), 0, "what it read is read again");
+        watermark.read(later, 0, None, true, true);
         assert_eq!(watermark.floor(later), 100);
     }
 
@@ -117,12 +133,12 @@ mod tests {
         let start = Instant::now();
         let mut watermark = Watermark::new(start);
         watermark.floor(start);
-        watermark.read(start, 0, Some(7), true);
+        watermark.read(start, 0, Some(7), true, true);
         let later = start + LAG;
         watermark.rise(later);
         assert_eq!(watermark.floor(later), 0);
         let done = later + Duration::from_secs(1);
-        watermark.read(done, 0, None, true);
+        watermark.read(done, 0, None, true, true);
         assert_eq!(watermark.floor(done + Duration::from_secs(19)), 7);
         assert_eq!(watermark.floor(done + Duration::from_secs(20)), 0);
     }

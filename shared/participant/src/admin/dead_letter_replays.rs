@@ -1,12 +1,14 @@
 //! Replays of dead letters to the step that failed: of one, or of a batch in growing waves, and what a batch would
 //! come to.
 
+use std::time::Duration;
+
 use axum::{
     extract::State,
     http::{HeaderMap, StatusCode, header::LOCATION},
     response::{IntoResponse, Response},
 };
-use bootstrap::{Json, Page, PageQuery, Path, Problem, Query, detached};
+use bootstrap::{Json, Page, PageQuery, Path, Problem, Query, detached, detached_within};
 use messaging::dead_letter::{self, Batch, BatchRequest, DEFAULT_RAMP, DryRun, ReplayOutcome, Selection};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -20,6 +22,10 @@ use super::{
     Shared, actor,
     dead_letters::{DeadLetterHistory, Why, get_dead_letter, problem},
 };
+
+/// How long replays may take that are answered with their outcome: each is a whole step, which has a minute, and is written
+/// down.
+const STEPS_LIMIT: Duration = Duration::from_secs(120);
 
 /// Which dead letters: those that wait and that all of this is true of. `{}` means all that wait.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -134,9 +140,8 @@ pub(crate) async fn replay_dead_letter(
 ) -> Result<Json<DeadLetterHistory>, Problem> {
     let reason = why.and_then(|Json(why)| why.reason);
     let (replays, actor) = (desk.replays.clone(), actor(&headers));
-    let outcome =
-        detached(async move { dead_letter::replay(&replays, id, &actor, reason.as_deref()).await.map_err(problem) })
-            .await?;
+    let replay = async move { dead_letter::replay(&replays, id, &actor, reason.as_deref()).await.map_err(problem) };
+    let outcome = detached_within(STEPS_LIMIT, replay).await?;
     if let ReplayOutcome::FailedAgain { why, .. } = outcome {
         tracing::warn!(dead_letter_id = %id, why, "a replay failed");
     }
@@ -156,7 +161,7 @@ pub(crate) async fn replay_dead_letters(
     let (replays, dry_run) = (desk.replays.clone(), wanted.dry_run);
     let request = wanted.checked(actor(&headers))?;
     if dry_run {
-        let runs = detached(async move { dead_letter::dry_run(&replays, request).await }).await?;
+        let runs = detached_within(STEPS_LIMIT, async move { dead_letter::dry_run(&replays, request).await }).await?;
         return Ok(Json(dry_run_body(runs)).into_response());
     }
     let batch = detached(async move { dead_letter::replay_batch(&replays, request).await }).await?;
