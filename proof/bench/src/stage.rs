@@ -39,7 +39,7 @@ pub(crate) struct Stage {
     #[arg(long)]
     pub(crate) quick: bool,
     /// How many orders are open at a time when the suite is saturated
-    #[arg(long, default_value_t = 400)]
+    #[arg(long, default_value_t = 600)]
     in_flight: u32,
     /// Takes the spans of one trace in a hundred, unless a part says otherwise.
     #[arg(skip)]

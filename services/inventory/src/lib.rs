@@ -11,6 +11,8 @@ mod replenishment;
 mod steps;
 mod store;
 
+use std::sync::Arc;
+
 use bootstrap::{Service, ServiceInfo, Startup, Task};
 use contracts::{
     INVENTORY,
@@ -35,11 +37,11 @@ pub const INFO: ServiceInfo = ServiceInfo {
 /// The tables of this service's schema, `inventory`.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/inventory");
 
-/// What steps and handlers work with.
+/// What steps and handlers work with. Each has a clone of its own.
 #[derive(Clone)]
 pub struct App {
-    pub participant: Participant,
-    config: Config,
+    pub participant: Arc<Participant>,
+    config: Arc<Config>,
 }
 
 /// Connects, and puts the service together.
@@ -58,7 +60,7 @@ impl App {
             Participant::join(startup, INVENTORY, "inventory", &MIGRATIONS, &config.participant, faults).await?;
         let refusals = Box::new(metrics::StockRefusals(participant.metrics().clone()));
         startup.metrics.register(|registry| registry.register_collector(refusals));
-        Ok(App { participant, config })
+        Ok(App { participant, config: Arc::new(config) })
     }
 }
 

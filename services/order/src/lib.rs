@@ -46,11 +46,11 @@ const PLACEMENT_LANES: usize = 2;
 /// How many orders one of them places.
 const MOST_PLACEMENTS: usize = 64;
 
-/// What steps and handlers work with.
+/// What steps and handlers work with. Each has a clone of its own.
 #[derive(Clone)]
 pub struct App {
-    pub participant: Participant,
-    config: Config,
+    pub participant: Arc<Participant>,
+    config: Arc<Config>,
     inventory: reqwest::Client,
     revenue: metrics::Revenue,
     placements: Arc<Gather<Placement, Outcome>>,
@@ -75,7 +75,14 @@ impl App {
         let steps = participant.metrics().clone();
         let revenue = startup.metrics.register(|registry| metrics::register(registry, steps));
         let placements = Gather::new(PLACEMENT_LANES, MOST_PLACEMENTS);
-        Ok(App { participant, config, inventory, revenue, placements, draining: startup.draining.clone() })
+        Ok(App {
+            participant,
+            config: Arc::new(config),
+            inventory,
+            revenue,
+            placements,
+            draining: startup.draining.clone(),
+        })
     }
 }
 

@@ -36,11 +36,11 @@ pub const INFO: ServiceInfo = ServiceInfo {
 /// The tables of this service's schema, `payment`.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/payment");
 
-/// What steps and handlers work with.
+/// What steps and handlers work with. Each has a clone of its own.
 #[derive(Clone)]
 pub struct App {
-    pub participant: Participant,
-    config: GatewayArgs,
+    pub participant: Arc<Participant>,
+    config: Arc<GatewayArgs>,
     gateway: Arc<dyn PaymentGateway>,
     declines: metrics::Declines,
 }
@@ -79,7 +79,7 @@ impl App {
         let calls = startup.metrics.register(GatewayMetrics::register);
         let gateway = Arc::new(MeasuredGateway::new(gateway(&participant)?, calls));
         let declines = startup.metrics.register(metrics::Declines::register);
-        Ok(App { participant, config: config.gateway, gateway, declines })
+        Ok(App { participant, config: Arc::new(config.gateway), gateway, declines })
     }
 }
 

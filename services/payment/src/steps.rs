@@ -4,9 +4,12 @@
 mod charge;
 mod refund;
 
+use std::{iter, time::Duration};
+
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use messaging::{Batch, Committed, Delivery, StepError, dry_run, retry_contended};
 use saga::{Retry, Step, StepOn};
+use tokio::time::sleep;
 
 pub use charge::process_payment;
 pub use refund::refund_payment;
@@ -17,6 +20,9 @@ use crate::{
     gateway::{GatewayError, Intent},
     store::StoredPayment,
 };
+
+/// Answers that come within this time of each other are settled together.
+const TOGETHER: Duration = Duration::from_millis(5);
 
 /// What a dry run says of an event for which the gateway would be asked.
 const ASKS_THE_PROCESSOR: &str = "it would ask the card processor; what follows depends on its answer";
@@ -88,8 +94,8 @@ fn of_a_saga<E>(batch: Batch<E>) -> (Vec<Delivery<E>>, Committed) {
     (within, committed)
 }
 
-/// Asks the gateway for all deliveries at the same time, and settles each as soon as its answer is there
-/// together with those that came meanwhile: a slow card holds up nobody but itself. Deliveries without an
+/// Asks the gateway for all deliveries at the same time, and settles each soon after its answer is there, together
+/// with those that come at about the same time: a slow card holds up nobody but itself. Deliveries without an
 /// answer go back to the broker.
 async fn ask_and_settle<E, F, S>(
     app: &App,
@@ -102,13 +108,13 @@ where
     S: Fn(App, Vec<Found<E>>) -> F,
     F: Future<Output = Result<Committed, StepError>>,
 {
-    let most = todo.len().max(1);
-    let asked: FuturesUnordered<_> = todo.into_iter().map(|(delivery, next)| ask(app, step, delivery, next)).collect();
-    let mut ready = asked.ready_chunks(most);
+    let mut asked: FuturesUnordered<_> =
+        todo.into_iter().map(|(delivery, next)| ask(app, step, delivery, next)).collect();
     let mut committed = Committed::nothing();
-    while let Some(chunk) = ready.next().await {
-        let mut found = Vec::with_capacity(chunk.len());
-        for (delivery, outcome) in chunk {
+    while let Some(first) = asked.next().await {
+        let others: Vec<_> = asked.by_ref().take_until(sleep(TOGETHER)).collect().await;
+        let mut found = Vec::with_capacity(others.len() + 1);
+        for (delivery, outcome) in iter::once(first).chain(others) {
             match outcome {
                 Ok(finding) => found.push(Found { delivery, finding }),
                 Err(error) => committed.defer(delivery.meta.event_id, error.into()),

@@ -15,7 +15,10 @@ use futures_util::{FutureExt, StreamExt, future::join_all};
 use resilience::{Breaker, Policy, State};
 use saga::Service;
 use sqlx::PgPool;
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Metrics, Report, Subscription, bus::Bus, error::chain, settings::MessagingArgs};
@@ -25,6 +28,9 @@ pub use control::{BrokerSide, ConsumerState, broker_side, pause, state};
 /// How long one pull request stays open, and how often the broker says that it is still there.
 const PULL_EXPIRES: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(2);
+/// For how long a consumer that has taken some events lets others gather: where they come one after the other, fewer and
+/// larger transactions cost less. Who comes alone is taken at once.
+const PACE: Duration = Duration::from_millis(15);
 /// How often a paused consumer looks whether it may go on.
 const PAUSED_POLL: Duration = Duration::from_millis(250);
 /// How often a half-open breaker's consumer looks for something to probe with.
@@ -130,6 +136,7 @@ impl Consumer {
         let halt = Arc::new(Notify::new());
         let mut look = tokio::time::interval(Duration::from_secs(1));
         let mut breaker = self.breaker.watch();
+        let mut next = Instant::now();
         let end = loop {
             tokio::select! {
                 biased;
@@ -143,9 +150,12 @@ impl Consumer {
                     Ok(false) => {}
                     Err(error) => break PullEnd::Broken(error.to_string()),
                 },
-                chunk = batches.next(), if in_hand.len() < self.subscription.lanes => match chunk {
+                chunk = at(next, batches.next()), if in_hand.len() < self.subscription.lanes => match chunk {
                     None => break PullEnd::Broken("the pull has ended".to_owned()),
                     Some(chunk) => {
+                        if chunk.len() < self.settings.consumer_batch {
+                            next = Instant::now() + PACE;
+                        }
                         let (messages, error) = until_error(chunk);
                         let (alone, messages) = batch::isolate(self, messages);
                         for message in alone {
@@ -216,6 +226,11 @@ impl Consumer {
         let progress = (consumer.cached_info().config.ack_wait / 3).max(Duration::from_millis(100));
         Ok((consumer, progress))
     }
+}
+
+async fn at<T>(time: Instant, work: impl Future<Output = T>) -> T {
+    tokio::time::sleep_until(time).await;
+    work.await
 }
 
 type Delivered = Result<jetstream::Message, jetstream::consumer::pull::MessagesError>;

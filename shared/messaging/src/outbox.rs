@@ -85,7 +85,7 @@ pub(crate) struct PendingRow {
 /// no longer the active one. An aggregate with a parked or waiting row is left out whole; a row that may be
 /// tried again lies below the watermark, so only a read from the beginning takes it up.
 pub(crate) async fn next(
-    pool: &PgPool,
+    conn: &mut PgConnection,
     epoch: i64,
     watermark: i64,
     limit: i64,
@@ -113,13 +113,13 @@ pub(crate) async fn next(
         watermark,
         limit,
     )
-    .fetch_all(pool)
+    .fetch_all(conn)
     .await
 }
 
 /// Whether a transaction of this service that writes has been open for longer than `age`: a row of it may
 /// still appear below what has been read. Nobody else can write to the outbox.
-pub(crate) async fn old_writer(pool: &PgPool, age: Duration) -> Result<bool, sqlx::Error> {
+pub(crate) async fn old_writer(conn: &mut PgConnection, age: Duration) -> Result<bool, sqlx::Error> {
     sqlx::query_scalar!(
         r#"select exists (
             select from pg_stat_activity
@@ -127,7 +127,7 @@ pub(crate) async fn old_writer(pool: &PgPool, age: Duration) -> Result<bool, sql
         ) as "open!""#,
         interval(age),
     )
-    .fetch_one(pool)
+    .fetch_one(conn)
     .await
 }
 
@@ -151,7 +151,7 @@ pub(crate) struct Mover<'a> {
 /// Moves acknowledged rows to `outbox_published`, keeps the last receipt and renews the lease, all
 /// in one statement. False when the lease is somebody else's by now: then nothing was written.
 pub(crate) async fn move_published(
-    pool: &PgPool,
+    conn: &mut PgConnection,
     mover: &Mover<'_>,
     receipts: &[Receipt],
 ) -> Result<bool, sqlx::Error> {
@@ -192,7 +192,7 @@ pub(crate) async fn move_published(
         &receipts.iter().map(|r| r.sequence).collect::<Vec<_>>(),
         mover.stream,
     )
-    .fetch_one(pool)
+    .fetch_one(conn)
     .await?;
     Ok(moved)
 }

@@ -14,7 +14,7 @@ use std::{
 
 use faults::{FaultPoint, Faults};
 use futures_util::StreamExt;
-use sqlx::PgPool;
+use sqlx::{PgPool, Postgres, pool::PoolConnection};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -38,6 +38,8 @@ pub use lease::{LeaseState, pause, state};
 pub(crate) use publish::publish_once;
 pub use reconcile::OpenEvents;
 
+/// How long the relay waits for more after it has published several events.
+const LINGER: Duration = Duration::from_millis(5);
 /// How long an event waits that a fault on purpose keeps from leaving.
 const HELD_UP: Duration = Duration::from_millis(200);
 
@@ -125,7 +127,7 @@ impl Relay {
     async fn lead(&self, lease: Lease, stop: &CancellationToken) -> Result<(), RelayError> {
         let subject = self.bus.service.nudge_subject();
         let mut nudges = self.bus.client.subscribe(subject).await.map_err(|e| RelayError::Broker(e.to_string()))?;
-        let mut leader = Leader::new(self, lease);
+        let mut leader = Leader::new(self, lease, self.pool.acquire().await?);
         leader.reconcile().await?;
         self.metrics.relay_active.set(1);
         self.metrics.relay_takeovers.inc();
@@ -150,6 +152,8 @@ impl Relay {
 struct Leader<'a> {
     relay: &'a Relay,
     lease: Lease,
+    /// Of its own: a pool would test it after each statement.
+    conn: PoolConnection<Postgres>,
     stream: String,
     position: StreamPosition,
     watermark: Watermark,
@@ -161,12 +165,13 @@ struct Leader<'a> {
 }
 
 impl<'a> Leader<'a> {
-    fn new(relay: &'a Relay, lease: Lease) -> Self {
+    fn new(relay: &'a Relay, lease: Lease, conn: PoolConnection<Postgres>) -> Self {
         let now = Instant::now();
         Leader {
             relay,
             stream: relay.bus.service.stream(),
             lease,
+            conn,
             position: StreamPosition::default(),
             watermark: Watermark::new(now),
             singly: true,
@@ -183,18 +188,22 @@ impl<'a> Leader<'a> {
             self.keep_up().await?;
             // One by one takes a round trip each: few enough not to outlive the lease.
             let limit = self.relay.settings.relay_batch.min(if self.singly { 100 } else { u16::MAX });
-            if self.watermark.may_rise(Instant::now()) && !answered(outbox::old_writer(&self.relay.pool, LAG)).await? {
+            if self.watermark.may_rise(Instant::now()) && !answered(outbox::old_writer(&mut self.conn, LAG)).await? {
                 self.watermark.rise(Instant::now());
             }
             let floor = self.watermark.floor(Instant::now());
-            let next = outbox::next(&self.relay.pool, self.lease.epoch, floor, i64::from(limit));
+            let next = outbox::next(&mut self.conn, self.lease.epoch, floor, i64::from(limit));
             let mut rows = answered(next).await?;
             let mut all = rows.len() < usize::from(limit);
             all &= self.isolate(&mut rows);
             let (read, end) = (Instant::now(), rows.iter().map(|r| r.position).max());
             let gone = rows.is_empty() || self.publish(&rows).await?;
             self.watermark.read(read, floor, end, all, gone);
-            if rows.is_empty() {
+            if rows.len() > 1 && all {
+                // Where several come at a time, more are about to, and fewer, larger batches cost less for everybody.
+                tokio::time::sleep(LINGER).await;
+            }
+            if all && gone {
                 break;
             }
         }
@@ -240,7 +249,7 @@ impl<'a> Leader<'a> {
             stream: &self.stream,
             stream_epoch: self.position.epoch,
         };
-        if !outbox::move_published(&self.relay.pool, &mover, &published.receipts).await? {
+        if !outbox::move_published(&mut self.conn, &mover, &published.receipts).await? {
             return Err(RelayError::LeaseLost);
         }
         if !published.receipts.is_empty() {
@@ -319,7 +328,7 @@ impl<'a> Leader<'a> {
     async fn keep_up(&mut self) -> Result<(), RelayError> {
         let settings = &self.relay.settings;
         if self.renewed.elapsed() > settings.relay_lease / 3 {
-            if !answered(lease::renew(&self.relay.pool, &self.lease, settings.relay_lease)).await? {
+            if !answered(lease::renew(&mut self.conn, &self.lease, settings.relay_lease)).await? {
                 return Err(RelayError::LeaseLost);
             }
             self.renewed = Instant::now();

@@ -10,6 +10,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 /// How long it may take for several.
 pub(crate) const ANSWERS_LIMIT: Duration = Duration::from_secs(30);
 
+/// A process that was frozen may have an answer that it has not read yet; this is the time to do so.
+const UNREAD: Duration = Duration::from_millis(100);
+
 tokio::task_local! {
     /// Since when the unit of work in this task waits for an answer.
     static WAITING: Cell<Option<Instant>>;
@@ -37,8 +40,13 @@ pub(crate) async fn unless_silent<T>(work: impl Future<Output = T>, silent: impl
                 output = &mut work => return output,
                 () = sleep_until(due) => {}
             }
-            if WAITING.with(Cell::get).is_some_and(|since| since.elapsed() >= ANSWER_LIMIT) {
-                return silent(no_answer());
+            let since = WAITING.with(Cell::get);
+            if since.is_some_and(|since| since.elapsed() >= ANSWER_LIMIT) {
+                match timeout(UNREAD, &mut work).await {
+                    Ok(output) => return output,
+                    Err(_) if WAITING.with(Cell::get) == since => return silent(no_answer()),
+                    Err(_) => {}
+                }
             }
         }
     };
@@ -108,7 +116,20 @@ mod tests {
             pending().await
         });
         assert_eq!(Severity::of(&silent.await.expect_err("no answer")), Severity::Unavailable);
-        assert_eq!(begun.elapsed(), MINUTE + ANSWER_LIMIT);
+        assert_eq!(begun.elapsed(), MINUTE + ANSWER_LIMIT + UNREAD);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_that_is_watched_for_itself_ends_before_the_whole_does() {
+        let outcome = watched(async {
+            let part = watched(async {
+                let _conversation = Conversation::begin();
+                pending().await
+            });
+            assert!(part.await.is_err());
+            sleep(MINUTE).await;
+        });
+        assert!(outcome.await.is_ok(), "nothing is asked any more");
     }
 
     #[tokio::test(start_paused = true)]

@@ -30,6 +30,12 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct Outbox {
     pool: PgPool,
+    origin: Arc<Origin>,
+}
+
+/// Who writes into the outbox.
+#[derive(Debug)]
+struct Origin {
     service: Service,
     wake: Arc<Wake>,
     bus: Bus,
@@ -39,20 +45,20 @@ pub struct Outbox {
 
 impl Outbox {
     pub fn new(pool: PgPool, bus: Bus, wake: Arc<Wake>, faults: Faults, metrics: Metrics) -> Self {
-        Outbox { pool, service: bus.service, wake, bus, faults, metrics }
+        Outbox { pool, origin: Arc::new(Origin { service: bus.service, wake, bus, faults, metrics }) }
     }
 
     /// The same outbox, its transactions on the connections of another pool.
     pub fn on(&self, pool: PgPool) -> Self {
-        Outbox { pool, ..self.clone() }
+        Outbox { pool, origin: Arc::clone(&self.origin) }
     }
 
     pub fn service(&self) -> Service {
-        self.service
+        self.origin.service
     }
 
     pub fn faults(&self) -> &Faults {
-        &self.faults
+        &self.origin.faults
     }
 
     /// Begins a unit of work that no event caused.
@@ -65,7 +71,7 @@ impl Outbox {
         Ok(UnitOfWork {
             transaction,
             conversation,
-            origin: self.clone(),
+            origin: Arc::clone(&self.origin),
             outgoing: Vec::new(),
             answers: HashMap::new(),
             subject: Subject::default(),
@@ -81,11 +87,11 @@ impl Outbox {
         let mut work = self.begin().await?;
         let (step, covered) = (batch.step, batch.event_ids());
         if let Some(first) = batch.deliveries.first()
-            && self.faults.is_armed()
+            && self.origin.faults.is_armed()
         {
             work.subject = subject(&first.meta.published_in).step(step.name);
         }
-        if self.faults.without(Guard::Inbox) {
+        if self.origin.faults.without(Guard::Inbox) {
             return Ok((ClaimedWork { work, step, covered, fresh: HashSet::new() }, batch.deliveries));
         }
         let fresh = inbox::claim(work.conn(), &step.consumer(), &covered).await?;
@@ -107,7 +113,7 @@ pub struct UnitOfWork {
     transaction: Transaction<'static, Postgres>,
     /// Until the server answers no more.
     conversation: Conversation,
-    origin: Outbox,
+    origin: Arc<Origin>,
     outgoing: Vec<OutboxRow>,
     /// The events that caused others, and whether each was answered with a refusal.
     answers: HashMap<Uuid, Answer>,
@@ -271,7 +277,7 @@ impl UnitOfWork {
     /// Writes the outbox rows, commits, and wakes the relay.
     pub async fn commit(mut self) -> Result<(), sqlx::Error> {
         let publishes = !self.outgoing.is_empty();
-        let Outbox { faults, wake, bus, metrics, .. } = self.origin;
+        let Origin { faults, wake, bus, metrics, .. } = &*self.origin;
         let by_outbox = !faults.without(Guard::Outbox);
         if publishes && by_outbox {
             self.conversation.ask();
@@ -290,12 +296,12 @@ impl UnitOfWork {
         if by_outbox {
             metrics.outbox_written.inc_by(self.outgoing.len() as u64);
         }
-        self.counts.add_up(&metrics);
+        self.counts.add_up(metrics);
         let _ = faults.pass(FaultPoint::AfterCommitBeforePublish, || subject).await.map_err(injected)?;
         if publishes && by_outbox {
             wake.committed();
         } else if publishes {
-            direct::publish(&bus, self.outgoing).await;
+            direct::publish(bus, self.outgoing).await;
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ pub use config::FaultArgs;
 pub use config::{ParticipantArgs, ResilienceArgs};
 pub use sampler::{Source, sampled};
 
-/// One replica of one service as a participant. Cheap to clone.
+/// One replica of one service as a participant.
 #[derive(Clone)]
 pub struct Participant {
     pub service: Service,
@@ -61,7 +61,7 @@ impl Participant {
         migrations: &Migrator,
         settings: &ParticipantArgs,
         faults: Faults,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<Arc<Self>> {
         expect_steps(settings)?;
         let pools = startup.postgres(&settings.postgres, schema).await?;
         for (table, expected) in [
@@ -81,7 +81,7 @@ impl Participant {
         startup.metrics.register(|registry| metrics::register(registry, breakers.clone(), bus.clone(), faults.clone()));
         #[cfg(feature = "faults")]
         journals::write_hits(&faults, pools.relay.clone(), service);
-        Ok(Participant {
+        Ok(Arc::new(Participant {
             service,
             definition: settings.definition(&order_fulfillment::SAGA),
             http_outbox: outbox.on(pools.http.clone()),
@@ -95,7 +95,7 @@ impl Participant {
             faults,
             wake,
             pools,
-        })
+        }))
     }
 
     /// What messaging and the sagas count in this replica.

@@ -1,7 +1,9 @@
 //! Order's view of the catalogue.
 
+use std::time::Duration;
+
 use axum::extract::State;
-use bootstrap::{Json, Page, PageQuery, Path, Problem, Query, detached};
+use bootstrap::{Json, Page, PageQuery, Path, Problem, Query, detached_within};
 use contracts::Money;
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -67,11 +69,14 @@ pub(super) async fn get_product(State(app): State<App>, Path(sku): Path<String>)
     Ok(Json(body(row)?))
 }
 
+/// How long a rebuild may take, most of it for reading inventory's pages.
+const REBUILD_LIMIT: Duration = Duration::from_secs(120);
+
 /// Make the view equal to inventory's catalogue
 #[utoipa::path(post, path = "/api/admin/catalogue/rebuild", tag = "administration",
     responses((status = 200, description = "The view is rebuilt", body = RebuildBody)))]
 pub(super) async fn rebuild_catalogue(State(app): State<App>) -> Result<Json<RebuildBody>, Problem> {
-    let rebuilt = detached(async move { catalogue::rebuild(&app).await }).await?;
+    let rebuilt = detached_within(REBUILD_LIMIT, async move { catalogue::rebuild(&app).await }).await?;
     Ok(Json(RebuildBody { products: rebuilt.products, changed: rebuilt.changed, removed: rebuilt.removed }))
 }
 

@@ -31,7 +31,7 @@ pub(super) async fn acquire(pool: &PgPool, holder: &str, ttl: Duration) -> Resul
     Ok(epoch.map(|epoch| Lease { holder: holder.to_owned(), epoch }))
 }
 
-pub(super) async fn renew(pool: &PgPool, lease: &Lease, ttl: Duration) -> Result<bool, sqlx::Error> {
+pub(super) async fn renew(conn: &mut PgConnection, lease: &Lease, ttl: Duration) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
         "update relay_lease
         set expires_at = now() + $3
@@ -40,7 +40,7 @@ pub(super) async fn renew(pool: &PgPool, lease: &Lease, ttl: Duration) -> Result
         lease.epoch,
         interval(ttl),
     )
-    .execute(pool)
+    .execute(conn)
     .await?;
     Ok(done.rows_affected() > 0)
 }

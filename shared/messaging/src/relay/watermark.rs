@@ -62,7 +62,8 @@ impl Watermark {
         if !gone {
             return;
         }
-        if floor == 0 {
+        if floor == 0 && (all || end >= Some(self.floor)) {
+            // It came as far as the reads from the floor begin: one that ended before goes on first.
             let took = now.duration_since(self.read_began);
             self.next_sweep = now + SWEEP_EVERY.max(took * SWEEP_SHARE);
         }
@@ -126,6 +127,23 @@ mod tests {
         assert_eq!(watermark.floor(later), 0, "what it read is read again");
         watermark.read(later, 0, None, true, true);
         assert_eq!(watermark.floor(later), 100);
+    }
+
+    #[test]
+    fn a_sweep_that_ended_below_the_floor_goes_on_before_anything_above_it_is_read() {
+        let start = Instant::now();
+        let mut watermark = Watermark::new(start);
+        watermark.read(start, 0, Some(100), true, true);
+        let later = start + LAG;
+        watermark.rise(later);
+        watermark.floor(later);
+        watermark.read(later, 0, None, true, true);
+        let sweep = later + SWEEP_EVERY;
+        assert_eq!(watermark.floor(sweep), 0);
+        watermark.read(sweep, 0, Some(40), false, true);
+        assert_eq!(watermark.floor(sweep), 0, "followers of what waited may lie between");
+        watermark.read(sweep, 0, Some(120), false, true);
+        assert_eq!(watermark.floor(sweep), 100);
     }
 
     #[test]
