@@ -1,7 +1,7 @@
 //! From where the relay reads. A row with a lower position may commit after one with a higher, so
 //! rows are found by being there, never by a cursor; but reading from the very beginning every time
 //! would step over the index entries of all the rows that vacuum has not removed yet. So it reads
-//! from what was the end some seconds ago, provided that no transaction which could still write
+//! from what was the end a moment ago, provided that no transaction which could still write
 //! below it is open, and sweeps everything from time to time.
 
 use std::{
@@ -10,9 +10,9 @@ use std::{
 };
 
 /// How far behind the newest row the relay reads.
-pub(super) const LAG: Duration = Duration::from_secs(3);
+pub(super) const LAG: Duration = Duration::from_secs(1);
 /// How closely the ends of reading are kept; also how often the floor rises.
-const GRAIN: Duration = Duration::from_millis(500);
+const GRAIN: Duration = Duration::from_millis(250);
 /// How often everything is read, at most.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// A sweep that is slow, because an old snapshot keeps dead rows alive, becomes rarer by this factor.
