@@ -79,8 +79,8 @@ pub struct PostgresArgs {
     /// Connections for consumers and housekeeping.
     #[arg(long, env = "DATABASE_WORK_POOL", default_value_t = 8)]
     pub work_pool: u32,
-    /// Connections for the outbox relay.
-    #[arg(long, env = "DATABASE_RELAY_POOL", default_value_t = 3)]
+    /// Connections for the outbox relay; the active one keeps one of them.
+    #[arg(long, env = "DATABASE_RELAY_POOL", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..))]
     pub relay_pool: u32,
     /// The server cancels a statement that runs longer; ten seconds at most, because who gets no answer for fifteen gives
     /// the connection up.

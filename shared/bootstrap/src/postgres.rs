@@ -92,6 +92,7 @@ fn options(args: &PostgresArgs, schema: &str) -> Result<PgConnectOptions, StartE
         ("search_path", format!("{schema},saga")),
         ("statement_timeout", milliseconds(args.statement_timeout)),
         ("lock_timeout", milliseconds(args.lock_timeout)),
+        // For as long a fault on purpose may delay a commit.
         ("idle_in_transaction_session_timeout", "30000".to_owned()),
         // A prepared statement keeps its plan, which may date from when the table was empty and reading all of it was best.
         // Services look rows up by key, which an index serves at any size; whatever no index serves is still read whole,

@@ -13,7 +13,7 @@ use std::{
 };
 
 use faults::{FaultPoint, Faults};
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use sqlx::{PgPool, Postgres, pool::PoolConnection};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -102,9 +102,11 @@ impl Relay {
 
     /// Leads while the lease lasts; else stands by for a while.
     async fn turn(&self, holder: &str, stop: &CancellationToken) -> Result<(), RelayError> {
-        match answered(lease::acquire(&self.pool, holder, self.settings.relay_lease)).await? {
-            Some(lease) => self.lead(lease, stop).await,
+        let mut conn = self.pool.acquire().await?;
+        match answered(lease::acquire(&mut conn, holder, self.settings.relay_lease)).await? {
+            Some(lease) => self.lead(lease, conn, stop).await,
             None => {
+                drop(conn);
                 (self.report)(Ok(()));
                 self.stand_by(stop).await;
                 Ok(())
@@ -124,10 +126,15 @@ impl Relay {
         }
     }
 
-    async fn lead(&self, lease: Lease, stop: &CancellationToken) -> Result<(), RelayError> {
+    async fn lead(
+        &self,
+        lease: Lease,
+        conn: PoolConnection<Postgres>,
+        stop: &CancellationToken,
+    ) -> Result<(), RelayError> {
+        let mut leader = Leader::new(self, lease, conn);
         let subject = self.bus.service.nudge_subject();
         let mut nudges = self.bus.client.subscribe(subject).await.map_err(|e| RelayError::Broker(e.to_string()))?;
-        let mut leader = Leader::new(self, lease, self.pool.acquire().await?);
         leader.reconcile().await?;
         self.metrics.relay_active.set(1);
         self.metrics.relay_takeovers.inc();
@@ -143,6 +150,8 @@ impl Relay {
                 () = tokio::time::sleep(self.settings.relay_poll) => {}
                 () = stop.cancelled() => {}
             }
+            // One reading answers all of them.
+            while let Some(Some(_)) = nudges.next().now_or_never() {}
         }
         Ok(())
     }

@@ -133,6 +133,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_answer_that_waits_to_be_read_at_the_last_moment_counts() {
+        let outcome = watched(async {
+            let conversation = Conversation::begin();
+            sleep(ANSWER_LIMIT + UNREAD / 2).await;
+            conversation.ask();
+            sleep(ANSWER_LIMIT / 2).await;
+        });
+        assert!(outcome.await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_is_answered_and_what_is_no_question_may_take_its_time() {
         let outcome = watched(async {
             let conversation = Conversation::begin();

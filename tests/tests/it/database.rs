@@ -152,6 +152,8 @@ fn tables_read_whole(plan: &Value, partial: &HashSet<String>, above: bool, found
     match plan {
         Value::Object(node) => {
             let text = |name: &str| node.get(name).and_then(Value::as_str);
+            // What is computed once for all of a statement is computed to its end.
+            let above = above && text("Parent Relationship") != Some("InitPlan");
             let whole_index = |index| !above && !partial.contains(index) && node.get("Index Cond").is_none();
             let whole = text("Node Type") == Some("Seq Scan") || text("Index Name").is_some_and(whole_index);
             if let (true, Some(table)) = (whole, text("Relation Name")) {
@@ -159,7 +161,7 @@ fn tables_read_whole(plan: &Value, partial: &HashSet<String>, above: bool, found
             }
             let above = match text("Node Type") {
                 Some("Limit") => true,
-                Some("Sort" | "Aggregate") => false,
+                Some("Sort" | "Aggregate" | "Hash" | "Materialize" | "WindowAgg" | "SetOp") => false,
                 _ => above,
             };
             node.values().for_each(|value| tables_read_whole(value, partial, above, found));

@@ -17,7 +17,11 @@ pub(super) struct Lease {
 }
 
 /// Takes the lease when it is free, expired, or this holder's own.
-pub(super) async fn acquire(pool: &PgPool, holder: &str, ttl: Duration) -> Result<Option<Lease>, sqlx::Error> {
+pub(super) async fn acquire(
+    conn: &mut PgConnection,
+    holder: &str,
+    ttl: Duration,
+) -> Result<Option<Lease>, sqlx::Error> {
     let epoch = sqlx::query_scalar!(
         "update relay_lease
         set holder = $1, epoch = epoch + 1, expires_at = now() + $2, taken_at = now()
@@ -26,7 +30,7 @@ pub(super) async fn acquire(pool: &PgPool, holder: &str, ttl: Duration) -> Resul
         holder,
         interval(ttl),
     )
-    .fetch_optional(pool)
+    .fetch_optional(conn)
     .await?;
     Ok(epoch.map(|epoch| Lease { holder: holder.to_owned(), epoch }))
 }

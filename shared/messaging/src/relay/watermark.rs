@@ -57,7 +57,8 @@ impl Watermark {
     }
 
     /// A read from `floor` has ended at `end`, if it found anything, and found `all` that there was, or not. It raises
-    /// nothing unless its rows are `gone`: below the floor they would not be seen before the next sweep.
+    /// nothing unless its rows are `gone`: below the floor they would not be seen before the next sweep. Nor when it found
+    /// none: a paused relay finds none whatever is there.
     pub(super) fn read(&mut self, now: Instant, floor: i64, end: Option<i64>, all: bool, gone: bool) {
         if !gone {
             return;
@@ -67,7 +68,7 @@ impl Watermark {
             let took = now.duration_since(self.read_began);
             self.next_sweep = now + SWEEP_EVERY.max(took * SWEEP_SHARE);
         }
-        if let Some(target) = self.rising_to.filter(|target| all || end >= Some(*target)) {
+        if let Some(target) = self.rising_to.filter(|target| end.is_some() && (all || end >= Some(*target))) {
             self.floor = self.floor.max(target);
             self.rising_to = None;
         }
@@ -113,6 +114,8 @@ mod tests {
         watermark.read(later, 0, Some(40), false, true);
         assert_eq!(watermark.floor(later), 0, "that read did not come as far");
         watermark.read(later, 0, None, true, true);
+        assert_eq!(watermark.floor(later), 0, "that read may have been a paused relay's");
+        watermark.read(later, 0, Some(40), true, true);
         assert_eq!(watermark.floor(later), 100);
     }
 
@@ -125,7 +128,7 @@ mod tests {
         watermark.rise(later);
         watermark.read(later, 0, Some(100), true, false);
         assert_eq!(watermark.floor(later), 0, "what it read is read again");
-        watermark.read(later, 0, None, true, true);
+        watermark.read(later, 0, Some(100), true, true);
         assert_eq!(watermark.floor(later), 100);
     }
 
@@ -137,7 +140,7 @@ mod tests {
         let later = start + LAG;
         watermark.rise(later);
         watermark.floor(later);
-        watermark.read(later, 0, None, true, true);
+        watermark.read(later, 0, Some(100), true, true);
         let sweep = later + SWEEP_EVERY;
         assert_eq!(watermark.floor(sweep), 0);
         watermark.read(sweep, 0, Some(40), false, true);
@@ -156,7 +159,7 @@ mod tests {
         watermark.rise(later);
         assert_eq!(watermark.floor(later), 0);
         let done = later + Duration::from_secs(1);
-        watermark.read(done, 0, None, true, true);
+        watermark.read(done, 0, Some(7), true, true);
         assert_eq!(watermark.floor(done + Duration::from_secs(19)), 7);
         assert_eq!(watermark.floor(done + Duration::from_secs(20)), 0);
     }
