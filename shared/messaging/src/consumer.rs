@@ -28,7 +28,7 @@ pub use control::{BrokerSide, ConsumerState, broker_side, pause, state};
 /// How long one pull request stays open, and how often the broker says that it is still there.
 const PULL_EXPIRES: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// For how long a consumer that has taken some events lets others gather: where they come one after the other, fewer and
+/// For how long a consumer that has taken a few events lets others gather: where they come one after the other, fewer and
 /// larger transactions cost less. Who comes alone is taken at once.
 const PACE: Duration = Duration::from_millis(15);
 /// How often a paused consumer looks whether it may go on.
@@ -153,7 +153,8 @@ impl Consumer {
                 chunk = at(next, batches.next()), if in_hand.len() < self.subscription.lanes => match chunk {
                     None => break PullEnd::Broken("the pull has ended".to_owned()),
                     Some(chunk) => {
-                        if chunk.len() < self.settings.consumer_batch {
+                        // A quarter of a batch is large enough.
+                        if chunk.len() * 4 < self.settings.consumer_batch {
                             next = Instant::now() + PACE;
                         }
                         let (messages, error) = until_error(chunk);
