@@ -119,13 +119,20 @@ mod tests {
         assert_eq!(watermark.floor(later), 100);
     }
 
-    #[test]
-    fn a_read_whose_rows_are_still_there_raises_nothing() {
+    /// One that may rise to 100 with its next read, and the time.
+    fn rising() -> (Watermark, Instant) {
         let start = Instant::now();
         let mut watermark = Watermark::new(start);
         watermark.read(start, 0, Some(100), true, true);
         let later = start + LAG;
         watermark.rise(later);
+        watermark.floor(later);
+        (watermark, later)
+    }
+
+    #[test]
+    fn a_read_whose_rows_are_still_there_raises_nothing() {
+        let (mut watermark, later) = rising();
         watermark.read(later, 0, Some(100), true, false);
         assert_eq!(watermark.floor(later), 0, "what it read is read again");
         watermark.read(later, 0, Some(100), true, true);
@@ -134,12 +141,7 @@ mod tests {
 
     #[test]
     fn a_sweep_that_ended_below_the_floor_goes_on_before_anything_above_it_is_read() {
-        let start = Instant::now();
-        let mut watermark = Watermark::new(start);
-        watermark.read(start, 0, Some(100), true, true);
-        let later = start + LAG;
-        watermark.rise(later);
-        watermark.floor(later);
+        let (mut watermark, later) = rising();
         watermark.read(later, 0, Some(100), true, true);
         let sweep = later + SWEEP_EVERY;
         assert_eq!(watermark.floor(sweep), 0);
