@@ -13,6 +13,10 @@ use crate::Test;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// Behind the commit, from where an event may go on without the one whom the fault holds.
+const COMMITTED: [FaultPoint; 3] =
+    [FaultPoint::AfterCommitBeforePublish, FaultPoint::AfterPublishBeforeMark, FaultPoint::AfterCommitBeforeAck];
+
 /// Each kind at this point, one after the other, with a product of its own.
 async fn every_kind_at(point: FaultPoint) -> Test {
     let stage = Stage::new().await?;
@@ -34,12 +38,20 @@ async fn strike(stage: &Stage, suite: &Dancers, point: FaultPoint, kind: Kind) -
     let victim = victim(suite, point);
     let mut spec = FaultSpec::new(point, kind).first(1).scope(Scope::default().sku(&sku));
     spec = if kind == Kind::Latency { spec.latency(30) } else { spec };
+    let goes_on = COMMITTED.contains(&point);
+    if goes_on {
+        // Until the hit is written down, so that there is a step to name it.
+        stage.pause(&suite.payment, "process_payment").await?;
+    }
     let armed = victim.faults.arm(spec, "test")?;
     let placing = {
         let (client, body, key) = (suite.order.client.clone(), order_of(&[(&sku, 1)], "tok_visa"), sku.clone());
         tokio::spawn(async move { client.insist(&key, &body).await })
     };
-    hit(victim, point, kind).await?;
+    hit(stage, point, kind).await?;
+    if goes_on {
+        stage.resume(&suite.payment, "process_payment").await?;
+    }
     if kind == Kind::Hang {
         hangs_until_disarmed(stage, suite, victim, &armed, &placing).await?;
     }
@@ -52,8 +64,12 @@ async fn strike(stage: &Stage, suite: &Dancers, point: FaultPoint, kind: Kind) -
     // What hits a request has no saga yet, and behind the last step nothing is journalled any more.
     let named = saga["steps"].as_array().into_iter().flatten().any(|step| step["fault"] == journalled.as_str());
     ensure!(named || point == FaultPoint::HttpIn, "no step names {journalled}: {saga:#}");
-    ensure!(victim.faults.armed().is_empty(), "the fault is still there");
-    Ok(())
+    // A latency may outlast a saga that goes on without it.
+    eventually(LIMIT, async || {
+        ensure!(victim.faults.armed().is_empty(), "the fault is still there");
+        anyhow::Ok(())
+    })
+    .await
 }
 
 /// Where the point is passed on the way of an order to its end, with a step to be journalled behind it.
@@ -65,10 +81,13 @@ fn victim(suite: &Dancers, point: FaultPoint) -> &Replica {
     }
 }
 
-async fn hit(victim: &Replica, point: FaultPoint, kind: Kind) -> Test {
+/// Waits until the hit is written down, after which the fault acts.
+async fn hit(stage: &Stage, point: FaultPoint, kind: Kind) -> Test {
+    let written = "select exists (select from saga.fault_hit where point = $1 and kind = $2)";
     eventually(LIMIT, async || {
-        let hits = victim.faults.hits();
-        ensure!(hits.contains_key(&(point, kind)), "not hit: {hits:?}");
+        let hit: bool =
+            sqlx::query_scalar(written).bind(point.as_str()).bind(kind.as_str()).fetch_one(&stage.pool).await?;
+        ensure!(hit, "not hit");
         anyhow::Ok(())
     })
     .await
@@ -86,10 +105,7 @@ async fn hangs_until_disarmed(
     if point == FaultPoint::HttpIn {
         ensure!(!placing.is_finished());
     }
-    // Behind its commit an event may go on without the one who hangs.
-    let committed =
-        [FaultPoint::AfterCommitBeforePublish, FaultPoint::AfterPublishBeforeMark, FaultPoint::AfterCommitBeforeAck];
-    let held = point != FaultPoint::HttpIn && !committed.contains(&point);
+    let held = point != FaultPoint::HttpIn && !COMMITTED.contains(&point);
     let open = "select count(*) from saga.saga_instance where status in ('STARTED', 'IN_PROGRESS')";
     // The relay keeps the order of its events, so behind a hanging one it holds back all.
     let others_pass = !matches!(point, FaultPoint::BusPublish | FaultPoint::AfterPublishBeforeMark);
