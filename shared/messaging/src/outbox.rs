@@ -156,6 +156,8 @@ pub(crate) async fn move_published(
     receipts: &[Receipt],
 ) -> Result<bool, sqlx::Error> {
     let Some(last) = receipts.iter().max_by_key(|r| r.sequence) else { return Ok(true) };
+    let mut sorted = receipts.to_vec();
+    sorted.sort_unstable_by_key(|r| r.event_id);
     let moved = sqlx::query_scalar!(
         r#"with leader as (
             update relay_lease
@@ -166,16 +168,19 @@ pub(crate) async fn move_published(
             where holder = $1 and epoch = $2
             returning true
         ), gone as (
-            delete from outbox o
-            using unnest($7::uuid[], $8::bigint[]) as r (event_id, sequence)
-            where o.event_id = r.event_id and exists (select from leader)
-            returning o.*, r.sequence
+            -- No join: to the planner a table of few rows and many dead ones looks cheaper to read whole.
+            delete from outbox
+            where event_id = any($7) and exists (select from leader)
+            returning *
         ), kept as (
             insert into outbox_published as p
                 (event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers,
                 payload, saga_id, created_at, stream, stream_sequence, stream_epoch, relay, republication)
             select event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers,
-                payload, saga_id, created_at, $9, sequence, $4, $1, republication
+                payload, saga_id, created_at, $9,
+                -- A binary search for the event's place.
+                ($8::bigint[])[width_bucket(event_id, $7::uuid[])],
+                $4, $1, republication
             from gone
             on conflict (event_id) do update
             set published_at = excluded.published_at, stream_sequence = excluded.stream_sequence,
@@ -188,8 +193,8 @@ pub(crate) async fn move_published(
         mover.stream_epoch,
         last.sequence,
         last.event_id,
-        &receipts.iter().map(|r| r.event_id).collect::<Vec<_>>(),
-        &receipts.iter().map(|r| r.sequence).collect::<Vec<_>>(),
+        &sorted.iter().map(|r| r.event_id).collect::<Vec<_>>(),
+        &sorted.iter().map(|r| r.sequence).collect::<Vec<_>>(),
         mover.stream,
     )
     .fetch_one(conn)
