@@ -10,9 +10,9 @@ use std::{
 };
 
 /// How far behind the newest row the relay reads.
-pub(super) const LAG: Duration = Duration::from_secs(1);
+pub(super) const LAG: Duration = Duration::from_millis(400);
 /// How closely the ends of reading are kept; also how often the floor rises.
-const GRAIN: Duration = Duration::from_millis(250);
+const GRAIN: Duration = Duration::from_millis(100);
 /// How often everything is read, at most.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// A sweep that is slow, because an old snapshot keeps dead rows alive, becomes rarer by this factor.
@@ -91,7 +91,7 @@ mod tests {
         let mut watermark = Watermark::new(start);
         assert_eq!(watermark.floor(start), 0, "it begins with a sweep");
         watermark.read(start, 0, Some(100), true, true);
-        let soon = start + Duration::from_millis(600);
+        let soon = start + LAG / 2;
         assert!(!watermark.may_rise(soon) && watermark.floor(soon) < 50, "position 50 committed late and is read");
         watermark.read(soon, 0, Some(200), true, true);
         let later = start + Duration::from_millis(3_100);
