@@ -15,7 +15,8 @@ pub(crate) struct Scraper {
 impl Scraper {
     pub(crate) fn start(stage: &Stage) -> anyhow::Result<Self> {
         let program = &stage.prometheus;
-        let folder = stage.run_dir().join("prometheus");
+        let folder = stage.run_dir().join("scraper");
+        let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder)?;
         let configuration = folder.join("prometheus.yml");
         fs::write(&configuration, configuration_of(stage)?)?;
