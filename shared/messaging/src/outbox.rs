@@ -123,7 +123,9 @@ pub(crate) async fn old_writer(conn: &mut PgConnection, age: Duration) -> Result
     sqlx::query_scalar!(
         r#"select exists (
             select from pg_stat_activity
-            where usename = current_user and backend_xid is not null and xact_start < clock_timestamp() - $1::interval
+            where usename = current_user and backend_xid is not null
+                -- Null where activities are not tracked.
+                and (xact_start is null or xact_start < clock_timestamp() - $1::interval)
         ) as "open!""#,
         interval(age),
     )

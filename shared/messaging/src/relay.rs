@@ -197,8 +197,10 @@ impl<'a> Leader<'a> {
             self.keep_up().await?;
             // One by one takes a round trip each: few enough not to outlive the lease.
             let limit = self.relay.settings.relay_batch.min(if self.singly { 100 } else { u16::MAX });
-            if self.watermark.may_rise(Instant::now()) && !answered(outbox::old_writer(&mut self.conn, LAG)).await? {
-                self.watermark.rise(Instant::now());
+            // What comes of age while the question is answered is for the next one.
+            let asked = Instant::now();
+            if self.watermark.may_rise(asked) && !answered(outbox::old_writer(&mut self.conn, LAG)).await? {
+                self.watermark.rise(asked);
             }
             let floor = self.watermark.floor(Instant::now());
             let next = outbox::next(&mut self.conn, self.lease.epoch, floor, i64::from(limit));

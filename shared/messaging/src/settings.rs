@@ -22,7 +22,7 @@ pub struct MessagingArgs {
     #[arg(long, env = "RELAY_MAX_ATTEMPTS", default_value_t = 5)]
     pub relay_max_attempts: i32,
     /// How many events a consumer takes into one transaction at most.
-    #[arg(long, env = "CONSUMER_BATCH", default_value_t = 200, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, env = "CONSUMER_BATCH", default_value_t = 200, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     pub consumer_batch: usize,
     /// How often old partitions are dropped and new ones created ahead.
     #[arg(long, env = "HOUSEKEEPING_EVERY", default_value = "60s", value_parser = humantime::parse_duration)]

@@ -36,7 +36,7 @@ pub struct ParticipantArgs {
     #[arg(long, env = "TIMEOUT_CHECK_EVERY", default_value = "5s", value_parser = humantime::parse_duration)]
     pub timeout_check_every: Duration,
     /// How many sagas one timeout check takes into one transaction.
-    #[arg(long, env = "TIMEOUT_BATCH", default_value_t = 100)]
+    #[arg(long, env = "TIMEOUT_BATCH", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
     pub timeout_batch: u16,
     /// Whether the dead letters of a step are replayed by themselves when its breaker closes again.
     #[arg(long, env = "DEAD_LETTER_AUTO_REPLAY", action = ArgAction::Set, default_value_t = false)]

@@ -10,11 +10,10 @@ use uuid::Uuid;
 pub async fn republish(outbox: &Outbox, patience: Duration) -> Result<u64, sqlx::Error> {
     let mut work = outbox.begin().await?;
     let stalled: Vec<Uuid> = sqlx::query_scalar!(
-        // Two halves, because each has an index of its own. Who made no progress for half of its time has the other half
-        // left, or is for the timeout detector; to look no further spares stepping over what dead rows left in the index.
+        // Two halves, because each has an index of its own. Sagas whose deadline has passed are the timeout detector's.
         "with candidate as materialized (
             select saga_id from saga.saga_instance
-            where status in ('STARTED', 'IN_PROGRESS') and deadline between now() and now() + $2::interval
+            where status in ('STARTED', 'IN_PROGRESS') and deadline >= now()
                 and last_service = $1 and not stall_nudged and last_progress_at < now() - $2::interval
             union all
             select saga_id from saga.saga_instance

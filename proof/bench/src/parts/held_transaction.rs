@@ -10,12 +10,15 @@ use tokio::time::sleep;
 
 use crate::{figure::Figure, stage::Stage};
 
-/// The transaction is held from the first of these seconds to the second, and the load ends with the third.
+/// The transaction is held from the first of these seconds of the load to the second, and the load ends with the third.
 struct Schedule {
     begin: u64,
     end: u64,
     last: u64,
 }
+
+/// How many seconds are a few.
+const FEW: u64 = 5;
 
 pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
     let schedule =
@@ -23,35 +26,43 @@ pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
     let usual = ended(stage, &schedule).await?;
     ensure!(stage.audit().await?, "the audit is not clean before any transaction is held");
     stage.fresh_suite().await?;
-    let (load, held) = tokio::join!(ended(stage, &schedule), hold(stage, &schedule));
-    let load = held.and(load)?;
-    // The load generator needs a moment to begin, so the seconds in which it changes are nobody's.
-    let during = schedule.begin + 1..schedule.end - 1;
-    let after = schedule.end + 1..schedule.last - 1;
-    let at_once = after.start..after.start + FEW;
-    let ratio = |rate: f64, seconds: &Range<u64>| rate / a_second(&usual, seconds);
+    let (load, ()) = tokio::try_join!(ended(stage, &schedule), hold(stage, &schedule))?;
+    let during = schedule.begin + 1..schedule.end;
+    let at_once = schedule.end..schedule.end + FEW;
+    let after = schedule.end..schedule.last - 1;
+    let compared = |seconds: &Range<u64>| a_second(&load, seconds) / a_second(&usual, seconds);
     Ok(vec![
         Figure::new("sagas, without it", a_second(&usual, &during), "1/s"),
+        Figure::new("sagas, without it, in the worst five seconds", worst(&usual, &during), "1/s"),
         Figure::new("sagas, while it is held", a_second(&load, &during), "1/s"),
         Figure::new("sagas, in the worst five seconds of it", worst(&load, &during), "1/s"),
-        Figure::new("sagas, in the five seconds after it", a_second(&load, &at_once), "1/s"),
-        Figure::new("sagas, without it, later", a_second(&usual, &after), "1/s"),
         Figure::new("sagas, after it", a_second(&load, &after), "1/s"),
-        Figure::new("held / without", ratio(a_second(&load, &during), &during), "").at_least(0.8),
-        Figure::new("worst five seconds / without", ratio(worst(&load, &during), &during), "").at_least(0.8),
-        Figure::new("five seconds after it / without", ratio(a_second(&load, &at_once), &during), "").at_least(0.8),
-        Figure::new("after it / without, later", ratio(a_second(&load, &after), &after), "").at_least(0.8),
+        Figure::new("held / without", compared(&during), "").at_least(0.8),
+        Figure::new("worst five seconds / without", worst(&load, &during) / a_second(&usual, &during), "")
+            .at_least(0.8),
+        Figure::new("worst five seconds / the same without", worst_compared(&load, &usual, &during), ""),
+        Figure::new("first five seconds after it / without", compared(&at_once), "").at_least(0.8),
+        Figure::new("after it / without", compared(&after), "").at_least(0.8),
     ])
 }
 
 /// How many sagas ended in each second of the load.
 async fn ended(stage: &Stage, schedule: &Schedule) -> anyhow::Result<Vec<u32>> {
-    Ok(stage.saturate(Duration::ZERO, Duration::from_secs(schedule.last), &[]).await?.ended_in_second)
+    let load = stage.saturate(Duration::ZERO, Duration::from_secs(schedule.last), &[]).await?;
+    ensure!(load.ended_in_second.len() as u64 >= schedule.last, "the load ended early");
+    Ok(load.ended_in_second)
 }
 
 async fn hold(stage: &Stage, schedule: &Schedule) -> anyhow::Result<()> {
-    sleep(Duration::from_secs(schedule.begin)).await;
     let mut connection = stage.superuser().await?;
+    let age = "select extract(epoch from clock_timestamp() - min(started_at))::float8 from saga.saga_instance";
+    let age = loop {
+        match sqlx::query_scalar::<_, Option<f64>>(age).fetch_one(&mut connection).await? {
+            Some(age) => break age,
+            None => sleep(Duration::from_millis(20)).await,
+        }
+    };
+    sleep(Duration::from_secs_f64((schedule.begin as f64 - age).max(0.0))).await;
     let mut held = connection.begin_with("begin isolation level repeatable read").await?;
     // A snapshot, and an id of its own: it holds back whatever a transaction can hold back.
     sqlx::query("select pg_current_xact_id(), (select count(*) from saga.saga_instance)").execute(&mut *held).await?;
@@ -59,12 +70,18 @@ async fn hold(stage: &Stage, schedule: &Schedule) -> anyhow::Result<()> {
     Ok(held.rollback().await?)
 }
 
-/// How many seconds are a few.
-const FEW: u64 = 5;
-
 fn worst(ended: &[u32], seconds: &Range<u64>) -> f64 {
-    let few = (seconds.start..=seconds.end.saturating_sub(FEW)).map(|first| a_second(ended, &(first..first + FEW)));
-    few.reduce(f64::min).unwrap_or_default()
+    few(seconds).map(|few| a_second(ended, &few)).reduce(f64::min).unwrap_or_default()
+}
+
+/// At the same age.
+fn worst_compared(ended: &[u32], without: &[u32], seconds: &Range<u64>) -> f64 {
+    few(seconds).map(|few| a_second(ended, &few) / a_second(without, &few)).reduce(f64::min).unwrap_or_default()
+}
+
+/// Every few seconds in a row.
+fn few(seconds: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+    (seconds.start..=seconds.end.saturating_sub(FEW)).map(|first| first..first + FEW)
 }
 
 /// Ends a second in these seconds.

@@ -42,10 +42,10 @@ impl Watermark {
         self.ends.front().is_some_and(|(seen, _)| now.duration_since(*seen) >= LAG)
     }
 
-    /// No transaction that is older than the lag is still writing: what is below the ends of that time is
-    /// committed by now, and the next read will find it.
-    pub(super) fn rise(&mut self, now: Instant) {
-        while let Some((_, end)) = self.ends.pop_front_if(|(seen, _)| now.duration_since(*seen) >= LAG) {
+    /// No transaction that was older than the lag when that was `asked` is still writing: what is below the ends of that
+    /// time is committed by now, and the next read will find it.
+    pub(super) fn rise(&mut self, asked: Instant) {
+        while let Some((_, end)) = self.ends.pop_front_if(|(seen, _)| asked.duration_since(*seen) >= LAG) {
             self.rising_to = Some(end);
         }
     }
@@ -117,6 +117,18 @@ mod tests {
         assert_eq!(watermark.floor(later), 0, "that read may have been a paused relay's");
         watermark.read(later, 0, Some(40), true, true);
         assert_eq!(watermark.floor(later), 100);
+    }
+
+    #[test]
+    fn what_comes_of_age_while_it_is_asked_for_old_writers_is_left_for_the_next_question() {
+        let start = Instant::now();
+        let mut watermark = Watermark::new(start);
+        watermark.read(start, 0, Some(100), true, true);
+        watermark.read(start + GRAIN, 0, Some(200), true, true);
+        let asked = start + LAG;
+        watermark.rise(asked);
+        watermark.read(asked + GRAIN, 0, Some(200), true, true);
+        assert_eq!(watermark.floor(asked), 100);
     }
 
     /// One that may rise to 100 with its next read, and the time.
