@@ -40,7 +40,8 @@ set session_replication_role = default";
 
 pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
     let rows = if stage.quick { 20_000 } else { 1_000_000 };
-    let (warm_up, time) = (stage.time(5, 2), stage.time(30, 4));
+    // As long as `saturated`: a vacuum and a checkpoint come in each.
+    let (warm_up, time) = (stage.time(5, 2), stage.time(60, 4));
     let empty = stage.saturate(warm_up, time, &[]).await?.ended_per_second;
     let mut connection = stage.superuser().await?;
     run(&mut connection, &SEED.replace("ROWS", &rows.to_string())).await?;
