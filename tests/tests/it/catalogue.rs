@@ -1,5 +1,7 @@
 //! The catalogue: what inventory supplies, and what order knows of it.
 
+use std::time::Duration;
+
 use anyhow::ensure;
 use contracts::INVENTORY;
 use serde_json::json;
@@ -22,13 +24,13 @@ async fn two_replicas_replenish_what_runs_low_once_and_leave_small_supplies_alon
     };
     // Their own rounds may come first; whoever holds the lease, each product is supplied once.
     tokio::try_join!(inventory::replenish_what_runs_low(one), inventory::replenish_what_runs_low(two))?;
-    eventually(std::time::Duration::from_secs(20), async || {
+    eventually(Duration::from_secs(20), async || {
         suite.product("PLENTY").await.is_ok_and(|p| p["supplied"] == 1150 && p["available"] == 1030)
     })
     .await?;
     ensure!(suite.product("SCARCE").await?["supplied"] == 5);
     let told = "select count(*) from inventory.outbox_published where event_type = 'StockReplenished.v1'";
-    eventually(std::time::Duration::from_secs(10), async || stage.number(told).await.is_ok_and(|n| n == 1)).await?;
+    eventually(Duration::from_secs(10), async || stage.number(told).await.is_ok_and(|n| n == 1)).await?;
     let more =
         suite.inventory.client.post("/api/products/SCARCE/replenish", &json!({"quantity": 7})).await?.expect(200)?;
     ensure!(more["available"] == 12 && more["supplied"] == 12, "{more}");
@@ -81,10 +83,53 @@ async fn old_finished_sagas_are_purged_and_the_order_can_no_longer_be_cancelled(
     suite.sell("A", 100, 10).await?;
     let order = suite.place(&[("A", 1)], "tok_visa").await?;
     suite.saga_becomes(&order, "COMPLETED").await?;
+    let mut service = as_order(&stage).await?;
+    ensure!(saga_store::query::purge(&mut service, DAY, 10).await? == 0, "it has only just ended");
+    make_old(&stage).await?;
+    ensure!(saga_store::query::purge(&mut service, DAY, 10).await? == 1);
+    ensure!(suite.cancel(&order).await? == 409, "nothing could undo it any more");
+    ensure!(
+        suite.order.client.get(&format!("/api/orders/{}/explain", order["order_id"].as_str().unwrap())).await?.status
+            == 200
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_purge_leaves_a_saga_alone_that_somebody_is_about_to_undo() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    let order = suite.place(&[("A", 1)], "tok_visa").await?;
+    suite.saga_becomes(&order, "COMPLETED").await?;
+    make_old(&stage).await?;
+    let mut cancelling = stage.pool.begin().await?;
+    let cancel = "update saga.saga_instance
+        set status = 'COMPENSATING', completed_at = null, failed_at_step = 'cancel_order_on_request'";
+    sqlx::query(cancel).execute(&mut *cancelling).await?;
+    let mut service = as_order(&stage).await?;
+    let purge = tokio::spawn(async move { saga_store::query::purge(&mut service, DAY, 10).await });
+    // It has looked: either it is done, or it waits for the lock.
+    let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%purge_terminal%'
+        and datname = current_database()";
+    eventually(Duration::from_secs(20), async || {
+        purge.is_finished() || stage.number(waits).await.is_ok_and(|n| n == 1)
+    })
+    .await?;
+    cancelling.commit().await?;
+    ensure!(purge.await?? == 0 && stage.number("select count(*) from saga.saga_instance").await? == 1);
+    Ok(())
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+async fn as_order(stage: &Stage) -> anyhow::Result<sqlx::PgConnection> {
     let role = stage.database.url_for("order_service:order_service");
-    let mut service = <sqlx::PgConnection as sqlx::Connection>::connect(&role).await?;
-    let day = std::time::Duration::from_secs(24 * 3600);
-    ensure!(saga_store::query::purge(&mut service, day, 10).await? == 0, "it has only just ended");
+    Ok(<sqlx::PgConnection as sqlx::Connection>::connect(&role).await?)
+}
+
+/// As if the saga had ended two days ago.
+async fn make_old(stage: &Stage) -> Test {
     sqlx::raw_sql(
         "begin;
         alter table saga.saga_step drop constraint saga_step_saga;
@@ -95,11 +140,5 @@ async fn old_finished_sagas_are_purged_and_the_order_can_no_longer_be_cancelled(
     )
     .execute(&stage.pool)
     .await?;
-    ensure!(saga_store::query::purge(&mut service, day, 10).await? == 1);
-    ensure!(suite.cancel(&order).await? == 409, "nothing could undo it any more");
-    ensure!(
-        suite.order.client.get(&format!("/api/orders/{}/explain", order["order_id"].as_str().unwrap())).await?.status
-            == 200
-    );
     Ok(())
 }
