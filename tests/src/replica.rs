@@ -26,6 +26,7 @@ pub struct Tuning {
     pub relay_lease: Duration,
     pub relay_poll: Duration,
     pub reconcile_every: Duration,
+    pub catalogue_rebuild_every: Duration,
     /// Overrides of steps' policies, as in RESILIENCE.
     pub resilience: &'static str,
     pub breakers_enabled: bool,
@@ -45,6 +46,7 @@ impl Default for Tuning {
             relay_lease: Duration::from_secs(2),
             relay_poll: Duration::from_millis(500),
             reconcile_every: Duration::from_secs(1),
+            catalogue_rebuild_every: Duration::from_secs(600),
             resilience: "",
             breakers_enabled: true,
             dead_letter_auto_replay: false,
@@ -200,6 +202,7 @@ fn arguments(stage: &Stage, service: Service, inventory_url: &str) -> Vec<String
     match service {
         ORDER => arguments.extend([
             ("--inventory-url", inventory_url.to_owned()),
+            ("--catalogue-rebuild-every", humantime(tuning.catalogue_rebuild_every)),
             ("--compensation-check-every", humantime(tuning.timeout_check_every)),
         ]),
         PAYMENT => arguments.extend([

@@ -1,14 +1,16 @@
-//! Order's view of the catalogue: kept by inventory's events, and rebuilt from its REST API when
-//! somebody asks. A product's version decides which is newer, so the two never fight.
+//! Order's view of the catalogue: kept by inventory's events, and rebuilt from its REST API now and then, and when
+//! somebody asks: no saga would ever miss an event that is lost on its way here. A product's version decides which is
+//! newer, so the two never fight.
 
 use contracts::{
     Money, Sku,
     catalogue::{Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged, ProductStatus},
 };
-use messaging::{Batch, Committed, StepError};
+use messaging::{Batch, Committed, StepError, housekeeping::every, lease};
 use serde::Deserialize;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
 
 use crate::{App, store, store::ProductRow};
 
@@ -52,6 +54,34 @@ pub(crate) struct Rebuilt {
     pub(crate) products: usize,
     pub(crate) changed: u64,
     pub(crate) removed: u64,
+}
+
+/// Rebuilds the view every `catalogue_rebuild_every`, by one replica at a time.
+pub(crate) async fn run(app: App, stop: CancellationToken) {
+    let period = app.config.catalogue_rebuild_every;
+    // Events tell of what happens in the first period.
+    tokio::select! {
+        () = tokio::time::sleep(period) => {}
+        () = stop.cancelled() => return,
+    }
+    every(period, &stop, || async {
+        match leased_rebuild(&app).await {
+            Ok(Some(Rebuilt { changed, removed, .. })) if changed + removed > 0 => {
+                tracing::info!(changed, removed, "the catalogue is as inventory has it again");
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "the catalogue could not be compared and will be another time"),
+        }
+    })
+    .await;
+}
+
+async fn leased_rebuild(app: &App) -> Result<Option<Rebuilt>, RebuildError> {
+    let (participant, ttl) = (&app.participant, app.config.catalogue_rebuild_every * 2);
+    let mut conn = participant.pools.work.acquire().await?;
+    let held = lease::hold(&mut conn, "catalogue", &participant.holder, ttl).await?;
+    drop(conn);
+    if held { rebuild(app).await.map(Some) } else { Ok(None) }
 }
 
 /// Takes a snapshot from inventory, and makes the view equal to it, or newer.

@@ -17,6 +17,9 @@ pub struct Config {
     /// Where inventory's REST API is: the source from which the product view can be rebuilt.
     #[arg(long, env = "INVENTORY_URL", default_value = "http://127.0.0.1:8082")]
     pub inventory_url: String,
+    /// How often the product view is compared with inventory, which puts right what no event told of.
+    #[arg(long, env = "CATALOGUE_REBUILD_EVERY", default_value = "10m", value_parser = humantime::parse_duration)]
+    pub catalogue_rebuild_every: Duration,
     /// How often overdue compensations are looked for.
     #[arg(long, env = "COMPENSATION_CHECK_EVERY", default_value = "5s", value_parser = humantime::parse_duration)]
     pub compensation_check_every: Duration,

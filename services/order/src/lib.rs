@@ -120,6 +120,7 @@ pub fn router(app: &App) -> OpenApiRouter {
 /// What runs in the background besides what every participant runs.
 pub fn tasks(app: &App, stop: &CancellationToken) -> Vec<Task> {
     vec![
+        ("rebuild_catalogue", Box::pin(catalogue::run(app.clone(), stop.clone()))),
         ("drive_compensation", Box::pin(compensation::run(app.clone(), stop.clone()))),
         ("retention", Box::pin(retention::run(app.clone(), stop.clone()))),
     ]

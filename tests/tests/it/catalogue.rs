@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use contracts::INVENTORY;
 use serde_json::json;
-use suite_tests::{App, Stage};
+use suite_tests::{App, Stage, Tuning};
 use testkit::eventually;
 
 use crate::Test;
@@ -56,6 +56,19 @@ async fn a_view_that_missed_something_is_rebuilt_from_inventory() -> Test {
     }
     ensure!(suite.order.client.get("/api/products/GHOST").await?.status == 404);
     Ok(())
+}
+
+#[tokio::test]
+async fn a_price_that_no_event_told_of_is_learned_all_the_same() -> Test {
+    let stage =
+        Stage::with(Tuning { catalogue_rebuild_every: Duration::from_millis(300), ..Default::default() }).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    let missed = "update inventory.product set price = 250, version = version + 1";
+    sqlx::query(missed).execute(&stage.pool).await?;
+    let view = "select count(*) from orders.product_view where price = 250";
+    eventually(Duration::from_secs(20), async || stage.number(view).await.is_ok_and(|n| n == 1)).await?;
+    stage.audit().await
 }
 
 #[tokio::test]

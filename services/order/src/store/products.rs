@@ -18,7 +18,8 @@ pub(crate) struct ProductRow {
     pub(crate) updated_at: OffsetDateTime,
 }
 
-/// Takes over the products, in the order of their SKUs. `repair`: also when the version is the same.
+/// Takes over the products, in the order of their SKUs; returns how many rows are newer, or not as they were. `repair`:
+/// also those of the same version.
 pub(crate) async fn upsert_products(
     conn: &mut PgConnection,
     products: &[Product],
@@ -35,7 +36,10 @@ pub(crate) async fn upsert_products(
         on conflict (sku) do update
         set name = excluded.name, category = excluded.category, price = excluded.price,
             currency = excluded.currency, status = excluded.status, version = excluded.version, updated_at = now()
-        where excluded.version > v.version or (excluded.version = v.version and $8)",
+        where excluded.version > v.version
+            or ($8 and excluded.version = v.version
+                and (excluded.name, excluded.category, excluded.price, excluded.currency, excluded.status)
+                    is distinct from (v.name, v.category, v.price, v.currency, v.status))",
         &newest.iter().map(|p| p.sku.to_string()).collect::<Vec<_>>(),
         &newest.iter().map(|p| p.name.clone()).collect::<Vec<_>>(),
         &newest.iter().map(|p| p.category.clone()).collect::<Vec<_>>() as &[Option<String>],
