@@ -71,6 +71,8 @@ pub struct Relay {
     pub faults: Faults,
     /// Says which events are needed again when the broker has lost them.
     pub open_events: OpenEvents,
+    /// The consumers of this service's stream that `provision keep` puts back; whoever else reads it is on their own.
+    pub consumers: Vec<String>,
     /// Hears whether the relay works.
     pub report: Report,
 }

@@ -54,6 +54,11 @@ impl Participant {
             metrics: self.metrics.clone(),
             faults: self.faults.clone(),
             open_events: saga_store::open_events,
+            consumers: contracts::consumers()
+                .into_iter()
+                .filter(|consumer| consumer.publisher == self.service)
+                .map(|consumer| consumer.step.consumer())
+                .collect(),
             report: report_to(startup.readiness.register("relay")),
         }
     }

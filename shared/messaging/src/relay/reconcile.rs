@@ -45,15 +45,13 @@ struct LastReceipt {
 }
 
 pub(super) async fn reconcile(relay: &Relay, lease: &Lease, stream: &str) -> Result<Reconciled, RelayError> {
+    no_consumer_ahead(relay, stream).await?;
     let now = describe(relay, stream).await?;
     let receipt = last_receipt(relay, lease).await?;
     let lost = compare(relay, stream, now, &receipt).await?;
     let position = StreamPosition { epoch: now.epoch, last_sequence: now.last_sequence };
     if lost == Lost::Nothing && receipt.stream_epoch == now.epoch {
         return Ok(Reconciled { position, republished: 0 });
-    }
-    if matches!(lost, Lost::After(_)) {
-        no_consumer_ahead(relay, stream).await?;
     }
     let republished = put_back(relay, lease, now, lost).await?;
     if lost != Lost::Nothing {
@@ -122,13 +120,14 @@ async fn event_at(relay: &Relay, stream: &str, sequence: i64) -> Result<Option<U
 }
 
 /// A consumer that has had more than the stream holds would skip as many of the events to come. Nothing is
-/// published until `provision keep` has made such consumers anew.
+/// published until `provision keep` has made such consumers anew. Receipts do not tell: the last ones may never have been
+/// written down.
 async fn no_consumer_ahead(relay: &Relay, stream: &str) -> Result<(), RelayError> {
     let away = |e: &dyn std::error::Error| RelayError::Broker(chain(e));
     let mut stream = relay.bus.jetstream.get_stream(stream).await.map_err(|e| away(&e))?;
     let consumers: Vec<_> = stream.consumers().try_collect().await.map_err(|e| away(&e))?;
     let last = stream.info().await.map_err(|e| away(&e))?.state.last_sequence;
-    match consumers.into_iter().find(|c| c.config.durable_name.is_some() && c.delivered.stream_sequence > last) {
+    match consumers.into_iter().find(|c| relay.consumers.contains(&c.name) && c.delivered.stream_sequence > last) {
         Some(consumer) => Err(RelayError::ConsumerAhead(consumer.name)),
         None => Ok(()),
     }
