@@ -20,6 +20,9 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
 
+/// A half-open connection is noticed after two missed answers: as long as that, nothing that is lost is put back.
+const PING_INTERVAL: Duration = Duration::from_secs(2);
+
 /// What streams and consumers shall be like.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
@@ -163,14 +166,17 @@ impl fmt::Display for Object {
 }
 
 fn options(access: &Access, connected: Arc<Notify>) -> ConnectOptions {
-    let options = ConnectOptions::new().name("provision").connection_timeout(Duration::from_secs(5)).event_callback(
-        move |event| {
+    let options = ConnectOptions::new()
+        .name("provision")
+        .connection_timeout(Duration::from_secs(5))
+        .ping_interval(PING_INTERVAL)
+        .reconnect_delay_callback(reconnect_delay)
+        .event_callback(move |event| {
             if event == Event::Connected {
                 connected.notify_one();
             }
             std::future::ready(())
-        },
-    );
+        });
     match &access.user {
         // Users may listen to answers under their own prefix only.
         Some(user) => options
@@ -178,6 +184,11 @@ fn options(access: &Access, connected: Arc<Notify>) -> ConnectOptions {
             .user_and_password(user.clone(), access.password.clone()),
         None => options,
     }
+}
+
+/// A tenth of a second more after each attempt, up to one second.
+fn reconnect_delay(attempts: usize) -> Duration {
+    Duration::from_millis(100) * u32::try_from(attempts).map_or(10, |attempts| attempts.min(10))
 }
 
 fn refuse_old_server(client: &Client) -> Result<(), Error> {
