@@ -85,7 +85,7 @@ impl Stage {
 
     /// Audits everything, after the suite has settled.
     pub async fn audit(&self) -> anyhow::Result<()> {
-        self.audit_with(Options { settle: Duration::from_secs(30), allow_dead_letters: false }).await
+        self.audit_with(Options { settle: Duration::from_secs(30), ..Options::default() }).await
     }
 
     pub async fn audit_with(&self, options: Options) -> anyhow::Result<()> {
@@ -138,6 +138,17 @@ impl Stage {
             )
             .await?;
         ensure!(counted == 0, "{counted} attempts or dead letters were counted");
+        Ok(())
+    }
+
+    /// From now on nobody puts back what the broker loses.
+    pub fn dismiss_keeper(&self) {
+        self.keeper.abort();
+    }
+
+    /// Somebody does again.
+    pub async fn appoint_keeper(&mut self) -> anyhow::Result<()> {
+        self.keeper = keep_topology(&self.nats_url).await?;
         Ok(())
     }
 

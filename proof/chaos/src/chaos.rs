@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use console::audit::Options;
 use rand::{SeedableRng, rngs::StdRng};
 
 use crate::{
@@ -29,6 +30,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("SAGA_DEADLINE", "20s"),
     ("COMPENSATION_DEADLINE", "20s"),
     ("REPLENISH_ENABLED", "false"),
+    ("CATALOGUE_REBUILD_EVERY", "5s"),
 ];
 
 /// What a run consists of.
@@ -83,6 +85,7 @@ async fn run(stage: &Arc<Stage>, settings: &Settings, plan: &Plan) -> anyhow::Re
     let orders =
         workload::send_orders(Arc::clone(stage), Arc::clone(&history), Arc::clone(&pressure), plan.rate, wishes);
     let orders = tokio::spawn(orders);
+    let prices = tokio::spawn(workload::change_prices(Arc::clone(stage), Arc::clone(&pressure), plan.seed));
     let field = strikes::Field {
         stage: Arc::clone(stage),
         history: Arc::clone(&history),
@@ -99,9 +102,12 @@ async fn run(stage: &Arc<Stage>, settings: &Settings, plan: &Plan) -> anyhow::Re
     let settling = Instant::now();
     let mut unwell: Vec<String> =
         stage.ready(plan.settle).await.err().iter().map(|error| format!("{error:#}")).collect();
-    let clients = orders.await?;
+    let (clients, changed) = (orders.await?, prices.await?);
+    anyhow::ensure!(changed > 0, "no price could be changed");
     finish::wait_for_clients(clients, &pressure, plan.settle).await;
-    let audit = stage.audit(plan.settle, true).await;
+    let deleted = tally.deleted().clone();
+    let audit =
+        stage.audit(Options { settle: plan.settle, allow_dead_letters: true, deleted, ..Default::default() }).await;
     unwell.extend(audit.as_ref().err().map(|error| format!("no audit: {error:#}")));
     let settled = settling.elapsed();
     stop.store(true, Ordering::Relaxed);

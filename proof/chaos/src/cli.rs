@@ -79,7 +79,7 @@ struct RunArgs {
 enum Profile {
     /// Some minutes; recovery and the amount of everything are checked, too
     Ci,
-    /// Hours, with longer outages
+    /// Hours
     Soak,
 }
 
@@ -131,7 +131,7 @@ impl RunArgs {
             length: Duration::from_secs_f64(60.0 * minutes),
             rate: self.rate,
             nemeses: self.nemeses()?,
-            longest_phase: Duration::from_secs(if ci { 12 } else { 30 }),
+            longest_phase: Duration::from_secs(30),
             settle: Duration::from_secs(150),
             demands,
         })

@@ -9,8 +9,9 @@ mod messages;
 mod services;
 
 use std::{
+    collections::HashSet,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -55,6 +56,8 @@ pub enum Resource {
     Database,
     Links,
     Gateway,
+    /// What order is told by inventory's REST API.
+    Inventory,
     Load,
 }
 
@@ -84,10 +87,16 @@ enum Deed {
 #[derive(Debug, Default)]
 pub struct Tally {
     pub faults: AtomicU64,
-    /// Messages that were deleted from streams.
-    pub deleted_messages: AtomicU64,
+    /// Messages that were deleted, by stream and sequence.
+    deleted: Mutex<HashSet<(String, u64)>>,
     /// Messages that no service ever published.
     pub forged_messages: AtomicU64,
+}
+
+impl Tally {
+    pub fn deleted(&self) -> MutexGuard<'_, HashSet<(String, u64)>> {
+        self.deleted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// One phase of one nemesis.
@@ -153,11 +162,16 @@ const fn nemesis(
     Nemesis { name, kind, needs, seconds, deed }
 }
 
+const fn link(name: &'static str, needs: &'static [Resource], link: Link, deed: LinkDeed) -> Nemesis {
+    nemesis(name, Kind::Link, needs, (3.0, 8.0), Deed::Link(link, deed))
+}
+
 const SERVICES: &[Resource] = &[Resource::Services];
 const BROKER: &[Resource] = &[Resource::Broker];
 const DATABASE: &[Resource] = &[Resource::Database];
 const LINKS: &[Resource] = &[Resource::Links];
 const GATEWAY: &[Resource] = &[Resource::Gateway];
+const INVENTORY: &[Resource] = &[Resource::Inventory];
 const LOAD: &[Resource] = &[Resource::Load];
 
 /// All of them.
@@ -169,6 +183,7 @@ pub const ALL: &[Nemesis] = &[
     nemesis("pause_nats", Kind::Nats, BROKER, (1.0, 12.0), Deed::Broker(BrokerDeed::Pause)),
     nemesis("wipe_nats", Kind::WipedBroker, BROKER, (0.5, 2.0), Deed::Broker(BrokerDeed::Wipe)),
     nemesis("roll_back_nats", Kind::WipedBroker, BROKER, (2.0, 6.0), Deed::Broker(BrokerDeed::RollBack)),
+    nemesis("roll_back_messages", Kind::WipedBroker, BROKER, (2.0, 6.0), Deed::Broker(BrokerDeed::RollBackMessages)),
     nemesis("delete_consumer", Kind::WipedBroker, BROKER, (2.0, 5.0), Deed::Broker(BrokerDeed::DeleteConsumer)),
     nemesis("delete_messages", Kind::WipedBroker, BROKER, (2.0, 5.0), Deed::Broker(BrokerDeed::DeleteMessages)),
     nemesis("stop_postgres", Kind::Postgres, DATABASE, (0.5, 5.0), Deed::Database(DatabaseDeed::Stop)),
@@ -176,21 +191,32 @@ pub const ALL: &[Nemesis] = &[
     nemesis("hog_connections", Kind::Postgres, DATABASE, (4.0, 10.0), Deed::Database(DatabaseDeed::HogConnections)),
     nemesis("hog_locks", Kind::Postgres, DATABASE, (2.0, 6.0), Deed::Database(DatabaseDeed::HogLocks)),
     nemesis("long_transaction", Kind::Postgres, DATABASE, (60.0, 60.0), Deed::Database(DatabaseDeed::LongTransaction)),
-    nemesis("postgres_latency", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Postgres, LinkDeed::Latency)),
-    nemesis("postgres_drop", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Postgres, LinkDeed::Drop)),
-    nemesis("postgres_reset", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Postgres, LinkDeed::Reset)),
-    nemesis("postgres_half_open", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Postgres, LinkDeed::HalfOpen)),
-    nemesis("postgres_answers_lost", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Postgres, LinkDeed::AnswersLost)),
-    nemesis("nats_latency", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Nats, LinkDeed::Latency)),
-    nemesis("nats_drop", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Nats, LinkDeed::Drop)),
-    nemesis("nats_reset", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Nats, LinkDeed::Reset)),
-    nemesis("nats_half_open", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Nats, LinkDeed::HalfOpen)),
-    nemesis("nats_acks_lost", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Nats, LinkDeed::AnswersLost)),
-    nemesis("gateway_latency", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Gateway, LinkDeed::Latency)),
-    nemesis("gateway_drop", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Gateway, LinkDeed::Drop)),
-    nemesis("gateway_reset", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Gateway, LinkDeed::Reset)),
-    nemesis("gateway_half_open", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Gateway, LinkDeed::HalfOpen)),
-    nemesis("gateway_answers_lost", Kind::Link, LINKS, (3.0, 8.0), Deed::Link(Link::Gateway, LinkDeed::AnswersLost)),
+    link("postgres_latency", LINKS, Link::Postgres, LinkDeed::Latency),
+    link("postgres_drop", LINKS, Link::Postgres, LinkDeed::Drop),
+    link("postgres_reset", LINKS, Link::Postgres, LinkDeed::Reset),
+    link("postgres_half_open", LINKS, Link::Postgres, LinkDeed::HalfOpen),
+    link("postgres_answers_lost", LINKS, Link::Postgres, LinkDeed::AnswersLost),
+    link("nats_latency", LINKS, Link::Nats, LinkDeed::Latency),
+    link("nats_drop", LINKS, Link::Nats, LinkDeed::Drop),
+    link("nats_reset", LINKS, Link::Nats, LinkDeed::Reset),
+    link("nats_half_open", LINKS, Link::Nats, LinkDeed::HalfOpen),
+    link("nats_answers_lost", LINKS, Link::Nats, LinkDeed::AnswersLost),
+    link("nats_acks_lost", LINKS, Link::Nats, LinkDeed::AcksLost),
+    link("gateway_latency", GATEWAY, Link::Gateway, LinkDeed::Latency),
+    link("gateway_drop", GATEWAY, Link::Gateway, LinkDeed::Drop),
+    link("gateway_reset", GATEWAY, Link::Gateway, LinkDeed::Reset),
+    link("gateway_half_open", GATEWAY, Link::Gateway, LinkDeed::HalfOpen),
+    link("gateway_answers_lost", GATEWAY, Link::Gateway, LinkDeed::AnswersLost),
+    link("inventory_latency", INVENTORY, Link::Inventory, LinkDeed::Latency),
+    link("inventory_drop", INVENTORY, Link::Inventory, LinkDeed::Drop),
+    link("inventory_reset", INVENTORY, Link::Inventory, LinkDeed::Reset),
+    link("inventory_half_open", INVENTORY, Link::Inventory, LinkDeed::HalfOpen),
+    link("inventory_answers_lost", INVENTORY, Link::Inventory, LinkDeed::AnswersLost),
+    link("keeper_latency", BROKER, Link::Keeper, LinkDeed::Latency),
+    link("keeper_drop", BROKER, Link::Keeper, LinkDeed::Drop),
+    link("keeper_reset", BROKER, Link::Keeper, LinkDeed::Reset),
+    link("keeper_half_open", BROKER, Link::Keeper, LinkDeed::HalfOpen),
+    link("keeper_answers_lost", BROKER, Link::Keeper, LinkDeed::AnswersLost),
     nemesis("duplicate_events", Kind::Messages, BROKER, (3.0, 8.0), Deed::Messages(MessageDeed::Duplicate)),
     nemesis("old_events", Kind::Messages, BROKER, (2.0, 5.0), Deed::Messages(MessageDeed::Old)),
     nemesis("poison_messages", Kind::Messages, BROKER, (1.0, 3.0), Deed::Messages(MessageDeed::Poison)),
@@ -201,6 +227,7 @@ pub const ALL: &[Nemesis] = &[
     nemesis("gateway_drops_answers", Kind::Gateway, GATEWAY, (3.0, 10.0), Deed::Gateway(GatewayDeed::DropsAnswers)),
     nemesis("kill_gateway", Kind::Gateway, GATEWAY, (1.0, 5.0), Deed::Gateway(GatewayDeed::Kill)),
     nemesis("burst", Kind::Burst, LOAD, (10.0, 10.0), Deed::Load(LoadDeed::Burst)),
+    nemesis("flood", Kind::Burst, LOAD, (5.0, 5.0), Deed::Load(LoadDeed::Flood)),
     nemesis("unruly_clients", Kind::Clients, LOAD, (5.0, 10.0), Deed::Load(LoadDeed::Unruly)),
 ];
 

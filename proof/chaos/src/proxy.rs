@@ -1,5 +1,7 @@
 //! A TCP proxy on one link, which can be slow, silent, deaf or gone. It never changes or reorders a byte: what it loses, it
-//! loses together with the connection.
+//! loses together with the connection. Only acknowledgements to NATS can be lost alone.
+
+mod nats;
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -11,6 +13,8 @@ use tokio::{
     sync::watch,
     task::JoinHandle,
 };
+
+use self::nats::Frames;
 
 const CHUNK: usize = 16 * 1024;
 
@@ -26,6 +30,9 @@ pub enum Manner {
     Silent,
     /// What the client sends arrives, and the answers are lost; healing resets the connections.
     AnswersLost,
+    /// Consumers' acknowledgements are lost, whole frames of them, and everything else arrives. Only a proxy in front
+    /// of NATS can tell which they are; for any other this is [`Manner::Pass`].
+    AcksLost,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,13 +56,26 @@ impl Proxy {
     /// # Errors
     /// When its own port cannot be had.
     pub async fn start(upstream: u16) -> anyhow::Result<Self> {
+        Self::listen(upstream, false).await
+    }
+
+    /// As [`Proxy::start`], in front of a NATS server: it can tell acknowledgements from everything else.
+    ///
+    /// # Errors
+    /// When its own port cannot be had.
+    pub async fn in_front_of_nats(upstream: u16) -> anyhow::Result<Self> {
+        Self::listen(upstream, true).await
+    }
+
+    async fn listen(upstream: u16, nats: bool) -> anyhow::Result<Self> {
         let port = free_port();
         let listener = TcpListener::bind(("127.0.0.1", port)).await.context("a proxy has no port")?;
         let control = watch::Sender::new(Control::default());
         let subscriber = control.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(connection(client, SocketAddr::from(([127, 0, 0, 1], upstream)), subscriber.subscribe()));
+                let (upstream, frames) = (SocketAddr::from(([127, 0, 0, 1], upstream)), nats.then(Frames::default));
+                tokio::spawn(connection(client, upstream, subscriber.subscribe(), frames));
             }
         });
         Ok(Proxy { port, control, accepting })
@@ -80,7 +100,8 @@ impl Proxy {
         self.control.send_modify(|control| control.half_opened += 1);
     }
 
-    /// The link works again. Connections that have lost something are reset; half-open ones stay as they are.
+    /// The link works again. Connections that have lost answers are reset; half-open ones stay as they are, and so do
+    /// those that have lost acknowledgements: nothing is missing in what either side reads, and the broker asks again.
     pub fn heal(&self) {
         self.control.send_modify(|control| {
             if control.manner == Manner::AnswersLost {
@@ -103,7 +124,12 @@ enum End {
     HalfOpen,
 }
 
-async fn connection(mut client: TcpStream, upstream: SocketAddr, control: watch::Receiver<Control>) {
+async fn connection(
+    mut client: TcpStream,
+    upstream: SocketAddr,
+    control: watch::Receiver<Control>,
+    frames: Option<Frames>,
+) {
     let born = *control.borrow();
     let Ok(mut server) = TcpStream::connect(upstream).await else {
         abort(&client);
@@ -113,8 +139,8 @@ async fn connection(mut client: TcpStream, upstream: SocketAddr, control: watch:
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let end = tokio::select! {
-        () = pump(from_client, to_server, control.clone(), false) => return,
-        () = pump(from_server, to_client, control.clone(), true) => return,
+        () = pump(from_client, to_server, control.clone(), false, frames) => return,
+        () = pump(from_server, to_client, control.clone(), true, None) => return,
         end = ended(control, born) => end,
     };
     match end {
@@ -147,15 +173,16 @@ async fn pump(
     mut to: impl AsyncWrite + Unpin,
     mut control: watch::Receiver<Control>,
     answers: bool,
+    mut frames: Option<Frames>,
 ) {
-    let mut buffer = vec![0; CHUNK];
+    let (mut buffer, mut framed) = (vec![0; CHUNK], Vec::new());
     while let Ok(read) = from.read(&mut buffer).await {
         if read == 0 {
             return;
         }
         let manner = control.borrow_and_update().manner;
         match manner {
-            Manner::Pass => {}
+            Manner::Pass | Manner::AcksLost => {}
             Manner::Latency(time) => tokio::time::sleep(time).await,
             Manner::Silent => {
                 if control.wait_for(|now| now.manner != Manner::Silent).await.is_err() {
@@ -165,7 +192,16 @@ async fn pump(
             Manner::AnswersLost if answers => continue,
             Manner::AnswersLost => {}
         }
-        if to.write_all(&buffer[..read]).await.is_err() {
+        let passed: &[u8] = match &mut frames {
+            Some(frames) => {
+                framed.clear();
+                // Always, for it has to know where a frame begins when acknowledgements begin to get lost.
+                frames.feed(&buffer[..read], manner == Manner::AcksLost, &mut framed);
+                &framed
+            }
+            None => &buffer[..read],
+        };
+        if to.write_all(passed).await.is_err() {
             return;
         }
     }

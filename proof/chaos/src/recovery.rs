@@ -52,6 +52,8 @@ pub struct KindReport {
     pub faults: u64,
     /// How many recoveries could be measured: those that nothing else interrupted, of a suite that was well before.
     pub measured: usize,
+    /// Of these: how many had not come when the quiet that followed was over. They count with its length.
+    pub unfinished: usize,
     pub recovery_p50_ms: Option<u64>,
     pub recovery_p99_ms: Option<u64>,
     /// Orders ended against orders due, in percent, while it lasted.
@@ -111,6 +113,7 @@ impl Flow {
     /// Of a kind's phases.
     pub fn report(&self, kind: Kind, struck: &[Struck], end_ms: u64) -> KindReport {
         let own: Vec<&Struck> = struck.iter().filter(|phase| phase.kind == kind).collect();
+        let mut unfinished = 0;
         let mut recoveries: Vec<u64> = own
             .iter()
             .filter_map(|phase| {
@@ -120,8 +123,9 @@ impl Flow {
                 if !was_well {
                     return None;
                 }
-                // Whatever took longer than the quiet that followed counts with that.
-                Some(self.recovery(phase.healed_ms, next).unwrap_or(next - phase.healed_ms))
+                let recovery = self.recovery(phase.healed_ms, next);
+                unfinished += usize::from(recovery.is_none());
+                Some(recovery.unwrap_or(next - phase.healed_ms))
             })
             .collect();
         let goodput: Vec<f64> = own.iter().filter_map(|p| self.goodput(p.start_ms, p.healed_ms)).collect();
@@ -132,6 +136,7 @@ impl Flow {
             phases: own.len(),
             faults: own.iter().map(|phase| phase.faults).sum(),
             measured: recoveries.len(),
+            unfinished,
             recovery_p50_ms: quantile(&mut recoveries, 0.5),
             recovery_p99_ms: quantile(&mut recoveries, 0.99),
             goodput_percent: (!goodput.is_empty()).then(|| 100.0 * goodput.iter().sum::<f64>() / goodput.len() as f64),
@@ -152,12 +157,12 @@ impl Flow {
     }
 }
 
-/// Until when nothing else happens after the phase was healed; none if something else was going on at that moment, or
-/// there is too little time to tell.
+/// Until when nothing else happens after the phase was healed; none if something else happened meanwhile, or there is too
+/// little time to tell.
 fn quiet_until(phase: &Struck, struck: &[Struck], end_ms: u64) -> Option<u64> {
     // An old snapshot is held beneath everything else.
     let others = || struck.iter().filter(|other| !std::ptr::eq(*other, phase) && other.nemesis != "long_transaction");
-    if others().any(|other| other.start_ms <= phase.healed_ms && phase.healed_ms < other.healed_ms) {
+    if others().any(|other| other.start_ms <= phase.healed_ms && phase.start_ms < other.healed_ms) {
         return None;
     }
     let next = others().map(|other| other.start_ms).filter(|start| *start > phase.healed_ms).min().unwrap_or(end_ms);
@@ -206,7 +211,7 @@ mod tests {
         };
         let struck = [phase(0, 1_000), phase(500, 3_000), phase(9_000, 10_000)];
         assert_eq!(quiet_until(&struck[0], &struck, 20_000), None);
-        assert_eq!(quiet_until(&struck[1], &struck, 20_000), Some(9_000));
+        assert_eq!(quiet_until(&struck[1], &struck, 20_000), None, "it has to recover from both");
         assert_eq!(quiet_until(&struck[2], &struck, 20_000), Some(20_000));
         assert_eq!(quiet_until(&struck[2], &struck, 11_000), None);
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use uuid::Uuid;
 
 use crate::{
     conservation::Conservation,
@@ -17,7 +18,7 @@ const RECOVERY_TARGETS: [(Kind, u64); 4] =
 /// How many recoveries of each of these must have been measured.
 const LEAST_MEASURED: usize = 2;
 /// The share of seconds in which conservation must have been looked at.
-const LEAST_SNAPSHOTS: f64 = 0.5;
+const LEAST_SNAPSHOTS: f64 = 0.8;
 /// How many failures of a kind are listed.
 const EXAMPLES: usize = 20;
 /// Goodput 30 s after a burst, against that before it.
@@ -52,7 +53,7 @@ pub struct Report {
     pub doubled: u64,
     pub drift: u64,
     /// Orders that would have been confirmed if nothing had been broken.
-    pub cancelled_by_outages: usize,
+    pub cancelled_by_outages: Vec<Cancelled>,
     pub findings: Findings,
     pub conservation: Conservation,
     /// The audit's violations, with what a nemesis explains taken out.
@@ -68,6 +69,16 @@ pub struct Report {
     pub goodput_after_burst_percent: Vec<f64>,
     /// Processes that ended by themselves and were started again.
     pub unplanned_ends: Vec<String>,
+}
+
+/// An order that had to be confirmed and was cancelled.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cancelled {
+    pub order_id: Uuid,
+    pub due_ms: u64,
+    /// For how long, before its deadline, nothing was broken or being recovered from.
+    pub well_ms: u64,
+    pub during: Vec<&'static str>,
 }
 
 impl Report {
@@ -113,6 +124,10 @@ impl Report {
             if measured < LEAST_MEASURED {
                 late.push(format!("{kind:?}: recovery was measured {measured} times only"));
             }
+            let unfinished = report.map_or(0, |report| report.unfinished);
+            if unfinished > 0 {
+                late.push(format!("{kind:?}: {unfinished} recoveries never came"));
+            }
             if let Some(p99) = report.and_then(|report| report.recovery_p99_ms).filter(|p99| *p99 > target) {
                 late.push(format!("{kind:?}: recovery took {p99} ms, {target} ms are asked for"));
             }
@@ -146,7 +161,7 @@ impl fmt::Display for Report {
             self.lost,
             self.doubled,
             self.drift,
-            self.cancelled_by_outages,
+            self.cancelled_by_outages.len(),
             self.conservation.snapshots,
             self.conservation.skipped,
             self.settled_seconds,

@@ -42,6 +42,12 @@ impl Rest {
 
     /// # Errors
     /// When there is no answer.
+    pub async fn patch(&self, url: &str, body: &Value) -> reqwest::Result<Answer> {
+        send(self.http.patch(url).bearer_auth(ADMIN_TOKEN).json(body)).await
+    }
+
+    /// # Errors
+    /// When there is no answer.
     pub async fn delete(&self, url: &str) -> reqwest::Result<Answer> {
         send(self.http.delete(url).bearer_auth(ADMIN_TOKEN)).await
     }

@@ -9,7 +9,7 @@ use crate::nemesis::{Kind, Nemesis};
 
 /// Before the first strike, so that there is a goodput to compare with.
 const WARM_UP: Duration = Duration::from_secs(8);
-/// Their recovery is held to a target: they come alone, and twice as often as the others.
+/// Their recovery is held to a target: they come alone, twice, besides the one time that they come with others.
 const JUDGED: [&str; 4] = ["kill_service", "kill_nats", "stop_postgres", "wipe_nats"];
 /// After the last phase, for recovery.
 const TAIL: Duration = Duration::from_secs(25);
@@ -26,11 +26,11 @@ pub struct Phase {
 /// Phases for a run of this length, in the order in which they start.
 pub fn schedule(nemeses: &[&'static Nemesis], total: Duration, longest: Duration, rng: &mut StdRng) -> Vec<Phase> {
     let mut phases = Vec::new();
-    let mut deck: Vec<&'static Nemesis> = Vec::new();
+    let mut deck: Vec<Card> = Vec::new();
     let mut at = WARM_UP;
     let end = total.saturating_sub(TAIL);
     while at < end && !nemeses.is_empty() {
-        let wanted = [1, 1, 2, 2, 3][rng.random_range(0..5)];
+        let wanted = [1, 2, 2, 3, 3][rng.random_range(0..5)];
         let round = draw(nemeses, &mut deck, wanted, rng);
         let mut over = at;
         let mut pause = Duration::ZERO;
@@ -58,31 +58,32 @@ fn length(nemesis: &Nemesis, rng: &mut StdRng) -> Duration {
     Duration::from_secs_f64(if least < most { rng.random_range(least..most) } else { least })
 }
 
-/// Nothing else strikes while it does.
-fn comes_alone(nemesis: &Nemesis) -> bool {
-    nemesis.kind == Kind::Burst || JUDGED.contains(&nemesis.name)
+/// One time that a nemesis is to strike.
+#[derive(Debug, Clone, Copy)]
+struct Card {
+    nemesis: &'static Nemesis,
+    /// Nothing else strikes while it does.
+    alone: bool,
 }
 
 /// All nemeses, to be drawn from the end: what is judged comes early, for a run may end before the deck does.
-fn shuffled(nemeses: &[&'static Nemesis], rng: &mut StdRng) -> Vec<&'static Nemesis> {
-    let (judged, mut others): (Vec<_>, Vec<_>) = nemeses.iter().copied().partition(|nemesis| comes_alone(nemesis));
-    others.shuffle(rng);
-    let mut early = others.split_off(others.len() / 2);
-    early.extend(judged.iter().filter(|nemesis| JUDGED.contains(&nemesis.name)));
-    early.extend(judged);
+fn shuffled(nemeses: &[&'static Nemesis], rng: &mut StdRng) -> Vec<Card> {
+    let is_judged = |nemesis: &&&'static Nemesis| JUDGED.contains(&nemesis.name);
+    let with_others = nemeses.iter().filter(|nemesis| nemesis.kind != Kind::Burst);
+    let mut late: Vec<Card> = with_others.map(|nemesis| Card { nemesis, alone: false }).collect();
+    late.shuffle(rng);
+    let mut early = late.split_off(late.len() / 2);
+    let bursts = nemeses.iter().filter(|nemesis| nemesis.kind == Kind::Burst);
+    let alone = nemeses.iter().filter(is_judged).chain(nemeses.iter().filter(is_judged)).chain(bursts);
+    early.extend(alone.map(|nemesis| Card { nemesis, alone: true }));
     early.shuffle(rng);
-    others.append(&mut early);
-    others
+    late.append(&mut early);
+    late
 }
 
 /// The next nemeses of a shuffled deck that do not get in each other's way.
-fn draw(
-    nemeses: &[&'static Nemesis],
-    deck: &mut Vec<&'static Nemesis>,
-    wanted: usize,
-    rng: &mut StdRng,
-) -> Vec<&'static Nemesis> {
-    let mut round: Vec<&'static Nemesis> = Vec::new();
+fn draw(nemeses: &[&'static Nemesis], deck: &mut Vec<Card>, wanted: usize, rng: &mut StdRng) -> Vec<&'static Nemesis> {
+    let mut round: Vec<Card> = Vec::new();
     if deck.is_empty() {
         *deck = shuffled(nemeses, rng);
     }
@@ -90,16 +91,16 @@ fn draw(
     while place > 0 && round.len() < wanted {
         place -= 1;
         let candidate = deck[place];
-        let in_the_way = |other: &&Nemesis| {
-            candidate.needs.iter().any(|need| other.needs.contains(need))
-                || comes_alone(candidate)
-                || comes_alone(other)
+        let in_the_way = |other: &Card| {
+            candidate.nemesis.needs.iter().any(|need| other.nemesis.needs.contains(need))
+                || candidate.alone
+                || other.alone
         };
         if !round.iter().any(in_the_way) {
             round.push(deck.remove(place));
         }
     }
-    round
+    round.into_iter().map(|card| card.nemesis).collect()
 }
 
 /// Long enough to see the recovery that is asked for.

@@ -1,6 +1,8 @@
 //! A whole suite of its own: PostgreSQL and NATS as durable as in production, the keeper of the broker's topology, the card
 //! processor, and replicas of each service, every one a child process behind proxies of its own.
 
+mod users;
+
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -52,6 +54,8 @@ pub struct Replica {
     pub broker: Proxy,
     /// Only payment has one.
     pub gateway: Option<Proxy>,
+    /// Only order has one.
+    pub inventory: Option<Proxy>,
 }
 
 /// The suite. What depends on something else is declared before it, so that it ends first.
@@ -61,16 +65,20 @@ pub struct Stage {
     pub gateway: Program,
     pub gateway_url: String,
     pub keeper: Program,
+    /// The keeper's link to the broker.
+    pub keeper_broker: Proxy,
     pub nats: Mutex<Nats>,
     pub postgres: Mutex<Postgres>,
     /// The database as its owner sees it, past all proxies.
     pub pool: PgPool,
     pub rest: Rest,
     pub database_url: String,
+    /// Without a user: see [`Stage::broker`].
     pub nats_url: String,
     /// Older than every event of the suite, so an event with such an id is known to be none of its own.
     pub before_all: Uuid,
-    _journal: tempfile::TempDir,
+    /// The card processor's journal, and the broker's configuration.
+    _folder: tempfile::TempDir,
 }
 
 impl Stage {
@@ -82,18 +90,18 @@ impl Stage {
         std::fs::create_dir_all(&settings.logs)?;
         let before_all = Uuid::now_v7();
         let postgres = Postgres::with_settings(POSTGRES).await?;
-        let nats = Nats::start().await?;
+        let folder = tempfile::tempdir()?;
+        let nats = Nats::with_config(&users::write_configuration(folder.path())?, &users::PASSWORDS).await?;
         let owner = postgres.server().url("suite");
         let mut connection = PgConnection::connect(&postgres.server().url("postgres")).await?;
         sqlx::query("create database suite").execute(&mut connection).await?;
         connection.close().await?;
-        let access = [("DATABASE_URL".to_owned(), owner.clone()), ("NATS_URL".to_owned(), nats.url())];
-        settings.program("provision", "provision", &[], access.to_vec())?.run(READY_LIMIT).await?;
-        let keeper = settings.program("provision", "keep", &["keep"], access.to_vec())?;
+        settings.provision("provision", &[], &owner, nats.url())?.run(READY_LIMIT).await?;
+        let keeper_broker = Proxy::in_front_of_nats(nats.port()).await?;
+        let keeper = settings.provision("keep", &["keep"], &owner, nats_behind(&keeper_broker))?;
         keeper.start().await?;
-        let journal = tempfile::tempdir()?;
         let gateway_port = free_port();
-        let gateway = settings.gateway(gateway_port, journal.path())?;
+        let gateway = settings.gateway(gateway_port, folder.path())?;
         gateway.start().await?;
         let pool = PgPoolOptions::new().max_connections(4).connect_lazy(&owner)?;
         let (database_port, nats_port, nats_url) = (postgres.port(), nats.port(), nats.url());
@@ -102,6 +110,7 @@ impl Stage {
             gateway,
             gateway_url: format!("http://127.0.0.1:{gateway_port}"),
             keeper,
+            keeper_broker,
             database_url: postgres.server().url_for("auditor", "suite"),
             nats_url,
             nats: Mutex::new(nats),
@@ -109,7 +118,7 @@ impl Stage {
             pool,
             rest: Rest::new()?,
             before_all,
-            _journal: journal,
+            _folder: folder,
         };
         let inventory_port = free_port();
         for number in 0..settings.replicas {
@@ -188,23 +197,30 @@ impl Stage {
         .with_context(|| format!("order does not learn of {sku}"))
     }
 
+    /// A connection to the broker, past all proxies, of somebody who may do everything there.
+    ///
+    /// # Errors
+    /// When the broker is away.
+    pub async fn broker(&self) -> anyhow::Result<async_nats::Client> {
+        Ok(users::stranger().connect(&self.nats_url).await?)
+    }
+
     /// What the auditor reads.
     pub fn stores(&self) -> Stores {
         Stores {
             database_url: self.database_url.clone(),
             nats_url: self.nats_url.clone(),
-            nats_user: String::new(),
-            nats_password: String::new(),
+            nats_user: users::AUDITOR.to_owned(),
+            nats_password: users::AUDITOR.to_owned(),
         }
     }
 
-    /// Waits until nothing is in flight, and audits everything.
+    /// Waits until nothing is in flight, and audits everything there ever was.
     ///
     /// # Errors
     /// When a store cannot be read.
-    pub async fn audit(&self, settle: Duration, allow_dead_letters: bool) -> anyhow::Result<Report> {
-        let options = Options { settle, allow_dead_letters };
-        Ok(audit::audit(&self.stores(), &self.gateway_url, &options).await?)
+    pub async fn audit(&self, options: Options) -> anyhow::Result<Report> {
+        Ok(audit::audit(&self.stores(), &self.gateway_url, &Options { whole: true, ..options }).await?)
     }
 
     /// Writes down what the processes have printed.
@@ -243,6 +259,12 @@ impl Settings {
         Ok(Program::new(name, path, arguments, environment, self.logs.clone()))
     }
 
+    fn provision(&self, name: &str, arguments: &[&str], owner: &str, nats_url: String) -> anyhow::Result<Program> {
+        let own = [("DATABASE_URL".to_owned(), owner.to_owned()), ("NATS_URL".to_owned(), nats_url)];
+        let own = own.into_iter().chain(users::settings(users::PROVISION)).collect();
+        self.program("provision", name, arguments, own)
+    }
+
     fn gateway(&self, port: u16, folder: &Path) -> anyhow::Result<Program> {
         let own = [
             ("LISTEN".to_owned(), format!("127.0.0.1:{port}")),
@@ -253,19 +275,27 @@ impl Settings {
 
     async fn replica(&self, service: Service, number: usize, links: &Links) -> anyhow::Result<Replica> {
         let database = Proxy::start(links.database_port).await?;
-        let broker = Proxy::start(links.nats_port).await?;
+        let broker = Proxy::in_front_of_nats(links.nats_port).await?;
         let gateway = if service == PAYMENT { Some(Proxy::start(links.gateway_port).await?) } else { None };
+        let inventory = if service == ORDER { Some(Proxy::start(links.inventory_port).await?) } else { None };
         let role = format!("{service}_service");
         let gateway_port = gateway.as_ref().map_or(links.gateway_port, Proxy::port);
+        let inventory_port = inventory.as_ref().map_or(links.inventory_port, Proxy::port);
         let own = [
             ("LISTEN", format!("127.0.0.1:{}", links.port)),
             ("DATABASE_URL", format!("postgres://{role}:{role}@127.0.0.1:{}/suite", database.port())),
-            ("NATS_URL", format!("nats://127.0.0.1:{}", broker.port())),
+            ("NATS_URL", nats_behind(&broker)),
             ("GATEWAY_URL", format!("http://127.0.0.1:{gateway_port}")),
-            ("INVENTORY_URL", format!("http://127.0.0.1:{}", links.inventory_port)),
+            ("INVENTORY_URL", format!("http://127.0.0.1:{inventory_port}")),
         ];
-        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let own = own.chain(users::settings(service.0)).collect();
         let program = self.program(service.0, &format!("{service}-{}", number + 1), &[], own)?;
-        Ok(Replica { service, url: format!("http://127.0.0.1:{}", links.port), program, database, broker, gateway })
+        let url = format!("http://127.0.0.1:{}", links.port);
+        Ok(Replica { service, url, program, database, broker, gateway, inventory })
     }
+}
+
+fn nats_behind(proxy: &Proxy) -> String {
+    format!("nats://127.0.0.1:{}", proxy.port())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chaos::Stage;
-use console::audit::{Memory, Verdict, audit_at_work};
+use console::audit::{Memory, Options, Verdict, audit_at_work};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -37,7 +37,7 @@ pub async fn at_work(stage: &Stage) -> anyhow::Result<Vec<Finding>> {
 /// # Errors
 /// When a store cannot be read.
 pub async fn in_the_end(scene: &Scene, settle: Duration) -> anyhow::Result<Vec<Finding>> {
-    let report = scene.stage.audit(settle, false).await?;
+    let report = scene.stage.audit(Options { settle, ..Default::default() }).await?;
     let mut findings = violated(&report.invariants);
     findings.extend(unconfirmed(scene).await?);
     findings.extend(opened_breakers(scene).await?);

@@ -27,7 +27,7 @@ const SERVICE: ServiceInfo = ServiceInfo {
 #[derive(Debug, Clone, clap::Args)]
 pub struct WatchArgs {
     /// Audit again and again, without waiting for the suite to settle, and serve /metrics, /alerts and a page
-    #[arg(long, conflicts_with_all = ["settle", "json", "allow_dead_letters"])]
+    #[arg(long, conflicts_with_all = ["settle", "json", "allow_dead_letters", "whole"])]
     pub watch: bool,
     /// From the beginning of one audit to the beginning of the next; long audits pause longer
     #[arg(long, default_value = "10s", value_parser = humantime::parse_duration, requires = "watch")]

@@ -16,7 +16,7 @@ mod prometheus;
 mod wait;
 
 pub use database::{Database, Server};
-pub use nats::Nats;
+pub use nats::{Nats, Store};
 pub use postgres::Postgres;
 pub use process::{Process, Signal};
 pub use programs::{bin, promtool};

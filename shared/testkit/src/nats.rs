@@ -17,6 +17,14 @@ use crate::wait::free_port;
 const START_LIMIT: Duration = Duration::from_secs(20);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
+/// How much of what a broker has stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Store {
+    Whole,
+    /// What its streams hold, but not where their consumers are.
+    Messages,
+}
+
 /// A nats-server on a port and with a store of its own; both stay the same when it is started again.
 #[derive(Debug)]
 pub struct Nats {
@@ -119,30 +127,32 @@ impl Nats {
         self.start_again().await
     }
 
-    /// Keeps a copy of what its streams hold now, but not of where their consumers are. Stops it for that.
+    /// Keeps a copy of its store as it is now. Stops it for that.
     ///
     /// # Errors
     /// When the store cannot be copied, or it does not start.
-    pub async fn keep_messages(&mut self) -> anyhow::Result<TempDir> {
+    pub async fn keep_copy(&mut self) -> anyhow::Result<TempDir> {
         let copy = TempDir::new()?;
         self.stop().await?;
-        for stream in message_folders(&self.store())? {
-            copy_folder(&stream, &copy.path().join(stream.strip_prefix(self.store())?))?;
-        }
+        copy_folder(&self.store(), copy.path())?;
         self.start_again().await?;
         Ok(copy)
     }
 
-    /// kill -9, and a start with messages as they were when the copy was made: its streams come back in an older
-    /// state than their consumers.
+    /// kill -9, and a start with this part of its store as it was when the copy was made.
     ///
     /// # Errors
     /// When the store cannot be written, or it does not start.
-    pub async fn roll_back(&mut self, copy: &TempDir) -> anyhow::Result<()> {
+    pub async fn roll_back(&mut self, copy: &TempDir, what: Store) -> anyhow::Result<()> {
         self.kill();
-        for stream in message_folders(&self.store())? {
-            std::fs::remove_dir_all(&stream)?;
-            copy_folder(&copy.path().join(stream.strip_prefix(self.store())?), &stream)?;
+        let store = self.store();
+        let folders = match what {
+            Store::Whole => vec![store.clone()],
+            Store::Messages => message_folders(&store)?,
+        };
+        for folder in folders {
+            std::fs::remove_dir_all(&folder)?;
+            copy_folder(&copy.path().join(folder.strip_prefix(&store)?), &folder)?;
         }
         self.start_again().await
     }

@@ -7,6 +7,7 @@ use std::{
 
 use console::audit;
 use tokio::task::JoinSet;
+use uuid::Uuid;
 
 use super::Plan;
 use crate::{
@@ -14,7 +15,7 @@ use crate::{
     history::History,
     nemesis::{Kind, Tally},
     recovery::{Flow, Struck},
-    report::Report,
+    report::{Cancelled, Report},
     stage::Stage,
     verdict::{self, Findings},
     workload::Pressure,
@@ -37,8 +38,10 @@ pub(super) struct Evidence {
 
 /// The longest recovery that is asked for.
 const LONGEST_RECOVERY_MS: u64 = 20_000;
-/// The sagas' deadline, and time to compensate.
-const DEADLINE_MS: u64 = 25_000;
+/// The sagas' deadline.
+const DEADLINE_MS: u64 = 20_000;
+/// So long, in its lifetime, nothing may be broken, or no outage excuses that an order was cancelled.
+const ENOUGH_MS: u64 = 10_000;
 
 const KINDS: [Kind; 9] = [
     Kind::Service,
@@ -67,17 +70,21 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
     let dead_letters = verdict::unexpected_dead_letters(&stage.pool).await?;
     let mut findings = Findings { dead_letters, ..verdict::compare(&records, &orders) };
     let flow = Flow::new(&records, &orders, evidence.history.epoch_ms());
-    let deleted = evidence.tally.deleted_messages.load(Ordering::Relaxed);
-    let audit = evidence.audit.as_ref().map(|report| violations(report, deleted)).unwrap_or_default();
+    let audit = evidence.audit.as_ref().map(violations).unwrap_or_default();
     let struck = evidence.struck;
     let mut nemeses: Vec<&str> = struck.iter().filter(|phase| phase.faults > 0).map(|phase| phase.nemesis).collect();
     nemeses.sort_unstable();
     nemeses.dedup();
     let [quiet_answer_ms, quiet_end_ms] = flow.latencies(|due| !is_disturbed(&struck, due, due + 1_000));
-    let cancelled = verdict::cancelled_without_cause(&records, &orders);
-    findings.broken_promises.extend(cancelled.iter().filter_map(|(record, order_id)| {
-        let alone = !is_disturbed(&struck, record.due_ms, record.due_ms + DEADLINE_MS);
-        alone.then(|| format!("order {order_id} had to be confirmed, nothing was broken, and it was cancelled"))
+    let cancelled: Vec<Cancelled> = verdict::cancelled_without_cause(&records, &orders)
+        .into_iter()
+        .map(|(record, order_id)| excuse(&struck, order_id, record.due_ms))
+        .collect();
+    findings.broken_promises.extend(cancelled.iter().filter(|order| order.well_ms >= ENOUGH_MS).map(|order| {
+        let Cancelled { order_id, well_ms, during, .. } = order;
+        format!(
+            "order {order_id} had to be confirmed and was cancelled, though all was well for {well_ms} ms: {during:?}"
+        )
     }));
     let audited = |names: &[&str]| violations_of(evidence.audit.as_ref(), names);
     let doubled =
@@ -98,7 +105,7 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
         lost: findings.lost.len(),
         doubled,
         drift,
-        cancelled_by_outages: cancelled.len(),
+        cancelled_by_outages: cancelled,
         kinds: kinds.map(|kind| flow.report(kind, &struck, evidence.ended_ms)).collect(),
         goodput_after_burst_percent: after_bursts(&flow, &struck, evidence.ended_ms),
         phases: struck,
@@ -113,16 +120,44 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
     })
 }
 
-/// What the audit found and no nemesis explains. A message that a nemesis deleted from its stream is gone, as it must be.
-fn violations(report: &audit::Report, deleted: u64) -> Vec<String> {
-    let explained = |verdict: &audit::Verdict| verdict.name == "published_in_stream" && verdict.violations <= deleted;
-    let found = report.invariants.iter().filter(|verdict| !verdict.ok() && !explained(verdict));
+/// What the audit found.
+fn violations(report: &audit::Report) -> Vec<String> {
+    let found = report.invariants.iter().filter(|verdict| !verdict.ok());
     found
         .map(|verdict| {
             let examples = verdict.examples.iter().take(3).cloned().collect::<Vec<_>>().join("; ");
             format!("{}: {} violations: {examples}", verdict.name, verdict.violations)
         })
         .collect()
+}
+
+/// What was broken in the life of an order that was cancelled.
+fn excuse(struck: &[Struck], order_id: Uuid, due_ms: u64) -> Cancelled {
+    let end_ms = due_ms + DEADLINE_MS;
+    let mut outages: Vec<(u64, u64, &'static str)> = struck
+        .iter()
+        .map(|phase| (phase.start_ms.max(due_ms), (phase.healed_ms + recovery_ms(phase)).min(end_ms), phase.nemesis))
+        .filter(|(from, to, _)| from < to)
+        .collect();
+    outages.sort_unstable();
+    let (mut well_ms, mut at) = (0, due_ms);
+    for (from, to, _) in &outages {
+        well_ms += from.saturating_sub(at);
+        at = at.max(*to);
+    }
+    well_ms += end_ms.saturating_sub(at);
+    Cancelled { order_id, due_ms, well_ms, during: outages.into_iter().map(|(.., nemesis)| nemesis).collect() }
+}
+
+/// For how long after a phase nothing is expected of the suite.
+fn recovery_ms(phase: &Struck) -> u64 {
+    match phase.kind {
+        Kind::Messages | Kind::Clients => 0,
+        Kind::Service => 3_000,
+        Kind::Nats => 5_000,
+        Kind::Postgres => 8_000,
+        Kind::WipedBroker | Kind::Link | Kind::Gateway | Kind::Burst => 10_000,
+    }
 }
 
 /// How many violations the audit found of these invariants.

@@ -25,8 +25,15 @@ pub(super) struct Field {
 
 type Holds = BTreeMap<Resource, Mutex<()>>;
 
-const RESOURCES: [Resource; 6] =
-    [Resource::Services, Resource::Broker, Resource::Database, Resource::Links, Resource::Gateway, Resource::Load];
+const RESOURCES: [Resource; 7] = [
+    Resource::Services,
+    Resource::Broker,
+    Resource::Database,
+    Resource::Links,
+    Resource::Gateway,
+    Resource::Inventory,
+    Resource::Load,
+];
 
 pub(super) async fn strike_all(field: &Field, phases: &[Phase]) -> Vec<Struck> {
     let holds: Holds = RESOURCES.into_iter().map(|resource| (resource, Mutex::new(()))).collect();
@@ -67,8 +74,6 @@ async fn one(phase: &Phase, field: &Field, holds: &Holds) -> Struck {
     let outcome = tokio::time::timeout(phase.length + PATIENCE, phase.nemesis.strike(&mut strike)).await;
     let error = match outcome {
         Ok(Ok(())) => None,
-        // Others break what this one needed: a session of the old snapshot that another nemesis ended is none to heal.
-        Ok(Err(_)) if phase.nemesis.name == "long_transaction" => None,
         Ok(Err(error)) => Some(format!("{error:#}")),
         Err(_) => Some("it did not come to its end".to_owned()),
     };

@@ -1,9 +1,10 @@
 //! A broker that dies, hangs, or comes back knowing less than it had acknowledged.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::time::Duration;
 
 use async_nats::jetstream;
 use rand::{Rng, seq::IndexedRandom};
+use testkit::Store;
 use tokio::time::{Instant, sleep};
 
 use super::Strike;
@@ -17,8 +18,10 @@ pub(super) enum BrokerDeed {
     Pause,
     /// Its store is deleted, with all streams and consumers.
     Wipe,
-    /// Its streams come back in the state of some seconds ago, its consumers in the newest.
+    /// Its whole store comes back in the state of some seconds ago.
     RollBack,
+    /// Its streams come back in the state of some seconds ago, its consumers in the newest.
+    RollBackMessages,
     /// Durable consumers vanish, with what they had acknowledged.
     DeleteConsumer,
     /// Single messages vanish.
@@ -48,40 +51,46 @@ pub(super) async fn strike(strike: &mut Strike, deed: BrokerDeed) -> anyhow::Res
             strike.hit();
             strike.cures();
             // What was deleted before is gone with everything else, and excuses nothing any more.
-            strike.tally.deleted_messages.store(0, Ordering::Relaxed);
+            strike.tally.deleted().clear();
             strike.stage.nats.lock().await.wipe().await
         }
-        BrokerDeed::RollBack => {
-            let stage = strike.stage.clone();
-            let mut nats = stage.nats.lock().await;
-            let older = nats.keep_messages().await?;
-            sleep(strike.length).await;
-            strike.hit();
-            strike.cures();
-            nats.roll_back(&older).await
-        }
+        BrokerDeed::RollBack => roll_back(strike, Store::Whole).await,
+        BrokerDeed::RollBackMessages => roll_back(strike, Store::Messages).await,
         BrokerDeed::DeleteConsumer => delete_consumers(strike).await,
         BrokerDeed::DeleteMessages => delete_messages(strike).await,
     }
 }
 
+async fn roll_back(strike: &mut Strike, what: Store) -> anyhow::Result<()> {
+    let stage = strike.stage.clone();
+    let older = stage.nats.lock().await.keep_copy().await?;
+    sleep(strike.length).await;
+    strike.hit();
+    strike.cures();
+    stage.nats.lock().await.roll_back(&older, what).await
+}
+
 /// A connection of somebody who may do everything.
 pub(super) async fn jetstream(strike: &Strike) -> anyhow::Result<jetstream::Context> {
-    Ok(jetstream::new(async_nats::connect(&strike.stage.nats_url).await?))
+    Ok(jetstream::new(strike.stage.broker().await?))
 }
 
 async fn delete_consumers(strike: &mut Strike) -> anyhow::Result<()> {
-    let broker = jetstream(strike).await?;
     let end = Instant::now() + strike.length;
-    let consumers = contracts::consumers();
     while Instant::now() < end {
-        let Some(consumer) = consumers.choose(&mut strike.rng) else { break };
-        let stream = broker.get_stream(consumer.publisher.stream()).await?;
-        // It may be gone since the last time.
-        if stream.delete_consumer(&consumer.step.consumer()).await.is_ok() {
-            strike.hit();
-        }
+        delete_a_consumer(strike).await?;
         sleep(Duration::from_millis(strike.rng.random_range(500..1_500))).await;
+    }
+    Ok(())
+}
+
+pub(super) async fn delete_a_consumer(strike: &mut Strike) -> anyhow::Result<()> {
+    let consumers = contracts::consumers();
+    let Some(consumer) = consumers.choose(&mut strike.rng) else { return Ok(()) };
+    let stream = jetstream(strike).await?.get_stream(consumer.publisher.stream()).await?;
+    // It may be gone since the last time.
+    if stream.delete_consumer(&consumer.step.consumer()).await.is_ok() {
+        strike.hit();
     }
     Ok(())
 }
@@ -99,7 +108,7 @@ async fn delete_messages(strike: &mut Strike) -> anyhow::Result<()> {
             }
             let sequence = strike.rng.random_range(oldest..=state.last_sequence);
             if stream.delete_message(sequence).await.unwrap_or(false) {
-                strike.tally.deleted_messages.fetch_add(1, Ordering::Relaxed);
+                strike.tally.deleted().insert((service.stream(), sequence));
                 strike.hit();
             }
         }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use rand::Rng;
 use sqlx::{Connection, PgConnection};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Strike;
+
+const TOO_MANY_CONNECTIONS: &str = "53300";
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum DatabaseDeed {
@@ -14,7 +17,7 @@ pub(super) enum DatabaseDeed {
     Stop,
     /// One session of a service after the other is ended.
     Terminate,
-    /// A stranger takes every connection that is left.
+    /// A stranger takes every connection that is left, and each one that a service loses.
     HogConnections,
     /// A stranger locks what everybody has to write.
     HogLocks,
@@ -36,35 +39,55 @@ pub(super) async fn strike(strike: &mut Strike, deed: DatabaseDeed) -> anyhow::R
         DatabaseDeed::Terminate => terminate(strike).await,
         DatabaseDeed::HogConnections => hog_connections(strike).await,
         DatabaseDeed::HogLocks => hog_locks(strike).await,
-        DatabaseDeed::LongTransaction => {
-            let mut connection = strike.stage.pool.acquire().await?.detach();
-            let mut transaction = connection.begin_with("begin isolation level repeatable read").await?;
-            sqlx::query("select count(*), pg_current_xact_id() from saga.saga_instance")
-                .execute(&mut *transaction)
-                .await?;
-            strike.hit();
-            sleep(strike.length).await;
-            Ok(transaction.commit().await?)
+        DatabaseDeed::LongTransaction => long_transaction(strike).await,
+    }
+}
+
+/// Others break the database meanwhile, and with it the transaction: then another one begins.
+async fn long_transaction(strike: &mut Strike) -> anyhow::Result<()> {
+    let end = Instant::now() + strike.length;
+    while Instant::now() < end {
+        if hold_snapshot(strike, end).await.is_err() {
+            sleep(Duration::from_millis(100)).await;
         }
     }
+    ensure!(strike.faults > 0, "no snapshot could be held");
+    Ok(())
+}
+
+async fn hold_snapshot(strike: &mut Strike, end: Instant) -> anyhow::Result<()> {
+    let mut connection = strike.stage.pool.acquire().await?.detach();
+    let mut transaction = connection.begin_with("begin isolation level repeatable read").await?;
+    sqlx::query("select count(*), pg_current_xact_id() from saga.saga_instance").execute(&mut *transaction).await?;
+    strike.hit();
+    while Instant::now() < end {
+        sleep_until(end.min(Instant::now() + Duration::from_secs(1))).await;
+        sqlx::query("select 1").execute(&mut *transaction).await?;
+    }
+    Ok(transaction.commit().await?)
 }
 
 async fn terminate(strike: &mut Strike) -> anyhow::Result<()> {
     let end = Instant::now() + strike.length;
     while Instant::now() < end {
-        let ended: Option<bool> = sqlx::query_scalar(
-            "select pg_terminate_backend(pid)
-            from pg_stat_activity
-            where usename like '%\\_service'
-            order by random()
-            limit 1",
-        )
-        .fetch_optional(&strike.stage.pool)
-        .await?;
-        if ended == Some(true) {
-            strike.hit();
-        }
+        terminate_one(strike).await?;
         sleep(Duration::from_millis(strike.rng.random_range(200..800))).await;
+    }
+    Ok(())
+}
+
+async fn terminate_one(strike: &mut Strike) -> anyhow::Result<()> {
+    let ended: Option<bool> = sqlx::query_scalar(
+        "select pg_terminate_backend(pid)
+        from pg_stat_activity
+        where usename like '%\\_service'
+        order by random()
+        limit 1",
+    )
+    .fetch_optional(&strike.stage.pool)
+    .await?;
+    if ended == Some(true) {
+        strike.hit();
     }
     Ok(())
 }
@@ -75,11 +98,15 @@ async fn hog_connections(strike: &mut Strike) -> anyhow::Result<()> {
     while Instant::now() < end {
         match PgConnection::connect(&strike.stage.database_url).await {
             Ok(connection) => held.push(connection),
-            // There are none left. Those that a service gives up are taken, too.
-            Err(_) => sleep(Duration::from_millis(50)).await,
+            Err(error) => {
+                let code = error.as_database_error().and_then(|error| error.code());
+                ensure!(code.as_deref() == Some(TOO_MANY_CONNECTIONS), "the server is not full: {error}");
+                terminate_one(strike).await?;
+                sleep(Duration::from_millis(100)).await;
+            }
         }
     }
-    strike.hit();
+    ensure!(strike.faults > 0, "the server was never full");
     drop(held);
     Ok(())
 }

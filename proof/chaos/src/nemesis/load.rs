@@ -10,6 +10,8 @@ use super::Strike;
 pub(super) enum LoadDeed {
     /// Five times as many orders.
     Burst,
+    /// More orders than the suite can take: it has to turn clients away.
+    Flood,
     /// Most clients hang up or send everything twice.
     Unruly,
 }
@@ -19,6 +21,7 @@ pub(super) async fn strike(strike: &mut Strike, deed: LoadDeed) -> anyhow::Resul
     let pressure = strike.pressure.clone();
     match deed {
         LoadDeed::Burst => pressure.factor.store(5, Ordering::Relaxed),
+        LoadDeed::Flood => pressure.factor.store(25, Ordering::Relaxed),
         LoadDeed::Unruly => pressure.unruly.store(true, Ordering::Relaxed),
     }
     sleep(strike.length).await;

@@ -39,7 +39,7 @@ pub(super) async fn strike(strike: &mut Strike, deed: MessageDeed) -> anyhow::Re
 }
 
 async fn duplicate(strike: &mut Strike) -> anyhow::Result<()> {
-    let client = async_nats::connect(&strike.stage.nats_url).await?;
+    let client = strike.stage.broker().await?;
     let mut events = client.subscribe("events.>").await?;
     let end = Instant::now() + strike.length;
     loop {

@@ -5,21 +5,40 @@ use std::{fmt, time::Duration};
 use faults::FaultPoint;
 use serde::Serialize;
 
-use super::Case;
+use super::{Case, plan};
+
+/// A whole sweep may not take longer.
+const LIMIT: Duration = Duration::from_secs(300);
+/// The passes of a whole sweep.
+const WHOLE: [u32; 3] = [1, 2, 10];
 
 /// One crash and what became of it.
 #[derive(Debug, Serialize)]
 pub struct CaseReport {
     pub point: &'static str,
+    /// The step in which it had to happen, if any.
+    pub step: Option<&'static str>,
     pub hit: u32,
-    /// Which service's process crashed.
-    pub crashed: Option<String>,
-    /// The suite wrote the crash down before it acted.
+    /// Whose process it was.
+    pub service: &'static str,
+    /// The suite wrote the crash down before it acted, as one of this point and step.
     pub hit_recorded: bool,
-    pub orders: u32,
-    /// From the restart until every order had ended and the audit was done.
-    pub recovered_ms: u128,
+    /// Orders that were accepted meanwhile.
+    pub orders: usize,
+    /// From the restart until the process was ready again.
+    pub ready_ms: u128,
     pub took_ms: u128,
+    pub failure: Option<String>,
+}
+
+/// What was found after some crashes.
+#[derive(Debug, Serialize)]
+pub struct GroupReport {
+    pub crashes: usize,
+    /// All orders that were accepted since the sweep began: each has to be there and to have ended.
+    pub orders: usize,
+    /// Until all was quiet and audited.
+    pub settled_ms: u128,
     pub failure: Option<String>,
 }
 
@@ -28,22 +47,44 @@ pub struct CaseReport {
 pub struct SweepReport {
     pub points: usize,
     pub points_hit: usize,
-    /// Points at which no process crashed.
-    pub unhit: Vec<&'static str>,
-    pub orders: u32,
+    /// Pairs of a point and a step that it knows.
+    pub steps: usize,
+    pub steps_hit: usize,
+    /// Points, and points in a step, at which no process crashed.
+    pub unhit: Vec<String>,
+    /// Points in a step at which none can, and why.
+    pub impossible: Vec<String>,
+    /// Orders that were accepted.
+    pub orders: usize,
     pub took_seconds: u64,
+    pub too_slow: bool,
     pub cases: Vec<CaseReport>,
+    pub groups: Vec<GroupReport>,
+}
+
+/// What was asked for.
+pub(super) struct Asked<'a> {
+    pub(super) points: &'a [FaultPoint],
+    pub(super) hits: &'a [u32],
+}
+
+impl Asked<'_> {
+    fn is_whole(&self) -> bool {
+        FaultPoint::ALL.iter().all(|point| self.points.contains(point))
+            && WHOLE.iter().all(|hit| self.hits.contains(hit))
+    }
 }
 
 impl CaseReport {
     pub(super) fn new(case: &Case) -> Self {
         CaseReport {
             point: case.point.as_str(),
+            step: case.step.map(|step| step.name),
             hit: case.hit,
-            crashed: None,
+            service: case.service.0,
             hit_recorded: false,
             orders: 0,
-            recovered_ms: 0,
+            ready_ms: 0,
             took_ms: 0,
             failure: None,
         }
@@ -51,49 +92,127 @@ impl CaseReport {
 }
 
 impl SweepReport {
-    pub(super) fn new(points: &[FaultPoint], cases: Vec<CaseReport>, took: Duration) -> Self {
-        let hit = |point: &FaultPoint| cases.iter().any(|case| case.point == point.as_str() && case.crashed.is_some());
-        let unhit: Vec<&'static str> = points.iter().filter(|point| !hit(point)).map(|point| point.as_str()).collect();
+    pub(super) fn new(asked: &Asked<'_>, cases: Vec<CaseReport>, groups: Vec<GroupReport>, took: Duration) -> Self {
+        let is_hit = |point: &FaultPoint, step: Option<&str>| {
+            let of_this = |case: &CaseReport| case.point == point.as_str() && (step.is_none() || case.step == step);
+            cases.iter().any(|case| of_this(case) && case.hit_recorded)
+        };
+        let (mut steps, mut points_hit, mut steps_hit) = (0, 0, 0);
+        let (mut unhit, mut impossible) = (Vec::new(), Vec::new());
+        for point in asked.points {
+            if is_hit(point, None) {
+                points_hit += 1;
+            } else {
+                unhit.push(point.as_str().to_owned());
+            }
+            for step in plan::steps_at(*point, asked.hits) {
+                steps += 1;
+                if is_hit(point, Some(step.name)) {
+                    steps_hit += 1;
+                } else {
+                    unhit.push(place(point.as_str(), Some(step.name)));
+                }
+            }
+            let reasons = plan::steps().filter(|_| point.knows_step()).filter_map(|step| {
+                let why = plan::impossible(*point, step)?;
+                Some(format!("{}: {why}", place(point.as_str(), Some(step.name))))
+            });
+            impossible.extend(reasons);
+        }
         SweepReport {
-            points: points.len(),
-            points_hit: points.len() - unhit.len(),
+            points: asked.points.len(),
+            points_hit,
+            steps,
+            steps_hit,
             unhit,
+            impossible,
             orders: cases.iter().map(|case| case.orders).sum(),
             took_seconds: took.as_secs(),
+            too_slow: asked.is_whole() && took > LIMIT,
             cases,
+            groups,
         }
     }
 
-    /// Every point was hit, and every case ended with a clean audit.
+    /// Every point was hit, in every step; every process was well again; all was right whenever all was quiet; in time.
     pub fn passed(&self) -> bool {
-        self.unhit.is_empty() && self.cases.iter().all(|case| case.failure.is_none())
+        self.unhit.is_empty() && !self.too_slow && self.failed() == 0
     }
+
+    /// How many crashes and audits went wrong.
+    fn failed(&self) -> usize {
+        let cases = self.cases.iter().filter(|case| case.failure.is_some()).count();
+        cases + self.groups.iter().filter(|group| group.failure.is_some()).count()
+    }
+}
+
+fn place(point: &str, step: Option<&str>) -> String {
+    step.map_or_else(|| point.to_owned(), |step| format!("{point} in {step}"))
 }
 
 impl fmt::Display for CaseReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let crashed = self.crashed.as_deref().unwrap_or("nobody");
-        let verdict = self.failure.as_deref().unwrap_or("ok");
-        write!(
-            f,
-            "{:32} {:>4}  {crashed:10} {:>4} orders  recovered in {:>5} ms  {verdict}",
-            self.point, self.hit, self.orders, self.recovered_ms
-        )
+        let CaseReport { point, step, hit, service, orders, ready_ms, .. } = self;
+        let (place, verdict) = (place(point, *step), self.failure.as_deref().unwrap_or("ok"));
+        write!(f, "{place:62} {hit:>2}  {service:9} {orders:>3} orders  ready again in {ready_ms:>5} ms  {verdict}")
+    }
+}
+
+impl fmt::Display for GroupReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let GroupReport { crashes, orders, settled_ms, failure } = self;
+        let verdict = failure.as_deref().unwrap_or("ok");
+        write!(f, "after {crashes} crashes: all {orders} orders so far and the books, in {settled_ms} ms  {verdict}")
     }
 }
 
 impl fmt::Display for SweepReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let failed = self.cases.iter().filter(|case| case.failure.is_some()).count();
+        self.unhit.iter().try_for_each(|place| writeln!(f, "never hit: {place}"))?;
+        if self.too_slow {
+            writeln!(f, "too slow: a whole sweep may take {} s", LIMIT.as_secs())?;
+        }
         writeln!(
             f,
-            "sweep: {} of {} points hit, {} crashes, {failed} failed, {} orders, {} s",
+            "sweep: {} of {} points hit, {} of {} in steps, {} crashes, {} audits, {} failed, {} orders, {} s",
             self.points_hit,
             self.points,
+            self.steps_hit,
+            self.steps,
             self.cases.len(),
+            self.groups.len(),
+            self.failed(),
             self.orders,
             self.took_seconds
-        )?;
-        self.unhit.iter().try_for_each(|point| writeln!(f, "never hit: {point}"))
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(points: &[FaultPoint], hits: &[u32], cases: Vec<CaseReport>, seconds: u64) -> SweepReport {
+        SweepReport::new(&Asked { points, hits }, cases, Vec::new(), Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn only_a_whole_sweep_is_too_slow_after_five_minutes() {
+        assert!(report(&FaultPoint::ALL, &WHOLE, Vec::new(), 301).too_slow);
+        assert!(!report(&FaultPoint::ALL, &WHOLE, Vec::new(), 300).too_slow);
+        assert!(!report(&FaultPoint::ALL, &[1], Vec::new(), 301).too_slow);
+        assert!(!report(&[FaultPoint::HttpIn], &WHOLE, Vec::new(), 301).too_slow);
+    }
+
+    #[test]
+    fn what_is_not_hit_fails_the_sweep_step_by_step() {
+        let points = [FaultPoint::InStep];
+        let hit = |case: &Case| CaseReport { hit_recorded: true, ..CaseReport::new(case) };
+        let mut cases: Vec<CaseReport> = plan::groups(&points, &[1]).concat().iter().map(hit).collect();
+        assert!(report(&points, &[1], Vec::new(), 1).unhit.contains(&"in_step".to_owned()));
+        let forgotten = cases.pop().and_then(|case| case.step).expect("a step");
+        let found = report(&points, &[1], cases, 1);
+        assert_eq!((found.unhit.as_slice(), found.points_hit), ([format!("in_step in {forgotten}")].as_slice(), 1));
+        assert!(!found.passed());
     }
 }

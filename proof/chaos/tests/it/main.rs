@@ -59,6 +59,14 @@ async fn connections_to_postgres_that_are_half_open_are_given_up() -> Test {
 }
 
 #[tokio::test]
+async fn a_keeper_of_the_broker_notices_that_its_connection_is_half_open() -> Test {
+    let logs = tempfile::tempdir()?;
+    let report = chaos(&settings(&logs, 2, &[])?, &plan(&["keeper_half_open"], 40)?).await?;
+    ensure!(report.failures().is_empty(), "{report}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_suite_without_its_inbox_is_found_out() -> Test {
     let logs = tempfile::tempdir()?;
     let settings = settings(&logs, 2, &[("WITHOUT", "inbox")])?;

@@ -36,7 +36,7 @@ pub async fn empty_it_twice(scene: &mut Scene) -> anyhow::Result<()> {
 /// Returns when the keeper has put the streams back.
 async fn wipe(scene: &Scene) -> anyhow::Result<()> {
     scene.stage.nats.lock().await.wipe().await?;
-    let broker = jetstream::new(async_nats::connect(&scene.stage.nats_url).await?);
+    let broker = jetstream::new(scene.stage.broker().await?);
     for service in SERVICES {
         eventually(LIMIT, async || broker.get_stream(service.stream()).await.map(drop)).await?;
     }

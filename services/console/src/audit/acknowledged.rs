@@ -11,6 +11,7 @@ use uuid::Uuid;
 use super::{
     AuditError, Violations,
     broker::{self, STREAMS, unreadable},
+    snapshot::Reach,
     streams::Contents,
 };
 
@@ -52,9 +53,9 @@ pub(super) async fn floors(broker: &jetstream::Context) -> Result<Vec<Floor>, Au
     Ok(floors)
 }
 
-/// What consumers have had of the events of the last hour, as the connection's transaction sees it.
-pub(super) async fn had(connection: &mut PgConnection) -> Result<Had, sqlx::Error> {
-    let since = sqlx::query_scalar("select orders.uuid_v7_floor(now() - interval '1 hour')");
+/// What consumers have had of the latest events, as the connection's transaction sees it.
+pub(super) async fn had(connection: &mut PgConnection, reach: Reach) -> Result<Had, sqlx::Error> {
+    let since = sqlx::query_scalar("select orders.uuid_v7_floor(now() - $1 * interval '1 hour')").bind(reach.hours());
     let since: Uuid = since.fetch_one(&mut *connection).await?;
     let of = |(_, schema): (&str, &str)| {
         format!(

@@ -8,7 +8,7 @@ use sqlx::Connection;
 use super::{
     AuditError, Stores, Verdict, acknowledged, broker, gateway,
     ledger::{self, Payment},
-    snapshot::{self, Moment},
+    snapshot::{self, Moment, Reach},
     streams,
 };
 
@@ -30,7 +30,7 @@ pub async fn audit_at_work(
     let broker = broker::connect(stores).await?;
     let mut connection = snapshot::connect(&stores.database_url).await?;
     let floors = acknowledged::floors(&broker).await?;
-    let snapshot = snapshot::take(&mut connection, Moment::AtWork).await?;
+    let snapshot = snapshot::take(&mut connection, Moment::AtWork, Reach::Latest).await?;
     let mut verdicts = snapshot.verdicts;
     let before = snapshot.ledger;
     let latest: HashSet<&Payment> = before.latest.iter().collect();
@@ -42,7 +42,7 @@ pub async fn audit_at_work(
         .cloned()
         .collect();
     let books = gateway::read(gateway_url, &asked).await?;
-    let after = ledger::read(&mut connection).await?;
+    let after = ledger::read(&mut connection, Reach::Latest).await?;
     connection.close().await?;
     // No saga moved money before, and none does after, and it is the same money: the gateway was asked in peace.
     if before.in_flight.is_empty() && after.in_flight.is_empty() && before.totals == after.totals {
@@ -54,6 +54,6 @@ pub async fn audit_at_work(
         memory.confirmed.extend(asked.iter().filter(|payment| unmoved.contains(payment)).cloned());
     }
     verdicts.push(charges);
-    verdicts.extend(streams::check(&broker, &snapshot.published, &floors, &snapshot.had).await?);
+    verdicts.extend(streams::check(&broker, &snapshot.published, &floors, &snapshot.had, &HashSet::new()).await?);
     Ok(verdicts)
 }

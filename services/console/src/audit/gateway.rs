@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::{
     AuditError, Verdict, Violations,
-    ledger::{CurrencyTotal, LATEST, Ledger, Payment},
+    ledger::{CurrencyTotal, Ledger, Payment},
 };
 use crate::suite::{self, Charge, GatewayTotal, SuiteError};
 
@@ -59,7 +59,7 @@ impl Books {
         let charge = |payment: &Payment| self.charges.get(&payment.payment_id).and_then(Option::as_ref);
         Verdict::new(
             "gateway_charges",
-            format!("For each payment (of the latest {LATEST}) the gateway holds what payment says, and nothing else."),
+            "For each payment (of the latest) the gateway holds what payment says, and nothing else.",
             payments.into_iter().filter_map(|payment| disagreement(payment, charge(payment))).collect(),
         )
     }

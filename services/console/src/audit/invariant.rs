@@ -64,6 +64,7 @@ const INVARIANTS: &[Invariant] = invariants![
     "one_charge_per_order",
     "nothing_held_on_cancelled",
     "no_orphans",
+    "catalogue_agrees",
     "no_saga_stuck",
     "journal_legal",
     "steps_taken_once",

@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::snapshot::Reach;
+
 /// Payment's books at one moment.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
@@ -37,10 +39,7 @@ pub(super) struct Payment {
     pub(super) gateway_reference: Option<String>,
 }
 
-/// How many payments are looked up at the gateway one by one.
-pub(super) const LATEST: i64 = 2_000;
-
-pub(super) async fn read(connection: &mut PgConnection) -> Result<Ledger, sqlx::Error> {
+pub(super) async fn read(connection: &mut PgConnection, reach: Reach) -> Result<Ledger, sqlx::Error> {
     let totals = sqlx::query_as(
         "select currency,
             coalesce(sum(amount) filter (where status = 'CAPTURED'), 0)::bigint as kept,
@@ -58,7 +57,7 @@ pub(super) async fn read(connection: &mut PgConnection) -> Result<Ledger, sqlx::
         order by payment_id desc
         limit $1",
     )
-    .bind(LATEST)
+    .bind(reach.payments())
     .fetch_all(&mut *connection)
     .await?;
     let in_flight: Vec<Uuid> = sqlx::query_scalar(

@@ -12,7 +12,10 @@ mod settle;
 mod snapshot;
 mod streams;
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
 
 pub use at_work::{Memory, audit_at_work};
 pub(crate) use broker::{connect as connect_broker, deliveries};
@@ -21,7 +24,7 @@ pub use report::{Report, Verdict};
 pub use snapshot::check;
 pub(crate) use snapshot::connect as connect_database;
 
-use self::snapshot::Moment;
+use self::snapshot::{Moment, Reach};
 use crate::{suite::SuiteError, watch};
 
 /// The stores that the audit reads, with the rights of the auditor.
@@ -66,6 +69,12 @@ pub struct Options {
     /// List dead letters, but do not count them as violations
     #[arg(long)]
     pub allow_dead_letters: bool,
+    /// Look at all payments, and at the events of the last 20 hours, instead of the latest ones; takes longer
+    #[arg(long)]
+    pub whole: bool,
+    /// Messages that somebody has deleted on purpose, by stream and sequence: that they are gone is no violation
+    #[arg(skip)]
+    pub deleted: HashSet<(String, u64)>,
 }
 
 /// Why there is no verdict.
@@ -105,11 +114,12 @@ pub async fn audit(stores: &Stores, gateway_url: &str, options: &Options) -> Res
         verdicts.push(settle::settle(&mut connection, &broker, options.settle).await?);
     }
     let floors = acknowledged::floors(&broker).await?;
-    let snapshot = snapshot::take(&mut connection, Moment::Settled(options.settle)).await?;
+    let reach = if options.whole { Reach::Whole } else { Reach::Latest };
+    let snapshot = snapshot::take(&mut connection, Moment::Settled(options.settle), reach).await?;
     verdicts.extend(snapshot.verdicts);
     let books = gateway::read(gateway_url, &snapshot.ledger.latest).await?;
     verdicts.extend([books.totals(&snapshot.ledger), books.charges(&snapshot.ledger.latest)]);
-    verdicts.extend(streams::check(&broker, &snapshot.published, &floors, &snapshot.had).await?);
+    verdicts.extend(streams::check(&broker, &snapshot.published, &floors, &snapshot.had, &options.deleted).await?);
     if options.allow_dead_letters {
         verdicts.iter_mut().filter(|v| v.name == "dead_letters").for_each(|v| v.tolerated = true);
     }

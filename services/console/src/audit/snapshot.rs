@@ -31,8 +31,27 @@ pub(super) enum Moment {
     AtWork,
 }
 
+/// How far back it is looked where there may be much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    Latest,
+    Whole,
+}
+
+impl Reach {
+    /// How many payments are looked up at the gateway one by one.
+    pub(super) fn payments(self) -> Option<i64> {
+        (self == Reach::Latest).then_some(2_000)
+    }
+
+    /// Whose events are looked at. Receipts are kept for a day as a rule.
+    pub(super) fn hours(self) -> f64 {
+        if self == Reach::Latest { 1.0 } else { 20.0 }
+    }
+}
+
 /// What waits to be done, by a program or by an operator. If it waits too long, its saga is stuck, and that counts.
-const WAITING: [&str; 2] = ["outbox_empty", "dead_letters"];
+const WAITING: [&str; 3] = ["outbox_empty", "dead_letters", "catalogue_agrees"];
 
 /// A connection that neither writes nor waits for ever.
 pub(crate) async fn connect(database_url: &str) -> Result<PgConnection, AuditError> {
@@ -42,7 +61,7 @@ pub(crate) async fn connect(database_url: &str) -> Result<PgConnection, AuditErr
 }
 
 /// Checks all SQL invariants and reads what the other checks need, at one moment.
-pub(super) async fn take(connection: &mut PgConnection, moment: Moment) -> Result<Snapshot, AuditError> {
+pub(super) async fn take(connection: &mut PgConnection, moment: Moment, reach: Reach) -> Result<Snapshot, AuditError> {
     let (settle, in_flight) = match moment {
         Moment::Settled(settle) => (settle, "counts"),
         Moment::AtWork => (Duration::ZERO, "allowed"),
@@ -58,9 +77,9 @@ pub(super) async fn take(connection: &mut PgConnection, moment: Moment) -> Resul
         let found = check(&mut snapshot, invariant).await?;
         verdicts.push(Verdict::new(invariant.name, invariant.sentence(), found));
     }
-    let ledger = ledger::read(&mut snapshot).await?;
-    let published = streams::published(&mut snapshot).await?;
-    let had = acknowledged::had(&mut snapshot).await?;
+    let ledger = ledger::read(&mut snapshot, reach).await?;
+    let published = streams::published(&mut snapshot, reach).await?;
+    let had = acknowledged::had(&mut snapshot, reach).await?;
     snapshot.commit().await?;
     Ok(Snapshot { verdicts, ledger, published, had })
 }

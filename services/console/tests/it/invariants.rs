@@ -33,6 +33,9 @@ const PLANTED: &[(&str, &str, &str)] = &[
         "update payment.payment set currency = 'EUR' where order_id = ORDER_1",
         "EUR: 3000 captured and kept, but 0 confirmed",
     ),
+    ("catalogue_agrees", "update orders.product_view set price = 999 where sku = 'LAMP'", "order knows it as Lamp for 999"),
+    ("catalogue_agrees", "delete from orders.product_view where sku = 'LAMP'", "order knows it as nothing for"),
+    ("catalogue_agrees", "delete from inventory.product where sku = 'LAMP'", "and inventory as nothing for"),
     ("order_total", "update orders.order_line set quantity = 3 where order_id = ORDER_1 and line = 1", "2 lines worth 5000"),
     ("order_total", "delete from orders.order_line where order_id = ORDER_1", "0 lines worth 0"),
     (

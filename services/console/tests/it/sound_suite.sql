@@ -72,6 +72,10 @@ insert into inventory.product (sku, name, price, currency, available, reserved, 
     ('LAMP', 'Lamp', 1000, 'USD', 7, 3, 10),
     ('DESK', 'Desk', 1000, 'USD', 0, 6, 6);
 
+insert into orders.product_view (sku, name, price, currency, status, version)
+select sku, name, price, currency, status, version
+from inventory.product;
+
 insert into inventory.reservation (order_id, saga_id, status)
 select pg_temp.id('a', n), pg_temp.id('b', n), status
 from (values (1, 'RESERVED'), (2, 'REFUSED'), (3, 'RELEASED'), (4, 'RELEASED'), (5, 'RESERVED'), (6, 'RESERVED'),

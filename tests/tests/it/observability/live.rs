@@ -77,7 +77,7 @@ async fn every_query_is_answered_and_what_goes_wrong_is_told() -> Test {
     }
     monitored.nothing_unmendable_happened().await?;
     drop(orders);
-    monitored.stage.audit_with(Options { settle: LIMIT, allow_dead_letters: false }).await
+    monitored.stage.audit_with(Options { settle: LIMIT, ..Options::default() }).await
 }
 
 impl Monitored {

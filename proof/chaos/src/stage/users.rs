@@ -1,0 +1,62 @@
+//! Who may do what at the suite's broker: the users of production with the rights of production, each of whom has its
+//! name as password, and one more who may do everything, for whoever breaks things.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::ensure;
+use async_nats::ConnectOptions;
+
+pub(super) const PROVISION: &str = "provision";
+pub(super) const AUDITOR: &str = "auditor";
+/// The one of whom production knows nothing.
+const STRANGER: &str = "stranger";
+
+/// A right that somebody lacks in production is lacking here, too.
+const PRODUCTION: &str = include_str!("../../../../docker/nats.conf");
+/// Where the list of users begins.
+const USERS: &str = "\n  users: [\n";
+
+/// What the configuration is told by its environment.
+pub(super) const PASSWORDS: [(&str, &str); 5] = [
+    ("ORDER_NATS_PASSWORD", "order"),
+    ("INVENTORY_NATS_PASSWORD", "inventory"),
+    ("PAYMENT_NATS_PASSWORD", "payment"),
+    ("PROVISION_NATS_PASSWORD", PROVISION),
+    ("AUDITOR_NATS_PASSWORD", AUDITOR),
+];
+
+/// Writes the broker's configuration. The broker reads it again whenever it starts.
+pub(super) fn write_configuration(folder: &Path) -> anyhow::Result<PathBuf> {
+    let file = folder.join("nats.conf");
+    std::fs::write(&file, configuration()?)?;
+    Ok(file)
+}
+
+/// By which settings a program is this user.
+pub(super) fn settings(user: &str) -> [(String, String); 2] {
+    [("NATS_USER".to_owned(), user.to_owned()), ("NATS_PASSWORD".to_owned(), user.to_owned())]
+}
+
+/// Who may do everything.
+pub(super) fn stranger() -> ConnectOptions {
+    ConnectOptions::with_user_and_password(STRANGER.to_owned(), STRANGER.to_owned())
+}
+
+fn configuration() -> anyhow::Result<String> {
+    ensure!(PRODUCTION.matches(USERS).count() == 1, "docker/nats.conf has no list of users, or several");
+    // A user without permissions may do everything.
+    let stranger = format!("{USERS}    {{user: {STRANGER}, password: {STRANGER}}}\n");
+    Ok(PRODUCTION.replace(USERS, &stranger))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stranger_comes_on_top_of_the_users_of_production() {
+        let added = "    {user: stranger, password: stranger}\n";
+        assert_eq!(configuration().unwrap().replace(added, ""), PRODUCTION);
+        assert!(configuration().unwrap().contains(&format!("users: [\n{added}    {{\n      user: order\n")));
+    }
+}
