@@ -23,7 +23,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Crashes a process at every fault point, at its 1st, 2nd and 10th pass
+    /// Crashes a process at every fault point: in every step, and at its 1st, 2nd and 10th pass
     Sweep(SweepArgs),
     /// Breaks everything at random while clients order
     Run(RunArgs),

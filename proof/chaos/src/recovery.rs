@@ -166,7 +166,18 @@ fn quiet_until(phase: &Struck, struck: &[Struck], end_ms: u64) -> Option<u64> {
         return None;
     }
     let next = others().map(|other| other.start_ms).filter(|start| *start > phase.healed_ms).min().unwrap_or(end_ms);
-    (next >= phase.healed_ms + 4 * WINDOW_MS).then_some(next)
+    (next >= phase.healed_ms + least_quiet_ms(phase.kind)).then_some(next)
+}
+
+/// Enough to see a recovery that is as slow as it may be, or slower than it ever was.
+fn least_quiet_ms(kind: Kind) -> u64 {
+    match kind {
+        Kind::Service => 4_500,
+        Kind::Nats => 6_500,
+        Kind::Postgres => 9_500,
+        Kind::WipedBroker => 12_000,
+        _ => 4 * WINDOW_MS,
+    }
 }
 
 fn count(sorted: &[u64], from: u64, to: u64) -> usize {

@@ -75,7 +75,7 @@ pub struct Report {
 #[derive(Debug, Clone, Serialize)]
 pub struct Cancelled {
     pub order_id: Uuid,
-    pub due_ms: u64,
+    pub started_ms: u64,
     /// For how long, before its deadline, nothing was broken or being recovered from.
     pub well_ms: u64,
     pub during: Vec<&'static str>,
@@ -101,7 +101,7 @@ impl Report {
                 failures.push(format!("{kind}: {} in all", found.len()));
             }
         }
-        if (self.conservation.snapshots as f64) < LEAST_SNAPSHOTS * self.seconds as f64 {
+        if (self.conservation.snapshots as f64) < LEAST_SNAPSHOTS * (self.seconds + self.settled_seconds) as f64 {
             failures.push(format!("money and stock were looked at {} times only", self.conservation.snapshots));
         }
         failures.extend(self.phases.iter().filter_map(|p| Some(format!("{}: {}", p.nemesis, p.error.as_ref()?))));
@@ -126,7 +126,7 @@ impl Report {
             }
             let unfinished = report.map_or(0, |report| report.unfinished);
             if unfinished > 0 {
-                late.push(format!("{kind:?}: {unfinished} recoveries never came"));
+                late.push(format!("{kind:?}: {unfinished} recoveries did not come in the quiet that followed"));
             }
             if let Some(p99) = report.and_then(|report| report.recovery_p99_ms).filter(|p99| *p99 > target) {
                 late.push(format!("{kind:?}: recovery took {p99} ms, {target} ms are asked for"));

@@ -108,7 +108,7 @@ fn pause_after(kind: Kind) -> Duration {
     Duration::from_secs(match kind {
         Kind::Burst => 36,
         Kind::WipedBroker => 14,
-        Kind::Postgres => 9,
+        Kind::Postgres => 10,
         Kind::Nats => 7,
         _ => 5,
     })
@@ -124,7 +124,7 @@ mod tests {
     fn phases(seed: u64, minutes: u64) -> Vec<Phase> {
         let nemeses: Vec<&'static Nemesis> = ALL.iter().collect();
         let total = Duration::from_secs(60 * minutes);
-        schedule(&nemeses, total, Duration::from_secs(12), &mut StdRng::seed_from_u64(seed))
+        schedule(&nemeses, total, Duration::from_secs(30), &mut StdRng::seed_from_u64(seed))
     }
 
     #[test]

@@ -215,12 +215,12 @@ impl Stage {
         }
     }
 
-    /// Waits until nothing is in flight, and audits everything there ever was.
+    /// Audits everything.
     ///
     /// # Errors
     /// When a store cannot be read.
     pub async fn audit(&self, options: Options) -> anyhow::Result<Report> {
-        Ok(audit::audit(&self.stores(), &self.gateway_url, &Options { whole: true, ..options }).await?)
+        Ok(audit::audit(&self.stores(), &self.gateway_url, &options).await?)
     }
 
     /// Writes down what the processes have printed.

@@ -18,7 +18,8 @@ pub struct Ended {
     pub key: Option<String>,
     pub status: String,
     pub saga_status: Option<String>,
-    /// Milliseconds since 1970.
+    /// Milliseconds since 1970, as the next one.
+    pub started_ms: Option<i64>,
     pub ended_ms: Option<i64>,
     pub payments: i64,
 }
@@ -49,6 +50,7 @@ impl Findings {
 pub async fn ended_orders(pool: &PgPool) -> Result<Vec<Ended>, sqlx::Error> {
     sqlx::query_as(
         "select o.order_id, k.key, o.status, s.status as saga_status,
+            (extract(epoch from s.started_at) * 1000)::bigint as started_ms,
             (extract(epoch from s.completed_at) * 1000)::bigint as ended_ms,
             (select count(*) from payment.payment p where p.order_id = o.order_id) as payments
         from orders.customer_order o
@@ -105,10 +107,10 @@ pub fn compare(records: &[Record], orders: &[Ended]) -> Findings {
 }
 
 /// Orders that had to be confirmed and were cancelled, as they are when an outage lasts longer than their deadline.
-pub fn cancelled_without_cause<'r>(records: &'r [Record], orders: &[Ended]) -> Vec<(&'r Record, Uuid)> {
-    let cancelled: HashSet<Uuid> = orders.iter().filter(|o| o.status == "CANCELLED").map(|o| o.order_id).collect();
-    let of = |record: &'r Record| Some((record, *record.acknowledged.first()?));
-    records.iter().filter(|r| r.has_to_be_confirmed).filter_map(of).filter(|(_, id)| cancelled.contains(id)).collect()
+pub fn cancelled_without_cause<'o>(records: &[Record], orders: &'o [Ended]) -> Vec<&'o Ended> {
+    let good = records.iter().filter(|record| record.has_to_be_confirmed);
+    let good: HashSet<Uuid> = good.filter_map(|record| record.acknowledged.first().copied()).collect();
+    orders.iter().filter(|order| order.status == "CANCELLED" && good.contains(&order.order_id)).collect()
 }
 
 fn judge(record: &Record, there: Vec<&Ended>, by_id: &HashMap<Uuid, &Ended>, findings: &mut Findings) {
@@ -174,6 +176,7 @@ mod tests {
             key: Some(key.to_owned()),
             status: "CONFIRMED".to_owned(),
             saga_status: Some("COMPLETED".to_owned()),
+            started_ms: Some(0),
             ended_ms: Some(0),
             payments: 1,
         }

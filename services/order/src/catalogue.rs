@@ -8,7 +8,7 @@ use contracts::{
 };
 use messaging::{Batch, Committed, StepError, housekeeping::every, lease};
 use serde::Deserialize;
-use sqlx::PgConnection;
+use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
@@ -56,7 +56,7 @@ pub(crate) struct Rebuilt {
     pub(crate) removed: u64,
 }
 
-/// Rebuilds the view every `catalogue_rebuild_every`, by one replica at a time.
+/// Compares the view with inventory every `catalogue_rebuild_every`, by one replica at a time.
 pub(crate) async fn run(app: App, stop: CancellationToken) {
     let period = app.config.catalogue_rebuild_every;
     // Events tell of what happens in the first period.
@@ -67,7 +67,7 @@ pub(crate) async fn run(app: App, stop: CancellationToken) {
     every(period, &stop, || async {
         match leased_rebuild(&app).await {
             Ok(Some(Rebuilt { changed, removed, .. })) if changed + removed > 0 => {
-                tracing::info!(changed, removed, "the catalogue is as inventory has it again");
+                tracing::info!(changed, removed, "the catalogue was behind inventory's");
             }
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "the catalogue could not be compared and will be another time"),
@@ -76,23 +76,44 @@ pub(crate) async fn run(app: App, stop: CancellationToken) {
     .await;
 }
 
+/// None: another replica does it, or inventory knows no product at all, which is no reason to forget them all.
 async fn leased_rebuild(app: &App) -> Result<Option<Rebuilt>, RebuildError> {
-    let (participant, ttl) = (&app.participant, app.config.catalogue_rebuild_every * 2);
-    let mut conn = participant.pools.work.acquire().await?;
-    let held = lease::hold(&mut conn, "catalogue", &participant.holder, ttl).await?;
+    let pool = &app.participant.pools.work;
+    let mut conn = pool.acquire().await?;
+    let ttl = app.config.catalogue_rebuild_every;
+    let held = lease::hold(&mut conn, "catalogue", &app.participant.holder, ttl).await?;
     drop(conn);
-    if held { rebuild(app).await.map(Some) } else { Ok(None) }
+    if !held {
+        return Ok(None);
+    }
+    let snapshot = Snapshot::take(app, pool).await?;
+    if snapshot.products.is_empty() { Ok(None) } else { snapshot.take_over(pool).await.map(Some) }
 }
 
 /// Takes a snapshot from inventory, and makes the view equal to it, or newer.
 pub(crate) async fn rebuild(app: &App) -> Result<Rebuilt, RebuildError> {
-    // The snapshot is read before the transaction begins: none is open across the network.
-    let begun = store::now(&app.participant.pools.http).await?;
-    let products = snapshot(app).await?;
-    let mut transaction = app.participant.pools.http.begin().await?;
-    let rebuilt = replace(&mut transaction, &products, begun).await?;
-    transaction.commit().await?;
-    Ok(rebuilt)
+    let pool = &app.participant.pools.http;
+    Snapshot::take(app, pool).await?.take_over(pool).await
+}
+
+/// Inventory's products, read before any transaction begins: none is open across the network.
+struct Snapshot {
+    begun: OffsetDateTime,
+    products: Vec<Product>,
+}
+
+impl Snapshot {
+    async fn take(app: &App, pool: &PgPool) -> Result<Self, RebuildError> {
+        let begun = store::now(pool).await?;
+        Ok(Snapshot { begun, products: products_of_inventory(app).await? })
+    }
+
+    async fn take_over(&self, pool: &PgPool) -> Result<Rebuilt, RebuildError> {
+        let mut transaction = pool.begin().await?;
+        let rebuilt = replace(&mut transaction, &self.products, self.begun).await?;
+        transaction.commit().await?;
+        Ok(rebuilt)
+    }
 }
 
 async fn replace(conn: &mut PgConnection, products: &[Product], begun: OffsetDateTime) -> Result<Rebuilt, sqlx::Error> {
@@ -119,7 +140,7 @@ struct ListedProduct {
     version: i64,
 }
 
-async fn snapshot(app: &App) -> Result<Vec<Product>, RebuildError> {
+async fn products_of_inventory(app: &App) -> Result<Vec<Product>, RebuildError> {
     let url = format!("{}/api/products", app.config.inventory_url);
     let mut products = Vec::new();
     let mut cursor: Option<String> = None;

@@ -43,7 +43,7 @@ pub async fn every<F: Future<Output = ()>>(period: Duration, stop: &Cancellation
     loop {
         tokio::select! {
             _ = tick.tick() => if tokio::time::timeout(WORK_LIMIT, work()).await.is_err() {
-                tracing::warn!("periodic work got no answer from the database and will be tried again");
+                tracing::warn!("periodic work took too long and will be tried again");
             },
             () = stop.cancelled() => return,
         }

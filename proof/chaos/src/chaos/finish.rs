@@ -7,7 +7,6 @@ use std::{
 
 use console::audit;
 use tokio::task::JoinSet;
-use uuid::Uuid;
 
 use super::Plan;
 use crate::{
@@ -17,7 +16,7 @@ use crate::{
     recovery::{Flow, Struck},
     report::{Cancelled, Report},
     stage::Stage,
-    verdict::{self, Findings},
+    verdict::{self, Ended, Findings},
     workload::Pressure,
 };
 
@@ -78,7 +77,7 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
     let [quiet_answer_ms, quiet_end_ms] = flow.latencies(|due| !is_disturbed(&struck, due, due + 1_000));
     let cancelled: Vec<Cancelled> = verdict::cancelled_without_cause(&records, &orders)
         .into_iter()
-        .map(|(record, order_id)| excuse(&struck, order_id, record.due_ms))
+        .map(|order| excuse(&struck, order, evidence.history.epoch_ms()))
         .collect();
     findings.broken_promises.extend(cancelled.iter().filter(|order| order.well_ms >= ENOUGH_MS).map(|order| {
         let Cancelled { order_id, well_ms, during, .. } = order;
@@ -132,26 +131,40 @@ fn violations(report: &audit::Report) -> Vec<String> {
 }
 
 /// What was broken in the life of an order that was cancelled.
-fn excuse(struck: &[Struck], order_id: Uuid, due_ms: u64) -> Cancelled {
-    let end_ms = due_ms + DEADLINE_MS;
+fn excuse(struck: &[Struck], order: &Ended, epoch_ms: i64) -> Cancelled {
+    let started_ms = u64::try_from(order.started_ms.unwrap_or(0) - epoch_ms).unwrap_or(0);
+    let end_ms = started_ms + DEADLINE_MS;
     let mut outages: Vec<(u64, u64, &'static str)> = struck
         .iter()
-        .map(|phase| (phase.start_ms.max(due_ms), (phase.healed_ms + recovery_ms(phase)).min(end_ms), phase.nemesis))
+        .filter(|phase| is_outage(phase))
+        .map(|phase| {
+            (phase.start_ms.max(started_ms), (phase.healed_ms + recovery_ms(phase.kind)).min(end_ms), phase.nemesis)
+        })
         .filter(|(from, to, _)| from < to)
         .collect();
     outages.sort_unstable();
-    let (mut well_ms, mut at) = (0, due_ms);
+    let (mut well_ms, mut at) = (0, started_ms);
     for (from, to, _) in &outages {
         well_ms += from.saturating_sub(at);
         at = at.max(*to);
     }
     well_ms += end_ms.saturating_sub(at);
-    Cancelled { order_id, due_ms, well_ms, during: outages.into_iter().map(|(.., nemesis)| nemesis).collect() }
+    Cancelled {
+        order_id: order.order_id,
+        started_ms,
+        well_ms,
+        during: outages.into_iter().map(|(.., nemesis)| nemesis).collect(),
+    }
 }
 
-/// For how long after a phase nothing is expected of the suite.
-fn recovery_ms(phase: &Struck) -> u64 {
-    match phase.kind {
+/// Messages that come twice or cannot be read, clients who hang up and an old snapshot keep no order waiting.
+fn is_outage(phase: &Struck) -> bool {
+    !matches!(phase.kind, Kind::Messages | Kind::Clients) && phase.nemesis != "long_transaction"
+}
+
+/// For how long after an outage nothing is expected of the suite.
+fn recovery_ms(kind: Kind) -> u64 {
+    match kind {
         Kind::Messages | Kind::Clients => 0,
         Kind::Service => 3_000,
         Kind::Nats => 5_000,

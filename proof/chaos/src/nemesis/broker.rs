@@ -67,7 +67,14 @@ async fn roll_back(strike: &mut Strike, what: Store) -> anyhow::Result<()> {
     sleep(strike.length).await;
     strike.hit();
     strike.cures();
-    stage.nats.lock().await.roll_back(&older, what).await
+    stage.nats.lock().await.roll_back(&older, what).await?;
+    let broker = jetstream(strike).await?;
+    for service in contracts::SERVICES {
+        // From here on, other messages take the places of those that were deleted.
+        let last = broker.get_stream(service.stream()).await?.cached_info().state.last_sequence;
+        strike.tally.deleted().retain(|(stream, sequence)| *stream != service.stream() || *sequence <= last);
+    }
+    Ok(())
 }
 
 /// A connection of somebody who may do everything.
@@ -107,8 +114,9 @@ async fn delete_messages(strike: &mut Strike) -> anyhow::Result<()> {
                 continue;
             }
             let sequence = strike.rng.random_range(oldest..=state.last_sequence);
+            // It may be gone also if the answer does not come.
+            strike.tally.deleted().insert((service.stream(), sequence));
             if stream.delete_message(sequence).await.unwrap_or(false) {
-                strike.tally.deleted().insert((service.stream(), sequence));
                 strike.hit();
             }
         }

@@ -65,15 +65,13 @@ pub(super) async fn strike(strike: &mut Strike, link: Link, deed: LinkDeed) -> a
         }
         strike.hit();
     }
-    if link == Link::Keeper {
-        broker::delete_a_consumer(strike).await?;
-    }
+    let deleted = if link == Link::Keeper { broker::delete_a_consumer(strike).await } else { Ok(()) };
     let (rebuilt, ()) = tokio::join!(
         async { if link == Link::Inventory { rebuild_until(&stage, &victims, end).await } else { Ok(()) } },
         trouble(strike, deed, &proxies, end)
     );
     proxies.iter().for_each(|proxy| proxy.heal());
-    rebuilt?;
+    deleted.and(rebuilt)?;
     if link == Link::Inventory {
         can_rebuild(&stage, &victims).await?;
     }
@@ -128,7 +126,7 @@ fn victims(strike: &mut Strike, link: Link) -> Vec<Arc<Replica>> {
         Link::Keeper => return Vec::new(),
     };
     let mut replicas = strike.stage.replicas_of(service);
-    if strike.rng.random_bool(0.5) {
+    if replicas.len() > 1 && strike.rng.random_bool(0.5) {
         let spared = strike.rng.random_range(0..replicas.len());
         replicas.remove(spared);
     }

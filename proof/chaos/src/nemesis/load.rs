@@ -10,7 +10,7 @@ use super::Strike;
 pub(super) enum LoadDeed {
     /// Five times as many orders.
     Burst,
-    /// More orders than the suite can take: it has to turn clients away.
+    /// Twenty-five times as many.
     Flood,
     /// Most clients hang up or send everything twice.
     Unruly,

@@ -34,7 +34,7 @@ async fn try_to_play(stage: &Shared, case: &Case, report: &mut CaseReport, told:
     let restarted = Instant::now();
     provoke::disarm(stage, &victim).await;
     victim.program.start().await?;
-    stage.ready_one(&victim, READY_LIMIT).await?;
+    stage.ready(READY_LIMIT).await?;
     report.ready_ms = restarted.elapsed().as_millis();
     let (gone, crowd) = provoked?;
     let more = crowd.leave().await?;

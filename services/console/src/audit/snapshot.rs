@@ -50,7 +50,8 @@ impl Reach {
     }
 }
 
-/// What waits to be done, by a program or by an operator. If it waits too long, its saga is stuck, and that counts.
+/// What waits to be done, by a program or by an operator. If it waits too long, its saga is stuck, and that counts; the
+/// catalogue has no saga, and order compares it by itself.
 const WAITING: [&str; 3] = ["outbox_empty", "dead_letters", "catalogue_agrees"];
 
 /// A connection that neither writes nor waits for ever.

@@ -33,6 +33,16 @@ pub(crate) async fn upsert_products(
         select sku, name, category, price, currency, status, version
         from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[])
             as t (sku, name, category, price, currency, status, version)
+        where not exists (
+            -- Nobody has to wait for the lock of a row that stays as it is.
+            select from product_view o
+            where o.sku = t.sku
+                and (o.version > t.version
+                    or (o.version = t.version
+                        and (not $8
+                            or (o.name, o.category, o.price, o.currency, o.status)
+                                is not distinct from (t.name, t.category, t.price, t.currency, t.status))))
+        )
         on conflict (sku) do update
         set name = excluded.name, category = excluded.category, price = excluded.price,
             currency = excluded.currency, status = excluded.status, version = excluded.version, updated_at = now()

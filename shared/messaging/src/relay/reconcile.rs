@@ -45,8 +45,9 @@ struct LastReceipt {
 }
 
 pub(super) async fn reconcile(relay: &Relay, lease: &Lease, stream: &str) -> Result<Reconciled, RelayError> {
-    no_consumer_ahead(relay, stream).await?;
     let now = describe(relay, stream).await?;
+    // Later than the position: if the stream is set back after this, it refuses what is published from there.
+    no_consumer_ahead(relay, stream).await?;
     let receipt = last_receipt(relay, lease).await?;
     let lost = compare(relay, stream, now, &receipt).await?;
     let position = StreamPosition { epoch: now.epoch, last_sequence: now.last_sequence };
