@@ -66,19 +66,19 @@ struct Card {
     alone: bool,
 }
 
-/// All nemeses, to be drawn from the end: what is judged comes early, for a run may end before the deck does.
+/// All nemeses, to be drawn from the end: what comes alone comes first, one after the other, so that each finds the suite
+/// well.
 fn shuffled(nemeses: &[&'static Nemesis], rng: &mut StdRng) -> Vec<Card> {
     let is_judged = |nemesis: &&&'static Nemesis| JUDGED.contains(&nemesis.name);
     let with_others = nemeses.iter().filter(|nemesis| nemesis.kind != Kind::Burst);
-    let mut late: Vec<Card> = with_others.map(|nemesis| Card { nemesis, alone: false }).collect();
-    late.shuffle(rng);
-    let mut early = late.split_off(late.len() / 2);
+    let mut deck: Vec<Card> = with_others.map(|nemesis| Card { nemesis, alone: false }).collect();
+    deck.shuffle(rng);
     let bursts = nemeses.iter().filter(|nemesis| nemesis.kind == Kind::Burst);
     let alone = nemeses.iter().filter(is_judged).chain(nemeses.iter().filter(is_judged)).chain(bursts);
-    early.extend(alone.map(|nemesis| Card { nemesis, alone: true }));
-    early.shuffle(rng);
-    late.append(&mut early);
-    late
+    let mut alone: Vec<Card> = alone.map(|nemesis| Card { nemesis, alone: true }).collect();
+    alone.shuffle(rng);
+    deck.append(&mut alone);
+    deck
 }
 
 /// The next nemeses of a shuffled deck that do not get in each other's way.
@@ -108,8 +108,9 @@ fn pause_after(kind: Kind) -> Duration {
     Duration::from_secs(match kind {
         Kind::Burst => 36,
         Kind::WipedBroker => 14,
-        Kind::Postgres => 10,
-        Kind::Nats => 7,
+        Kind::Postgres => 11,
+        Kind::Nats => 8,
+        Kind::Service => 6,
         _ => 5,
     })
 }
@@ -132,6 +133,23 @@ mod tests {
         let names = |seed| phases(seed, 8).iter().map(|p| (p.nemesis.name, p.start, p.length)).collect::<Vec<_>>();
         assert_eq!(names(3), names(3));
         assert_ne!(names(3), names(4));
+    }
+
+    #[test]
+    fn what_is_judged_strikes_twice_alone_with_enough_quiet_to_see_its_recovery() {
+        for seed in 0..50 {
+            let phases = phases(seed, 8);
+            let seen = |phase: &&Phase| {
+                let end = phase.start + phase.length;
+                let others = || phases.iter().filter(|other| !std::ptr::eq(*other, *phase));
+                others().all(|other| other.start > end || other.start + other.length < phase.start)
+                    && others().all(|other| other.start < end || other.start >= end + pause_after(phase.nemesis.kind))
+            };
+            for name in JUDGED {
+                let alone = phases.iter().filter(|phase| phase.nemesis.name == name).filter(seen).count();
+                assert!(alone >= 2, "seed {seed}: {name} {alone}");
+            }
+        }
     }
 
     #[test]

@@ -41,7 +41,8 @@ async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
         let victim = any(strike);
         victim.program.kill().await;
         strike.hit();
-        tokio::time::sleep(Duration::from_millis(strike.rng.random_range(100..2_500))).await;
+        let pause = Duration::from_millis(strike.rng.random_range(100..2_500));
+        tokio::time::sleep_until(end.min(Instant::now() + pause)).await;
         strike.cures();
         victim.program.start().await?;
     }
