@@ -72,6 +72,25 @@ async fn a_price_that_no_event_told_of_is_learned_all_the_same() -> Test {
 }
 
 #[tokio::test]
+async fn an_inventory_that_knows_no_product_at_all_empties_no_catalogue_by_itself() -> Test {
+    let stage =
+        Stage::with(Tuning { catalogue_rebuild_every: Duration::from_millis(300), ..Default::default() }).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    sqlx::query("delete from inventory.product").execute(&stage.pool).await?;
+    // Each round renews the lease first, so the round of the first renewal is over by the second.
+    let renewed = "select coalesce(max((extract(epoch from expires_at) * 1000000)::bigint), 0)
+        from orders.lease where name = 'catalogue'";
+    let mut last = stage.number(renewed).await?;
+    for _ in 0..2 {
+        eventually(Duration::from_secs(20), async || stage.number(renewed).await.is_ok_and(|at| at > last)).await?;
+        last = stage.number(renewed).await?;
+    }
+    ensure!(stage.number("select count(*) from orders.product_view").await? == 1);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_reservation_shows_its_lines_and_what_became_of_them() -> Test {
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
