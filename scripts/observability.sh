@@ -1,122 +1,44 @@
 # shellcheck shell=bash
-# Sourced behind lib.sh: where Prometheus, Alertmanager and Grafana are, and how they are started to watch the suite. None
-# is installed, because Debian's packages would start servers for the whole machine; without them the suite runs as well.
-
-find_prometheus() { # sets prometheus and promtool
-    local candidate
-    [[ -z ${prometheus-} ]] || return 0
-    for candidate in "${PROMETHEUS_BIN-}" "$(command -v prometheus || true)" "$root/.run/tools/usr/bin/prometheus"; do
-        if [[ -n $candidate && -x $candidate ]]; then
-            prometheus=$candidate
-            promtool=$(dirname "$candidate")/promtool
-            return 0
-        fi
-    done
-    return 1
-}
-
-find_alertmanager() { # sets alertmanager
-    local candidate
-    [[ -z ${alertmanager-} ]] || return 0
-    for candidate in "${ALERTMANAGER_BIN-}" "$(command -v prometheus-alertmanager || true)" "$(command -v alertmanager || true)" \
-        "$root/.run/tools/usr/bin/prometheus-alertmanager"; do
-        if [[ -n $candidate && -x $candidate ]]; then
-            alertmanager=$candidate
-            return 0
-        fi
-    done
-    return 1
-}
-
-get_prometheus() { # likewise, but gets it if it can be had
-    find_prometheus && return
-    say "unpacking prometheus (Debian's package) into .run/tools"
-    unpack_package prometheus || true
-    find_prometheus
-}
-
-get_alertmanager() {
-    find_alertmanager && return
-    say "unpacking prometheus-alertmanager (Debian's package) into .run/tools"
-    unpack_package prometheus-alertmanager || true
-    find_alertmanager
-}
-
-need_prometheus() {
-    get_prometheus || die "found no prometheus: install version 2.42 or later (Debian, Ubuntu: apt-get install prometheus), or set PROMETHEUS_BIN"
-}
-
-need_alertmanager() {
-    get_alertmanager || die "found no alertmanager: install version 0.25 or later (Debian, Ubuntu: apt-get install prometheus-alertmanager), or set ALERTMANAGER_BIN"
-}
-
-find_grafana() { # sets grafana and grafana_home; it is not in Debian, so it is used only where somebody has installed it
-    local candidate
-    for candidate in "${GRAFANA_HOME-}" /usr/share/grafana /opt/grafana; do
-        if [[ -n $candidate && -x $candidate/bin/grafana ]]; then
-            grafana=$candidate/bin/grafana grafana_home=$candidate
-            return 0
-        fi
-    done
-    return 1
-}
-
-unpack_package() { # NAME: its files into .run/tools; nothing of it is started
-    local folder
-    command -v apt-get >/dev/null || return 1
-    folder=$(mktemp -d)
-    mkdir -p "$root/.run/tools"
-    (
-        cd "$folder" || exit 1
-        apt_lists
-        apt-get -qq download -o APT::Sandbox::User="$(id -un)" "$1" >&2 && dpkg -x "$1"_*.deb "$root/.run/tools"
-    )
-    rm -rf "$folder"
-}
-
-# --- Start ---------------------------------------------------------------------------------------------------------
-# Each returns when the program is ready, or at once when it cannot be had.
+# Sourced behind lib.sh: how Prometheus, Alertmanager, Grafana and the console are started to watch the suite, which runs as
+# well without them. Each returns when the program is ready, and ends with a line that says why when it cannot be had.
 
 start_console() { # audits all the time, and shows the alerts
     local program
+    if is_running console; then return; fi
     program=$(program console)
-    remember_port CONSOLE_PORT 8085
+    choose_ports console
     remember CONSOLE_URL "http://127.0.0.1:$CONSOLE_PORT"
     local -x LISTEN=127.0.0.1:$CONSOLE_PORT ORDER_URL=${ORDER_URL-} INVENTORY_URL=${INVENTORY_URL-}
     local -x PAYMENT_URL=${PAYMENT_URL-} GATEWAY_URL=${GATEWAY_URL-} ADMIN_TOKEN=$ADMIN_TOKEN
     with_access auditor start_process console "$program" audit --watch
-    wait_for console 30 http_ok "$CONSOLE_URL/health/live"
+    wait_for console 30 answers console "$CONSOLE_URL/health/live"
 }
 
 start_alertmanager() {
-    if ! get_alertmanager; then
-        say "without Alertmanager: alerts are only shown by Prometheus"
-        return
-    fi
-    remember_port ALERTMANAGER_PORT 9093
+    if is_running alertmanager; then return; fi
+    need_alertmanager
+    choose_ports alertmanager
     remember ALERTMANAGER_URL "http://127.0.0.1:$ALERTMANAGER_PORT"
     mkdir -p "$run/alertmanager"
     filled "$root/docker/alertmanager.yml" console:8085 "127.0.0.1:${CONSOLE_PORT:-8085}" >"$run/alertmanager/alertmanager.yml"
     start_process alertmanager "$alertmanager" --config.file="$run/alertmanager/alertmanager.yml" \
         --storage.path="$run/alertmanager" --cluster.listen-address= --web.listen-address="127.0.0.1:$ALERTMANAGER_PORT"
-    wait_for alertmanager 30 http_ok "$ALERTMANAGER_URL/-/ready"
+    wait_for alertmanager 30 answers alertmanager "$ALERTMANAGER_URL/-/ready"
 }
 
 start_prometheus() {
-    if ! get_prometheus; then
-        say "without Prometheus: the services' numbers are at /metrics"
-        return
-    fi
-    remember_port PROMETHEUS_PORT 9090
+    if is_running prometheus; then return; fi
+    need_prometheus
+    choose_ports prometheus
     remember PROMETHEUS_URL "http://127.0.0.1:$PROMETHEUS_PORT"
     mkdir -p "$run/prometheus"
     scrape_targets
-    filled "$root/docker/prometheus/local.yml" @ROOT@ "$root" @RUN@ "$run" \
+    filled "$root/docker/prometheus/local.yml" @ROOT@ "${root//\'/\'\'}" @RUN@ "${run//\'/\'\'}" \
         @ALERTMANAGER@ "127.0.0.1:${ALERTMANAGER_PORT:-9093}" >"$run/prometheus/prometheus.yml"
-    start_process prometheus "$prometheus" --config.file="$run/prometheus/prometheus.yml" \
+    start_process prometheus "$prometheus" --config.file="$run/prometheus/prometheus.yml" "${prometheus_options[@]}" \
         --storage.tsdb.path="$run/prometheus/data" --storage.tsdb.retention.time=3d \
         --web.listen-address="127.0.0.1:$PROMETHEUS_PORT" --enable-feature=exemplar-storage --log.level=warn
-    wait_for prometheus 60 http_ok "$PROMETHEUS_URL/-/ready"
+    wait_for prometheus 60 answers prometheus "$PROMETHEUS_URL/-/ready"
 }
 
 scrape_targets() { # tells Prometheus whom to ask: the services, and their second replicas while they run
@@ -137,10 +59,11 @@ scrape_targets() { # tells Prometheus whom to ask: the services, and their secon
     mv "$run/prometheus/targets.new" "$run/prometheus/targets.json"
 }
 
-start_grafana() { # where it is installed
+start_grafana() { # where it is installed, for Debian has none
     local board url
-    find_grafana || return 0
-    remember_port GRAFANA_PORT 3000
+    if is_running grafana; then return; fi
+    find_grafana || die "found no Grafana: install it (https://grafana.com/docs/grafana/latest/setup-grafana/installation), or set GRAFANA_HOME"
+    choose_ports grafana
     remember GRAFANA_URL "http://127.0.0.1:$GRAFANA_PORT"
     remember_default GRAFANA_ADMIN_PASSWORD "$(make_password)"
     rm -rf "$run/grafana/dashboards"
@@ -161,7 +84,7 @@ start_grafana() { # where it is installed
     local -x GF_ANALYTICS_REPORTING_ENABLED=false GF_ANALYTICS_CHECK_FOR_UPDATES=false
     local -x GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES=false GF_NEWS_NEWS_FEED_ENABLED=false
     start_process grafana "$grafana" server --homepath "$grafana_home"
-    wait_for grafana 60 http_ok "$GRAFANA_URL/api/health"
+    wait_for grafana 60 answers grafana "$GRAFANA_URL/api/health"
 }
 
 filled() { # FILE NAME VALUE...: its text, with each name replaced by its value

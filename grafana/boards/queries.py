@@ -14,11 +14,6 @@ def q(expr, legend="", *, exemplar=False):
     return query | ({"exemplar": True} if exemplar else {})
 
 
-def buckets(expr):
-    """A PromQL query whose series are the buckets of a heatmap."""
-    return q(expr, "{{le}}") | {"format": "heatmap"}
-
-
 def now(expr, legend=""):
     """A PromQL query for the end of the board's time range only."""
     return q(expr, legend) | {"range": False, "instant": True}
@@ -37,9 +32,14 @@ def sql(text):
     return {"datasource": POSTGRES, "editorMode": "code", "format": "table", "rawQuery": True, "rawSql": text}
 
 
-def since(moment="$__timeFrom()::timestamptz"):
+def floor(moment):
     """SQL for the least id that a saga or an order begun at that moment or later can have: ids are UUIDv7."""
     return f"(lpad(to_hex((extract(epoch from {moment}) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid"
+
+
+def begun(key):
+    """SQL for: what has this key was begun in the board's time range."""
+    return f"{key} >= {floor('$__timeFrom()::timestamptz')} and {key} < {floor('$__timeTo()::timestamptz')}"
 
 
 def quantiles(histogram, by="", *, where="", which=(0.5, 0.95, 0.99), legend="{p}", exemplar=True):
@@ -52,13 +52,6 @@ def quantiles(histogram, by="", *, where="", which=(0.5, 0.95, 0.99), legend="{p
         last = exemplar and share == which[-1]
         queries.append(q(expr, legend.replace("{p}", f"p{share * 100:g}"), exemplar=last))
     return queries
-
-
-def mean(histogram, by, *, where=""):
-    """PromQL for the mean of a histogram; unlike quantiles, means of the parts add up to the mean of the whole."""
-    braces = f"{{{where}}}" if where else ""
-    total, count = (f"sum by ({by}) (rate({histogram}_{part}{braces}[$__rate_interval]))" for part in ("sum", "count"))
-    return f"{total} / {count}"
 
 
 def else_zero(expr, anchor):

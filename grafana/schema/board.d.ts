@@ -2,12 +2,11 @@
 // Dashboards are JSON, so where Grafana has an enumeration of strings, JSON has the string.
 import type * as grafana from "@grafana/schema";
 import type * as raw from "@grafana/schema/dist/types/raw/dashboard/x/dashboard_types.gen.d.ts";
+import type * as barchart from "@grafana/schema/dist/types/raw/composable/barchart/panelcfg/x/BarChartPanelCfg_types.gen.d.ts";
 import type * as bargauge from "@grafana/schema/dist/types/raw/composable/bargauge/panelcfg/x/BarGaugePanelCfg_types.gen.d.ts";
-import type * as heatmap from "@grafana/schema/dist/types/raw/composable/heatmap/panelcfg/x/HeatmapPanelCfg_types.gen.d.ts";
 import type * as stat from "@grafana/schema/dist/types/raw/composable/stat/panelcfg/x/StatPanelCfg_types.gen.d.ts";
 import type * as timeline from "@grafana/schema/dist/types/raw/composable/statetimeline/panelcfg/x/StateTimelinePanelCfg_types.gen.d.ts";
 import type * as table from "@grafana/schema/dist/types/raw/composable/table/panelcfg/x/TablePanelCfg_types.gen.d.ts";
-import type * as text from "@grafana/schema/dist/types/raw/composable/text/panelcfg/x/TextPanelCfg_types.gen.d.ts";
 import type * as timeseries from "@grafana/schema/dist/types/raw/composable/timeseries/panelcfg/x/TimeSeriesPanelCfg_types.gen.d.ts";
 
 type Json<T> = unknown extends T ? unknown
@@ -29,7 +28,7 @@ type PrometheusQuery = Query & {
     expr: string;
     editorMode?: "code";
     legendFormat?: string;
-    format?: "time_series" | "table" | "heatmap";
+    format?: "table";
     instant?: boolean;
     range?: boolean;
     exemplar?: boolean;
@@ -63,10 +62,12 @@ type Panel =
     | PanelOf<"timeseries", timeseries.Options, timeseries.FieldConfig>
     | PanelOf<"stat", stat.Options, never>
     | PanelOf<"bargauge", bargauge.Options, never>
-    | PanelOf<"heatmap", heatmap.Options, heatmap.FieldConfig>
+    | PanelOf<"barchart", barchart.Options, barchart.FieldConfig>
     | PanelOf<"state-timeline", timeline.Options, timeline.FieldConfig>
-    | PanelOf<"table", table.Options, table.FieldConfig>
-    | PanelOf<"text", text.Options, never>;
+    | PanelOf<"table", table.Options, table.FieldConfig>;
+
+// What a folded row holds lies in it.
+type Row = Json<Omit<raw.RowPanel, "panels">> & { collapsed: true; panels: Panel[] };
 
 type Annotation = Omit<grafana.AnnotationQuery, "target"> & {
     target?: PrometheusQuery | SqlQuery;
@@ -80,7 +81,7 @@ type Annotation = Omit<grafana.AnnotationQuery, "target"> & {
 export type Board = Omit<Json<raw.Dashboard>, "panels" | "annotations" | "uid" | "title"> & {
     uid: string;
     title: string;
-    panels: (Panel | Json<Omit<raw.RowPanel, "panels"> & { panels: never[] }>)[];
+    panels: (Panel | Row)[];
     annotations: { list: Annotation[] };
 };
 

@@ -24,6 +24,8 @@ grant select on saga._migration to order_service, inventory_service, payment_ser
 grant select, update on saga.saga_instance to order_service, inventory_service, payment_service;
 grant select, insert on saga.saga_step to order_service, inventory_service, payment_service;
 grant select, insert on saga.fault_hit to order_service, inventory_service, payment_service;
+grant select, insert, update (ended_at) on saga.annotation to order_service, inventory_service, payment_service;
+grant select, insert, update (passes, hits, disarmed) on saga.armed_fault to order_service, inventory_service, payment_service;
 grant execute on function saga.activity() to order_service;
 -- Only order begins sagas and lets finished ones be purged.
 grant insert on saga.saga_instance to order_service;

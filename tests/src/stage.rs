@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, ensure};
-use console::audit::{Options, Stores, audit};
+use console::audit::{Options, Report, Stores, audit};
 use contracts::{INVENTORY, ORDER, PAYMENT};
 use faults::Faults;
 use provision::broker;
@@ -89,15 +89,20 @@ impl Stage {
     }
 
     pub async fn audit_with(&self, options: Options) -> anyhow::Result<()> {
+        let report = self.report(&options).await?;
+        ensure!(report.clean, "the audit found violations:\n{report}");
+        Ok(())
+    }
+
+    /// What an audit finds.
+    pub async fn report(&self, options: &Options) -> anyhow::Result<Report> {
         let stores = Stores {
             database_url: self.database.url_for("auditor"),
             nats_url: self.nats_url.clone(),
             nats_user: String::new(),
             nats_password: String::new(),
         };
-        let report = audit(&stores, &self.gateway.base_url, &options).await?;
-        ensure!(report.clean, "the audit found violations:\n{report}");
-        Ok(())
+        Ok(audit(&stores, &self.gateway.base_url, options).await?)
     }
 
     /// A number that the database knows.

@@ -12,7 +12,7 @@ use crate::{
 pub struct Bug {
     /// Also the name of its patch, and the value of PLANTED.
     pub name: &'static str,
-    /// The guarantee that it breaks, as the README counts them.
+    /// The guarantee that it breaks, as docs/guarantees.md counts them.
     pub breaks: &'static str,
     /// The oracles that must notice the damage; others may notice something, too.
     pub noticed_by: &'static [&'static str],

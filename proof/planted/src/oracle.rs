@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chaos::Stage;
-use console::audit::{Memory, Options, Verdict, audit_at_work};
+use console::audit::{Options, Verdict, audit};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -28,8 +28,8 @@ pub struct Finding {
 /// # Errors
 /// When a store cannot be read.
 pub async fn at_work(stage: &Stage) -> anyhow::Result<Vec<Finding>> {
-    let verdicts = audit_at_work(&stage.stores(), &stage.gateway_url, &mut Memory::default()).await?;
-    Ok(violated(&verdicts))
+    let options = Options { at_work: true, ..Options::default() };
+    Ok(violated(&audit(&stage.stores(), &stage.gateway_url, &options).await?.invariants))
 }
 
 /// Waits until nothing is in flight, and asks everybody.

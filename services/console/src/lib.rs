@@ -6,6 +6,7 @@ pub mod demo;
 pub mod forward;
 pub mod health;
 pub mod load;
+pub mod samples;
 pub mod suite;
 pub mod watch;
 
@@ -31,6 +32,8 @@ enum Command {
     Forward(forward::ForwardArgs),
     /// Places orders at a rate and checks that each one comes to its end
     Load(load::LoadArgs),
+    /// Creates sample products, and waits until order knows them
+    Samples(samples::SamplesArgs),
 }
 
 /// Runs one command. `Ok(false)` means that it did its work and found something wrong.
@@ -41,5 +44,6 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
         Command::Demo(args) => demo::command(&args).await,
         Command::Forward(args) => forward::command(&args).await,
         Command::Load(args) => load::command(&args).await,
+        Command::Samples(args) => samples::command(&args).await,
     }
 }

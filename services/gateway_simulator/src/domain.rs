@@ -3,11 +3,14 @@
 //! the same ledger, so every answer can be given again after a crash. A key has one outcome for ever, and a voided key
 //! never charges.
 
+mod reconciliation;
+
 use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+pub use self::reconciliation::{Reconciliation, Statement};
 use crate::{
     card::{self, DeclineCode, MAX_AMOUNT},
     charge::{Charge, ChargeRequest, Currency, Decline, Fingerprint, IdempotencyKey},
@@ -19,6 +22,8 @@ pub struct Ledger {
     outcomes: HashMap<IdempotencyKey, Outcome>,
     charges: HashMap<Uuid, Charge>,
     totals: BTreeMap<Currency, Totals>,
+    /// The key of each entry, in their order.
+    history: Vec<IdempotencyKey>,
 }
 
 /// An answer and, when the ledger changed, the entry that says how.
@@ -155,6 +160,11 @@ impl Ledger {
         self.totals.iter()
     }
 
+    /// How many entries have led here.
+    pub fn position(&self) -> u64 {
+        self.history.len() as u64
+    }
+
     /// Takes over an entry read from the journal, unless it contradicts the ones before it.
     pub fn replay(&mut self, entry: &Entry) -> Result<(), Inconsistency> {
         self.check(entry)?;
@@ -206,6 +216,7 @@ impl Ledger {
     fn record(&mut self, entry: &Entry) {
         match entry.clone() {
             Entry::Charged { fingerprint, charge } => {
+                self.history.push(charge.idempotency_key.clone());
                 let totals = self.totals.entry(charge.currency.clone()).or_default();
                 totals.charged += charge.amount;
                 totals.charges += 1;
@@ -217,17 +228,20 @@ impl Ledger {
                 if let Some(currency) = decline.currency.clone() {
                     self.totals.entry(currency).or_default().declines += 1;
                 }
+                self.history.push(decline.idempotency_key.clone());
                 self.outcomes.insert(decline.idempotency_key.clone(), Outcome::Declined { fingerprint, decline });
             }
             Entry::Refunded { charge_id } => {
                 if let Some(charge) = self.charges.get_mut(&charge_id) {
                     charge.refunded = true;
+                    self.history.push(charge.idempotency_key.clone());
                     let totals = self.totals.entry(charge.currency.clone()).or_default();
                     totals.refunded += charge.amount;
                     totals.refunds += 1;
                 }
             }
             Entry::Voided { idempotency_key } => {
+                self.history.push(idempotency_key.clone());
                 self.outcomes.insert(idempotency_key, Outcome::Voided);
             }
         }

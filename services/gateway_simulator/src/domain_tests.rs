@@ -201,3 +201,41 @@ proptest! {
         prop_assert!(sums.refunded <= sums.charged && sums.refunds <= sums.charges);
     }
 }
+
+#[test]
+fn a_statement_sums_up_what_was_neither_named_nor_changed_since() {
+    let mut ledger = Ledger::default();
+    for (key, token) in [("old", "tok_visa"), ("named", "tok_visa"), ("no", "tok_declined")] {
+        charge(&mut ledger, key, token, 500);
+    }
+    let since = ledger.reconcile(&Reconciliation::default()).unwrap().position;
+    let refunded = captured_id(&charge(&mut ledger, "new", "tok_visa", 70));
+    ledger.refund(refunded).unwrap();
+    charge(&mut ledger, "new", "tok_visa", 70);
+    ledger.void(&key("never charged"));
+    let asked =
+        Reconciliation { since: Some(since), without: vec![key("named")], keys: vec![key("no"), key("unknown")] };
+    let statement = ledger.reconcile(&asked).unwrap();
+    assert_eq!((since, statement.position), (3, 6), "an answer that was repeated is no entry");
+    let sums = Totals { charged: 500, charges: 1, declines: 1, ..Totals::default() };
+    assert_eq!(statement.totals, [(Currency::parse("USD").unwrap(), sums)]);
+    let keys = |answers: &[ChargeAnswer]| {
+        let mut keys: Vec<String> = answers
+            .iter()
+            .map(|answer| match answer {
+                ChargeAnswer::Captured(charge) => charge.idempotency_key.as_str().to_owned(),
+                ChargeAnswer::Declined(decline) => decline.idempotency_key.as_str().to_owned(),
+            })
+            .collect();
+        keys.sort();
+        keys
+    };
+    assert_eq!(keys(&statement.changed), ["never charged", "new"]);
+    assert_eq!(keys(&statement.outcomes), ["no"]);
+}
+
+#[test]
+fn there_is_no_statement_since_what_has_not_happened_yet() {
+    let ledger = Ledger::default();
+    assert_eq!(ledger.reconcile(&Reconciliation { since: Some(1), ..Reconciliation::default() }), None);
+}

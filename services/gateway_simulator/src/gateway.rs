@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::{
     card::{self, DeclineCode, Manner},
     charge::{Charge, ChargeRequest, Currency, IdempotencyKey},
-    domain::{Change, ChargeAnswer, KeyReused, Ledger, Totals, UnknownCharge, VoidAnswer},
+    domain::{Change, ChargeAnswer, KeyReused, Ledger, Reconciliation, Statement, Totals, UnknownCharge, VoidAnswer},
     faults::{DropPoint, FaultSettings, Faults, Strike},
     journal::{Journal, JournalStopped, Written},
 };
@@ -122,6 +122,11 @@ impl Gateway {
     /// Sums and counts, by currency.
     pub async fn totals(&self) -> Result<Vec<(Currency, Totals)>, JournalStopped> {
         self.read(|ledger| ledger.totals().map(|(currency, totals)| (currency.clone(), *totals)).collect()).await
+    }
+
+    /// What is to be compared with other books, or `None` when the ledger has not come that far.
+    pub async fn reconcile(&self, asked: &Reconciliation) -> Result<Option<Statement>, JournalStopped> {
+        self.read(|ledger| ledger.reconcile(asked)).await
     }
 
     /// Arms faults for a while, in place of those armed before.

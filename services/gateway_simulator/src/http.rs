@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
-    extract::State,
+    extract::{DefaultBodyLimit, State},
     http::{HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -19,6 +19,7 @@ use self::{
     body::{CapturedView, ChargeBody, DeclinedView, OutcomeView, TotalsView, VoidView},
     faults::{FaultsBody, FaultsView},
     key::Key,
+    reconciliation::{ReconciliationBody, StatementView},
 };
 use crate::{
     charge::IdempotencyKey,
@@ -29,12 +30,16 @@ use crate::{
 mod body;
 mod faults;
 mod key;
+mod reconciliation;
 
 /// Marks the stored answer to a request seen before.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// How long an operation may take, with whatever latency is asked of it.
 const LONGEST: Duration = Duration::from_secs(120);
+
+/// Some 400,000 keys.
+const RECONCILIATION_LIMIT: usize = 16 << 20;
 
 /// All routes with their OpenAPI description.
 pub fn routes(gateway: Arc<Gateway>) -> OpenApiRouter {
@@ -43,6 +48,7 @@ pub fn routes(gateway: Arc<Gateway>) -> OpenApiRouter {
         .routes(routes!(refund))
         .routes(routes!(void))
         .routes(routes!(totals))
+        .merge(OpenApiRouter::new().routes(routes!(reconcile)).layer(DefaultBodyLimit::max(RECONCILIATION_LIMIT)))
         .routes(routes!(show_faults, arm_faults, disarm_faults))
         .with_state(gateway)
 }
@@ -184,6 +190,31 @@ async fn void(State(gateway): State<Arc<Gateway>>, Key(key): Key) -> Result<Resp
 )]
 async fn totals(State(gateway): State<Arc<Gateway>>) -> Result<Json<TotalsView>, Problem> {
     Ok(Json(gateway.totals().await.map_err(GatewayError::from)?.into()))
+}
+
+/// Compare books
+///
+/// Sums as of one position of the ledger, without the keys that are named and without those that have changed since a
+/// position that was told before. Whoever reads their own books between the two positions compares what did not move.
+#[utoipa::path(
+    post,
+    path = "/v1/reconciliations",
+    operation_id = "reconcile",
+    tag = "charges",
+    request_body = ReconciliationBody,
+    responses(
+        (status = 200, description = "The ledger as of `position`", body = StatementView),
+        (status = 422, description = "The body is not acceptable, or the ledger has not come to `since`",
+            body = Problem, content_type = "application/problem+json"),
+    )
+)]
+async fn reconcile(
+    State(gateway): State<Arc<Gateway>>,
+    Json(body): Json<ReconciliationBody>,
+) -> Result<Json<StatementView>, Problem> {
+    let statement = gateway.reconcile(&body.into()).await.map_err(GatewayError::from)?;
+    let ahead = || Problem::unprocessable("The ledger has not come to the position in `since`.");
+    Ok(Json(statement.ok_or_else(ahead)?.into()))
 }
 
 /// Show the armed faults

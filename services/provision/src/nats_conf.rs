@@ -62,6 +62,7 @@ fn service_rights(service: Service) -> Rights {
     let mut publish = vec![
         format!("events.{service}.>"),
         service.nudge_subject(),
+        format!("{}.>", service.replicas_subject()),
         "$JS.API.INFO".to_owned(),
         format!("$JS.API.STREAM.INFO.{stream}"),
         format!("$JS.API.STREAM.MSG.GET.{stream}"),
@@ -78,7 +79,7 @@ fn service_rights(service: Service) -> Rights {
         // Newer servers can put the domain and a hash of the account before the stream.
         publish.push(format!("$JS.ACK.*.*.{path}.>"));
     }
-    let subscribe = vec![inbox(service.0), service.nudge_subject()];
+    let subscribe = vec![inbox(service.0), service.nudge_subject(), format!("{}.>", service.replicas_subject())];
     Rights { user: service.0, publish, publish_deny: Vec::new(), subscribe }
 }
 

@@ -1,5 +1,5 @@
 //! The saga `OrderFulfillment`, whole: who does what when, what it tells, and how it is undone.
-//! Everything is built from this table: consumers, filters, retries, labels, the README's picture.
+//! Everything is built from this table: consumers, filters, retries, labels, the picture in docs/saga.md.
 //! A row that says nothing else has three attempts, 500 ms apart, doubling, with full jitter; a breaker that opens
 //! for 10 s when half of the last 10 calls failed; and 60 s for one run.
 

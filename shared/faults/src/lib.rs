@@ -30,6 +30,8 @@ mod life_tests;
 #[cfg(all(test, feature = "inject"))]
 mod model_tests;
 #[cfg(all(test, feature = "inject"))]
+mod shared_tests;
+#[cfg(all(test, feature = "inject"))]
 mod spec_tests;
 
 #[cfg(not(feature = "inject"))]
@@ -41,6 +43,6 @@ pub use subject::Subject;
 pub use {
     armed::Armed,
     plan::PlanError,
-    registry::{Faults, Hit, Sink},
+    registry::{Counter, Faults, Hit, Sink},
     spec::{FaultSpec, Refused, Scope},
 };

@@ -2,7 +2,7 @@
 //! faults are forgotten whenever anybody looks.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     pin::Pin,
     sync::{
@@ -17,7 +17,10 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::{Armed, FaultPoint, FaultSpec, Guard, Injected, Kind, Pass, Refused, Subject, armed::Fault};
+use crate::{
+    Armed, FaultPoint, FaultSpec, Guard, Injected, Kind, Pass, Refused, Subject,
+    armed::{Fault, new_shared_id},
+};
 
 /// A fault that is about to act.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +33,9 @@ pub struct Hit {
 
 /// Where hits are written down.
 pub type Sink = Arc<dyn Fn(Hit) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
+/// Numbers the passes of a shared fault from 1: no two passes get the same number. None when it cannot.
+pub type Counter = Arc<dyn Fn(Armed) -> Pin<Box<dyn Future<Output = Option<u64>> + Send>> + Send + Sync>;
 
 /// The faults armed in this process. Cheap to clone; clones share everything.
 #[derive(Debug, Clone, Default)]
@@ -84,19 +90,58 @@ impl Faults {
         }
     }
 
-    /// Arms a fault, from now until it expires, is disarmed, or has hit as many passes as it should.
+    /// Arms a fault in this process, from now until it expires, is disarmed, or has hit as many passes as it should.
     pub fn arm(&self, spec: FaultSpec, armed_by: &str) -> Result<Armed, Refused> {
         let registry = self.registry.as_ref().ok_or(Refused::NotArmable)?;
         spec.validate()?;
         let armed = registry.with(|state| {
             state.last_id += 1;
-            let fault = Fault::new(state.last_id, spec, armed_by);
-            let armed = fault.armed.clone();
-            state.faults.push(fault);
+            let armed = Armed::new(state.last_id, spec, armed_by);
+            state.insert(Fault::new(armed.clone(), armed.lasts()));
             armed
         });
         tracing::warn!(fault = armed.id, spec = ?armed.spec, armed_by, "fault armed");
         Ok(armed)
+    }
+
+    /// A fault for all replicas of the service, armed in none of them yet: see [`Faults::hold`].
+    pub fn draft(&self, spec: FaultSpec, armed_by: &str) -> Result<Armed, Refused> {
+        self.registry.as_ref().ok_or(Refused::NotArmable)?;
+        spec.validate()?;
+        Ok(Armed { shared: true, ..Armed::new(new_shared_id(), spec, armed_by) })
+    }
+
+    /// Arms a drafted fault in this replica for so long, unless it has held it before. Returns whether it now does.
+    pub fn hold(&self, armed: &Armed, lasts: Duration) -> bool {
+        let Some(registry) = &self.registry else { return false };
+        let (new, held) = registry.with(|state| {
+            let new = state.shared.insert(armed.id);
+            if new {
+                state.insert(Fault::new(armed.clone(), lasts));
+            }
+            (new, state.faults.iter().any(|fault| fault.armed.id == armed.id))
+        });
+        if new {
+            tracing::warn!(fault = armed.id, spec = ?armed.spec, armed.armed_by, "fault armed");
+        }
+        held
+    }
+
+    /// Takes note that other replicas have seen passes of a shared fault: so many in all.
+    pub fn seen(&self, id: u64, passes: u64) {
+        self.with(|state| {
+            for fault in state.faults.iter_mut().filter(|fault| fault.armed.id == id) {
+                fault.armed.passes = fault.armed.passes.max(passes);
+            }
+        });
+    }
+
+    /// Has the passes of shared faults numbered for all replicas together. A pass waits for the counter, so the counter
+    /// bounds its own time; without a number this replica goes on by itself. Set once: a later counter is not called.
+    pub fn count_with(&self, counter: Counter) {
+        if let Some(registry) = &self.registry {
+            let _ = registry.counter.set(counter);
+        }
     }
 
     /// The faults that live, by id: also one that has hit all it should, while it still holds one of its passes.
@@ -148,6 +193,7 @@ struct Registry {
     points: AtomicU32,
     state: Mutex<State>,
     sink: OnceLock<Sink>,
+    counter: OnceLock<Counter>,
 }
 
 #[derive(Debug, Default)]
@@ -155,7 +201,15 @@ struct State {
     last_id: u64,
     /// In the order of their ids.
     faults: Vec<Fault>,
+    /// Every shared fault that was ever held here: one that is gone does not come back.
+    shared: BTreeSet<u64>,
     hits: BTreeMap<(FaultPoint, Kind), u64>,
+}
+
+/// A fault that a pass concerns, kept until it is known whether it hits.
+struct Candidate {
+    armed: Armed,
+    life: watch::Receiver<()>,
 }
 
 /// What happens to a pass, and until when it can.
@@ -186,7 +240,7 @@ impl Registry {
     }
 
     async fn pass(&self, point: FaultPoint, subject: Subject) -> Result<Pass, Injected> {
-        let Some(blow) = self.with(|state| state.take(point, &subject)) else { return Ok(Pass::Unharmed) };
+        let Some(blow) = self.first_hit(point, &subject).await else { return Ok(Pass::Unharmed) };
         let Blow { fault_id, kind, .. } = blow;
         tracing::warn!(fault = fault_id, point = point.as_str(), kind = kind.as_str(), "injecting a fault");
         if let Some(sink) = self.sink.get() {
@@ -197,6 +251,22 @@ impl Registry {
             return Ok(Pass::Unharmed);
         }
         blow.strike(point).await
+    }
+
+    /// Counts the pass with the faults it concerns, up to the first that hits it.
+    async fn first_hit(&self, point: FaultPoint, subject: &Subject) -> Option<Blow> {
+        let mut after = 0;
+        loop {
+            let candidate = self.with(|state| state.next_candidate(after, point, subject))?;
+            after = candidate.armed.id;
+            let number = match self.counter.get().filter(|_| candidate.armed.shared) {
+                Some(count) => count(candidate.armed.clone()).await,
+                None => None,
+            };
+            if let Some(blow) = self.with(|state| state.take(candidate, number)) {
+                return Some(blow);
+            }
+        }
     }
 
     /// Looks at the faults that live, or changes them.
@@ -212,17 +282,36 @@ impl Registry {
 
 impl State {
     fn points(&self) -> u32 {
-        self.faults.iter().filter(|fault| !fault.is_done()).fold(0, |bits, fault| bits | bit(fault.armed.spec.point))
+        self.faults
+            .iter()
+            .filter(|fault| !fault.armed.is_done())
+            .fold(0, |bits, fault| bits | bit(fault.armed.spec.point))
     }
 
-    /// Counts the pass with the faults it concerns, up to the first that hits it.
-    fn take(&mut self, point: FaultPoint, subject: &Subject) -> Option<Blow> {
-        let mut concerned = self.faults.iter_mut().filter(|fault| fault.concerns(point, subject));
-        let (fault, life) = concerned.find_map(|fault| fault.take().map(|life| (fault, life)))?;
+    fn insert(&mut self, fault: Fault) {
+        let place = self.faults.partition_point(|other| other.armed.id < fault.armed.id);
+        self.faults.insert(place, fault);
+    }
+
+    /// The first fault that the pass concerns, of those with a later id.
+    fn next_candidate(&self, after: u64, point: FaultPoint, subject: &Subject) -> Option<Candidate> {
+        let mut later = self.faults.iter().filter(|fault| fault.armed.id > after);
+        let fault = later.find(|fault| fault.concerns(point, subject))?;
+        Some(Candidate { armed: fault.armed.clone(), life: fault.life.subscribe() })
+    }
+
+    /// Counts the pass with this fault, if that lives still; what happens if it is hit.
+    fn take(&mut self, candidate: Candidate, number: Option<u64>) -> Option<Blow> {
+        let Candidate { armed: Armed { id: fault_id, .. }, life } = candidate;
+        let fault = self.faults.iter_mut().find(|fault| fault.armed.id == fault_id)?;
+        // Others may have taken the last pass meanwhile; who has a number has its own.
+        if (number.is_none() && fault.armed.is_done()) || !fault.takes(number) {
+            return None;
+        }
         let spec = &fault.armed.spec;
-        *self.hits.entry((point, spec.kind)).or_default() += 1;
+        *self.hits.entry((spec.point, spec.kind)).or_default() += 1;
         Some(Blow {
-            fault_id: fault.armed.id,
+            fault_id,
             kind: spec.kind,
             latency: Duration::from_millis(spec.latency_ms.unwrap_or_default()),
             copies: spec.copies.unwrap_or_default(),

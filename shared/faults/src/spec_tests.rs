@@ -131,7 +131,7 @@ fn an_armed_fault_shows_its_defaults() {
     let json = serde_json::to_value(&armed).expect("JSON");
     let shown: Vec<&str> = json.as_object().expect("an object").keys().map(String::as_str).collect();
     let fields = ["armed_at", "armed_by", "copies", "expires_at", "expires_in_seconds", "hits", "id", "kind", "passes"];
-    assert_eq!(shown, [&fields[..], &["point", "probability", "seed"]].concat());
+    assert_eq!(shown, [&fields[..], &["point", "probability", "seed", "shared"]].concat());
     assert_eq!((&json["id"], &json["armed_by"], &json["passes"]), (&json!(1), &json!("ada"), &json!(0)));
     assert!(json["expires_at"].as_str().is_some_and(|time| time.ends_with('Z')), "{json}");
 }

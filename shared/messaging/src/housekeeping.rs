@@ -107,7 +107,10 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
     )
     .execute(&mut *conn)
     .await?;
-    let rows = [letters, attempts, publishing, breakers, replays];
+    // Of replicas that did not come to say goodbye. A lease that somebody wants is theirs once it has expired.
+    let leases =
+        sqlx::query!("delete from lease where expires_at < now() - interval '1 hour'").execute(&mut *conn).await?;
+    let rows = [letters, attempts, publishing, breakers, replays, leases];
     Ok(Tidied {
         partitions_created: partitions.created,
         partitions_dropped: partitions.dropped,

@@ -1,8 +1,8 @@
-//! What only one replica may do at a time. Time is the database's.
+//! What only one replica may do at a time, and which replicas there are. Time is the database's.
 
 use std::time::Duration;
 
-use sqlx::{PgConnection, postgres::types::PgInterval};
+use sqlx::{PgConnection, PgPool, postgres::types::PgInterval};
 
 /// Takes or renews the lease `name` for `holder`; false when another replica holds it.
 pub async fn hold(conn: &mut PgConnection, name: &str, holder: &str, ttl: Duration) -> Result<bool, sqlx::Error> {
@@ -26,6 +26,27 @@ pub async fn hold(conn: &mut PgConnection, name: &str, holder: &str, ttl: Durati
 pub async fn release(conn: &mut PgConnection, name: &str, holder: &str) -> Result<(), sqlx::Error> {
     sqlx::query!("delete from lease where name = $1 and holder = $2", name, holder).execute(conn).await?;
     Ok(())
+}
+
+/// Says that a replica is there, for so long.
+pub async fn be_present(conn: &mut PgConnection, replica: &str, ttl: Duration) -> Result<(), sqlx::Error> {
+    hold(conn, &presence(replica), replica, ttl).await.map(drop)
+}
+
+/// Says that a replica is not there any more.
+pub async fn be_absent(conn: &mut PgConnection, replica: &str) -> Result<(), sqlx::Error> {
+    release(conn, &presence(replica), replica).await
+}
+
+/// The replicas of this service that are there.
+pub async fn present(pool: &PgPool) -> Result<Vec<String>, sqlx::Error> {
+    sqlx::query_scalar!("select holder from lease where starts_with(name, 'replica ') and expires_at > now()")
+        .fetch_all(pool)
+        .await
+}
+
+fn presence(replica: &str) -> String {
+    format!("replica {replica}")
 }
 
 /// A duration as Postgres takes it; longer than a few hundred thousand years is cut off.

@@ -1,5 +1,8 @@
-//! The routes to administrate one participant; the HTTP shell asks for the admin token on all of them.
+//! The routes to administrate one participant; the HTTP shell asks for the admin token on all of them. What a replica keeps
+//! for itself (its breakers, its faults) is asked of, or done in, every replica of the service.
 
+#[cfg(feature = "faults")]
+mod annotations;
 mod breakers;
 mod consumers;
 mod dead_letter_replays;
@@ -13,15 +16,23 @@ use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use messaging::{Subscription, dead_letter::Replays};
+use saga::Step;
+use serde_json::Value;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::Participant;
+use crate::{Participant, replicas::Question};
 
 /// What the administration works on.
 pub(crate) struct Desk {
     participant: Participant,
     subscriptions: Vec<Subscription>,
     replays: Replays,
+}
+
+impl Desk {
+    fn steps(&self) -> Vec<&'static Step> {
+        self.subscriptions.iter().map(|subscription| subscription.step).collect()
+    }
 }
 
 pub(crate) type Shared = axum::extract::State<Arc<Desk>>;
@@ -48,11 +59,32 @@ pub(crate) fn routes(participant: Participant, subscriptions: Vec<Subscription>)
         .routes(routes!(breakers::reset_breaker));
     #[cfg(feature = "faults")]
     let router = match participant.faults.is_armable() {
-        true => router.merge(faults::routes()),
+        true => router.merge(faults::routes()).merge(annotations::routes()),
         false => router,
     };
     let replays = participant.replays(&subscriptions);
     router.with_state(Arc::new(Desk { participant, subscriptions, replays }))
+}
+
+/// What this replica answers another one.
+pub(crate) fn answer(
+    participant: &Participant,
+    steps: &[&'static Step],
+    question: Question,
+) -> serde_json::Result<Value> {
+    match question {
+        Question::ListBreakers => serde_json::to_value(breakers::own(participant, steps)),
+        Question::ResetBreaker { step } => {
+            let steps: Vec<_> = steps.iter().copied().filter(|known| known.name == step).collect();
+            serde_json::to_value(breakers::reset(participant, &steps))
+        }
+        #[cfg(feature = "faults")]
+        Question::ListFaults => serde_json::to_value(participant.faults.armed()),
+        #[cfg(feature = "faults")]
+        Question::HoldFault(armed) => serde_json::to_value(participant.faults.hold(&armed, armed.lasts())),
+        #[cfg(feature = "faults")]
+        Question::DisarmFaults(id) => serde_json::to_value(faults::disarm(participant, id)),
+    }
 }
 
 /// Who acts: the token says that they may, `x-actor` who they are.

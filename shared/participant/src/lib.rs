@@ -8,7 +8,10 @@ pub mod edge;
 mod journals;
 mod metrics;
 mod replays;
+mod replicas;
 mod sampler;
+#[cfg(feature = "faults")]
+mod shared_faults;
 mod tasks;
 
 use std::sync::Arc;
@@ -49,6 +52,9 @@ pub struct Participant {
     batches: Batches,
     metrics: Metrics,
     faults: Faults,
+    #[cfg(feature = "faults")]
+    shared_faults: shared_faults::SharedFaults,
+    replicas: replicas::Replicas,
     wake: Arc<Wake>,
 }
 
@@ -71,7 +77,9 @@ impl Participant {
         ] {
             bootstrap::postgres::expect_migrations(&pools.http, &table, expected).await?;
         }
-        let bus = Bus::new(startup.nats(&settings.nats).await?, service);
+        let client = startup.nats(&settings.nats).await?;
+        let bus = Bus::new(client.clone(), service);
+        let holder = format!("{service}-{}", Uuid::now_v7());
         let wake = Arc::new(Wake::default());
         let metrics = startup.metrics.register(Metrics::register);
         startup.metrics.build_info(startup.service.version, if cfg!(feature = "faults") { "faults" } else { "" });
@@ -89,9 +97,12 @@ impl Participant {
             bus,
             breakers,
             settings: settings.clone(),
-            holder: format!("{service}-{}", Uuid::now_v7()),
+            replicas: replicas::Replicas::new(client, service, holder.clone(), pools.relay.clone()),
+            holder,
             batches: Batches::new(startup.stop.clone()),
             metrics,
+            #[cfg(feature = "faults")]
+            shared_faults: shared_faults::SharedFaults::new(faults.clone(), pools.relay.clone(), service),
             faults,
             wake,
             pools,

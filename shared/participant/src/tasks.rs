@@ -32,6 +32,7 @@ impl Participant {
             ("metrics", Box::pin(sampler.run(self.clone(), subscriptions.to_vec(), stop.clone()))),
             ("housekeeping", Box::pin(self.housekeeping(stop.clone()))),
             ("dead_letter_replays", Box::pin(self.batches.clone().wait())),
+            ("replicas", Box::pin(self.answer_replicas(startup, subscriptions))),
         ];
         if self.settings.dead_letter_auto_replay {
             let watch = replay_when_closed(self.replays(subscriptions), self.breakers.changes(), stop.clone());
@@ -61,6 +62,13 @@ impl Participant {
                 .collect(),
             report: report_to(startup.readiness.register("relay")),
         }
+    }
+
+    /// Ready once the others can know of this replica.
+    fn answer_replicas(&self, startup: &Startup, subscriptions: &[Subscription]) -> impl Future<Output = ()> + use<> {
+        let steps = subscriptions.iter().map(|subscription| subscription.step).collect();
+        let report = report_to(startup.readiness.register("replicas"));
+        self.replicas.clone().run(self.clone(), steps, report, startup.stop.clone())
     }
 
     /// One consumer per publisher of the step's trigger.

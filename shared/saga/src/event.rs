@@ -16,6 +16,11 @@ impl Service {
     pub fn nudge_subject(self) -> String {
         format!("nudge.{}", self.0)
     }
+
+    /// Below this subject the service's replicas ask each other, and answer (core NATS, no storage).
+    pub fn replicas_subject(self) -> String {
+        format!("replicas.{}", self.0)
+    }
 }
 
 impl std::fmt::Display for Service {

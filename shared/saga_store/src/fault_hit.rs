@@ -18,7 +18,10 @@ pub struct FaultHit {
 
 pub async fn write(pool: &PgPool, hit: &FaultHit) -> Result<(), sqlx::Error> {
     sqlx::query!(
-        "insert into saga.fault_hit (saga_id, service, step, fault_id, point, kind)
+        "with counted as (
+            update saga.armed_fault set hits = hits + 1 where service = $2 and fault_id = $4
+        )
+        insert into saga.fault_hit (saga_id, service, step, fault_id, point, kind)
         values ($1, $2, $3, $4, $5, $6)",
         hit.saga_id,
         hit.service.0,

@@ -2,6 +2,8 @@
 //! this crate only ever works inside a transaction that somebody else opened, and always in the
 //! same order: [`lock`] the batch's sagas first, then the business rows, then [`Sagas::save`].
 
+pub mod annotation;
+pub mod armed_fault;
 pub mod compensation;
 pub mod fault_hit;
 mod instance;

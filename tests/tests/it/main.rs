@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 mod arrows;
+mod audit;
 mod breakers;
 mod broker;
 mod catalogue;

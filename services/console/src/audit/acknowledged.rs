@@ -19,11 +19,26 @@ use super::{
 /// outside.
 #[derive(Debug, Clone)]
 pub(super) struct Floor {
-    stream: &'static str,
+    pub(super) stream: &'static str,
     epoch: i64,
     consumer: String,
-    subject: String,
-    sequence: u64,
+    pub(super) subject: String,
+    pub(super) sequence: u64,
+}
+
+impl Floor {
+    /// Whether this is the same consumer, and not as far. In another life of the stream there is nothing to come to.
+    pub(super) fn is_short_of(&self, goal: &Floor) -> bool {
+        self.consumer == goal.consumer
+            && (self.stream, self.epoch) == (goal.stream, goal.epoch)
+            && self.sequence < goal.sequence
+    }
+
+    /// That the consumer has not come here.
+    pub(super) fn missing(&self) -> String {
+        let Floor { stream, consumer, sequence, .. } = self;
+        format!("{consumer} has not had everything up to {sequence} of {stream}")
+    }
 }
 
 /// What consumers have had: applied, or put aside as a dead letter.

@@ -1,10 +1,13 @@
-//! The broker, read as the auditor: the streams' state, their consumers' lag, and their messages.
+//! The broker, read as the auditor: the streams, their consumers, and their messages.
 
 use std::time::Duration;
 
 use async_nats::{
     ConnectOptions,
-    jetstream::{self, stream},
+    jetstream::{
+        self,
+        stream::{self, LastRawMessageErrorKind},
+    },
 };
 use futures_util::TryStreamExt;
 
@@ -12,14 +15,6 @@ use super::{AuditError, Stores};
 
 /// The stream of each publishing service, with the database schema of its outbox.
 pub(super) const STREAMS: [(&str, &str); 3] = [("ORDER", "orders"), ("INVENTORY", "inventory"), ("PAYMENT", "payment")];
-
-/// What one stream and its consumers look like now.
-pub(super) struct StreamState {
-    pub(super) name: &'static str,
-    pub(super) last_sequence: u64,
-    /// Consumers that have not had everything, with how much is missing.
-    pub(super) behind: Vec<(String, u64)>,
-}
 
 pub(crate) async fn connect(stores: &Stores) -> Result<jetstream::Context, AuditError> {
     let mut options = ConnectOptions::new()
@@ -47,25 +42,14 @@ pub(super) fn epoch(info: &stream::Info) -> i64 {
     i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or(i64::MAX)
 }
 
-/// The state of all streams, and which of their durable consumers are behind.
-pub(super) async fn states(broker: &jetstream::Context) -> Result<Vec<StreamState>, AuditError> {
-    let mut states = Vec::new();
-    for (name, _) in STREAMS {
-        let stream = stream(broker, name).await?;
-        let mut behind = Vec::new();
-        let mut consumers = stream.consumers();
-        let asked = || format!("the consumers of stream {name}");
-        while let Some(consumer) = consumers.try_next().await.map_err(unreadable(asked()))? {
-            let missing = consumer.num_pending + consumer.num_ack_pending as u64;
-            // Whoever else looks at the streams, such as another audit, does not count.
-            if consumer.config.durable_name.is_some() && missing > 0 {
-                behind.push((consumer.name, missing));
-            }
-        }
-        let last_sequence = stream.cached_info().state.last_sequence;
-        states.push(StreamState { name, last_sequence, behind });
+/// The last message of a subject, or 0 when there is none.
+pub(super) async fn last_sequence(broker: &jetstream::Context, name: &str, subject: &str) -> Result<u64, AuditError> {
+    let subject = if subject.is_empty() { ">" } else { subject };
+    match stream(broker, name).await?.get_last_raw_message_by_subject(subject).await {
+        Ok(message) => Ok(message.sequence),
+        Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => Ok(0),
+        Err(error) => Err(unreadable(format!("the last message of {subject}"))(error)),
     }
-    Ok(states)
 }
 
 /// How often a durable consumer was delivered a message so far, repeats included.

@@ -1,80 +1,92 @@
 //! The gateway's books against payment's: in total, and key by key for the latest payments.
+//!
+//! Neither stands still while orders are placed, so what moves is left out on both sides, by name: payments of orders in
+//! flight, and whatever has changed at the gateway between a position of its ledger from before the snapshot and its
+//! answer. All else is at the gateway as it was at the snapshot's moment.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     time::Duration,
 };
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
     AuditError, Verdict, Violations,
-    ledger::{CurrencyTotal, Ledger, Payment},
+    ledger::{self, CurrencyTotal, Payment},
+    snapshot::Reach,
 };
-use crate::suite::{self, Charge, GatewayTotal, SuiteError};
+use crate::suite::{self, Charge, GatewayTotal, Reconciliation, Statement, SuiteError};
 
-/// How many keys are looked up at the same time.
-const PARALLEL: usize = 16;
-
-/// What the gateway's books say.
-pub(super) struct Books {
-    totals: Vec<GatewayTotal>,
-    /// By payment; `None` when nothing went through.
-    charges: HashMap<Uuid, Option<Charge>>,
+/// The gateway, and where its ledger stood when it was first asked.
+pub(super) struct Gateway {
+    http: suite::Http,
+    url: String,
+    since: u64,
 }
 
-/// The gateway's totals, and what it holds for each of the payments.
-pub(super) async fn read(gateway_url: &str, payments: &[Payment]) -> Result<Books, AuditError> {
-    let http =
-        suite::Http::new().map_err(|source| SuiteError::Unreachable { request: gateway_url.to_owned(), source })?;
-    let totals = patiently(async || suite::gateway_totals(&http, gateway_url).await).await?;
-    let charges = stream::iter(payments)
-        .map(|payment| {
-            let http = &http;
-            async move {
-                let key = payment.payment_id.to_string();
-                let charge = patiently(async || suite::charge(http, gateway_url, &key).await).await?;
-                Ok::<_, SuiteError>((payment.payment_id, charge))
+impl Gateway {
+    /// To be made before the snapshot.
+    pub(super) async fn new(url: &str) -> Result<Self, AuditError> {
+        let http = suite::Http::new().map_err(|source| SuiteError::Unreachable { request: url.to_owned(), source })?;
+        let mut gateway = Gateway { http, url: url.to_owned(), since: 0 };
+        gateway.since = gateway.reconcile(&Reconciliation::default()).await?.position;
+        Ok(gateway)
+    }
+
+    /// The gateway may be flaky on purpose.
+    async fn reconcile(&self, asked: &Reconciliation) -> Result<Statement, SuiteError> {
+        const TRIES: usize = 5;
+        for _ in 1..TRIES {
+            match suite::reconcile(&self.http, &self.url, asked).await {
+                Err(error) if error.is_temporary() => tokio::time::sleep(Duration::from_millis(100)).await,
+                answer => return answer,
             }
-        })
-        .buffered(PARALLEL)
-        .try_collect()
-        .await?;
-    Ok(Books { totals, charges })
+        }
+        suite::reconcile(&self.http, &self.url, asked).await
+    }
 }
 
-impl Books {
-    /// Whether the gateway's totals are payment's.
-    pub(super) fn totals(&self, ledger: &Ledger) -> Verdict {
+/// Compares the books as the connection's transaction sees payment's. `left_out` names the orders in flight.
+pub(super) async fn compare(
+    snapshot: &mut PgConnection,
+    gateway: &Gateway,
+    in_flight: &[Uuid],
+    left_out: &[String],
+    reach: Reach,
+) -> Result<[Verdict; 2], AuditError> {
+    let mut latest = ledger::latest(snapshot, in_flight, reach).await?;
+    let mut without = ledger::payments_of(snapshot, in_flight).await?;
+    let keys = latest.iter().map(|payment| payment.payment_id).collect();
+    let asked = Reconciliation { since: Some(gateway.since), without: without.clone(), keys };
+    let Statement { totals, changed, outcomes, .. } = gateway.reconcile(&asked).await?;
+    let changed: HashSet<String> = changed.into_iter().map(|charge| charge.idempotency_key).collect();
+    without.extend(changed.iter().filter_map(|key| key.parse::<Uuid>().ok()));
+    let ours = ledger::totals(snapshot, &without).await?;
+    latest.retain(|payment| !changed.contains(&payment.payment_id.to_string()));
+    let mut left_out = left_out.to_vec();
+    left_out.extend(changed.iter().map(|key| format!("charge {key} has changed meanwhile")));
+    Ok([
         Verdict::new(
             "gateway_totals",
             "In every currency the gateway has charged and refunded as often as payment says, and keeps as much.",
-            compare_totals(&self.totals, &ledger.totals),
+            compare_totals(&totals, &ours),
         )
-    }
-
-    /// Whether the gateway holds what each of these payments says; it was asked for all of them.
-    pub(super) fn charges<'a>(&self, payments: impl IntoIterator<Item = &'a Payment>) -> Verdict {
-        let charge = |payment: &Payment| self.charges.get(&payment.payment_id).and_then(Option::as_ref);
+        .without(&left_out),
         Verdict::new(
             "gateway_charges",
             "For each payment (of the latest) the gateway holds what payment says, and nothing else.",
-            payments.into_iter().filter_map(|payment| disagreement(payment, charge(payment))).collect(),
+            compare_charges(&latest, outcomes),
         )
-    }
+        .without(&left_out),
+    ])
 }
 
-/// The gateway may be flaky on purpose.
-async fn patiently<T>(ask: impl AsyncFn() -> Result<T, SuiteError>) -> Result<T, SuiteError> {
-    const TRIES: usize = 5;
-    for _ in 1..TRIES {
-        match ask().await {
-            Err(error) if error.is_temporary() => tokio::time::sleep(Duration::from_millis(100)).await,
-            answer => return answer,
-        }
-    }
-    ask().await
+fn compare_charges(payments: &[Payment], outcomes: Vec<Charge>) -> Violations {
+    let charged = outcomes.into_iter().filter(|charge| charge.charge_id.is_some());
+    let charges: HashMap<String, Charge> = charged.map(|charge| (charge.idempotency_key.clone(), charge)).collect();
+    payments.iter().filter_map(|payment| disagreement(payment, charges.get(&payment.payment_id.to_string()))).collect()
 }
 
 fn compare_totals(gateway: &[GatewayTotal], ours: &[CurrencyTotal]) -> Violations {
@@ -135,7 +147,7 @@ mod tests {
 
     fn charge(amount: i64, refunded: bool) -> Charge {
         let charge_id = Some("ch_1".to_owned());
-        Charge { charge_id, amount: Some(amount), currency: Some("USD".to_owned()), refunded }
+        Charge { charge_id, amount: Some(amount), currency: Some("USD".to_owned()), refunded, ..Charge::default() }
     }
 
     #[test]

@@ -1,21 +1,9 @@
-//! Payment's side of the books, as the gateway's side will be compared with it.
-
-use std::collections::HashSet;
+//! Payment's side of the books, as the gateway's side is compared with it.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::snapshot::Reach;
-
-/// Payment's books at one moment.
-#[derive(Debug, Default)]
-pub(super) struct Ledger {
-    pub(super) totals: Vec<CurrencyTotal>,
-    /// The latest payments, newest first.
-    pub(super) latest: Vec<Payment>,
-    /// The orders whose sagas are at work: their payments may change at the gateway at any time.
-    pub(super) in_flight: HashSet<Uuid>,
-}
 
 /// What payment believes the gateway did, in one currency; amounts in minor units.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -29,7 +17,7 @@ pub(super) struct CurrencyTotal {
 }
 
 /// One payment; its id is the idempotency key that the gateway knows.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, sqlx::FromRow)]
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub(super) struct Payment {
     pub(super) payment_id: Uuid,
     pub(super) order_id: Uuid,
@@ -39,33 +27,46 @@ pub(super) struct Payment {
     pub(super) gateway_reference: Option<String>,
 }
 
-pub(super) async fn read(connection: &mut PgConnection, reach: Reach) -> Result<Ledger, sqlx::Error> {
-    let totals = sqlx::query_as(
+/// The sums of all payments but these.
+pub(super) async fn totals(connection: &mut PgConnection, without: &[Uuid]) -> Result<Vec<CurrencyTotal>, sqlx::Error> {
+    sqlx::query_as(
         "select currency,
             coalesce(sum(amount) filter (where status = 'CAPTURED'), 0)::bigint as kept,
             count(*) filter (where status in ('CAPTURED', 'REFUNDED')) as charges,
             count(*) filter (where status = 'REFUNDED') as refunds
         from payment.payment
+        where payment_id not in (select unnest($1::uuid[]))
         group by currency
         order by currency",
     )
-    .fetch_all(&mut *connection)
-    .await?;
-    let latest = sqlx::query_as(
+    .bind(without)
+    .fetch_all(connection)
+    .await
+}
+
+/// The latest payments, newest first, without those of the orders in flight.
+pub(super) async fn latest(
+    connection: &mut PgConnection,
+    in_flight: &[Uuid],
+    reach: Reach,
+) -> Result<Vec<Payment>, sqlx::Error> {
+    sqlx::query_as(
         "select payment_id, order_id, amount, currency, status, gateway_reference
         from payment.payment
+        where order_id not in (select unnest($1::uuid[]))
         order by payment_id desc
-        limit $1",
+        limit $2",
     )
+    .bind(in_flight)
     .bind(reach.payments())
-    .fetch_all(&mut *connection)
-    .await?;
-    let in_flight: Vec<Uuid> = sqlx::query_scalar(
-        "select business_key
-        from saga.saga_instance
-        where status in ('STARTED', 'IN_PROGRESS', 'TIMED_OUT', 'COMPENSATING')",
-    )
     .fetch_all(connection)
-    .await?;
-    Ok(Ledger { totals, latest, in_flight: in_flight.into_iter().collect() })
+    .await
+}
+
+/// The payments of these orders.
+pub(super) async fn payments_of(connection: &mut PgConnection, orders: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar("select payment_id from payment.payment where order_id = any($1)")
+        .bind(orders)
+        .fetch_all(connection)
+        .await
 }

@@ -2,7 +2,6 @@
 //! with the outside world (the gateway's books, the broker's streams). It writes nothing.
 
 mod acknowledged;
-mod at_work;
 mod broker;
 mod gateway;
 mod invariant;
@@ -17,14 +16,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub use at_work::{Memory, audit_at_work};
 pub(crate) use broker::{connect as connect_broker, deliveries};
 pub use invariant::{Invariant, Violations, invariants};
 pub use report::{Report, Verdict};
-pub use snapshot::check;
 pub(crate) use snapshot::connect as connect_database;
+pub use snapshot::{check, leave_out_in_flight};
+pub(crate) use streams::event_ids;
 
-use self::snapshot::{Moment, Reach};
+use sqlx::Connection;
+
+use self::{gateway::Gateway, settle::InFlight};
 use crate::{suite::SuiteError, watch};
 
 /// The stores that the audit reads, with the rights of the auditor.
@@ -63,7 +64,7 @@ pub struct AuditArgs {
 /// How strict and how patient an audit is.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// First wait until nothing is in flight any more, this long at most; what still is then is a violation
+    /// First wait until everything that is in flight now has ended, this long at most; what has not is a violation
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub settle: Duration,
     /// List dead letters, but do not count them as violations
@@ -75,6 +76,9 @@ pub struct Options {
     /// Messages that somebody has deleted on purpose, by stream and sequence: that they are gone is no violation
     #[arg(skip)]
     pub deleted: HashSet<(String, u64)>,
+    /// Do not judge what waits to be done, by a program or by an operator
+    #[arg(skip)]
+    pub at_work: bool,
 }
 
 /// Why there is no verdict.
@@ -102,23 +106,30 @@ pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
     Ok(report.clean)
 }
 
-/// Waits for the suite to settle if asked to, reads what consumers have acknowledged, takes the snapshot, then reads the
-/// gateway and the streams. In this order what was acknowledged must be in the snapshot, and everything that the snapshot
-/// holds must be in the streams, too.
+/// Waits for what is in flight if asked to, reads what consumers have acknowledged and how far the gateway's ledger is,
+/// takes the snapshot, then reads the streams. In this order what was acknowledged must be in the snapshot, and everything
+/// that the snapshot holds must be in the streams, too.
+///
+/// Orders may be placed meanwhile. Whatever is in flight at the snapshot's moment is left out where it cannot be compared,
+/// by name, unless it should have ended: it may not be in flight for ever, since every saga has a deadline.
+///
+/// # Errors
+/// When one of the stores cannot be read.
 pub async fn audit(stores: &Stores, gateway_url: &str, options: &Options) -> Result<Report, AuditError> {
     let began = Instant::now();
     let broker = broker::connect(stores).await?;
     let mut connection = snapshot::connect(&stores.database_url).await?;
     let mut verdicts = Vec::new();
+    let mut unsettled = InFlight::default();
     if !options.settle.is_zero() {
-        verdicts.push(settle::settle(&mut connection, &broker, options.settle).await?);
+        unsettled = settle::settle(&mut connection, &broker, options.settle).await?;
+        verdicts.push(unsettled.verdict(options.settle));
     }
     let floors = acknowledged::floors(&broker).await?;
-    let reach = if options.whole { Reach::Whole } else { Reach::Latest };
-    let snapshot = snapshot::take(&mut connection, Moment::Settled(options.settle), reach).await?;
+    let gateway = Gateway::new(gateway_url).await?;
+    let snapshot = snapshot::take(&mut connection, &gateway, &unsettled, options).await?;
+    connection.close().await?;
     verdicts.extend(snapshot.verdicts);
-    let books = gateway::read(gateway_url, &snapshot.ledger.latest).await?;
-    verdicts.extend([books.totals(&snapshot.ledger), books.charges(&snapshot.ledger.latest)]);
     verdicts.extend(streams::check(&broker, &snapshot.published, &floors, &snapshot.had, &options.deleted).await?);
     if options.allow_dead_letters {
         verdicts.iter_mut().filter(|v| v.name == "dead_letters").for_each(|v| v.tolerated = true);

@@ -25,11 +25,20 @@ pub struct Verdict {
     pub tolerated: bool,
     /// The first violations.
     pub examples: Vec<String>,
+    /// What could not be compared at this moment, all of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 impl Verdict {
     pub fn new(name: &'static str, sentence: impl Into<String>, found: Violations) -> Self {
-        Verdict { name, sentence: sentence.into(), violations: found.count, tolerated: false, examples: found.examples }
+        let Violations { count, examples } = found;
+        Verdict { name, sentence: sentence.into(), violations: count, tolerated: false, examples, left_out: Vec::new() }
+    }
+
+    /// The verdict does not speak of these.
+    pub(super) fn without(self, left_out: &[String]) -> Self {
+        Verdict { left_out: left_out.to_vec(), ..self }
     }
 
     pub fn ok(&self) -> bool {
@@ -56,7 +65,11 @@ impl fmt::Display for Report {
                 (n, true) => format!("{n} allowed"),
                 (n, false) => format!("{n} VIOLATED"),
             };
-            writeln!(f, "{:width$}  {found:>12}  {}", verdict.name, verdict.sentence)?;
+            write!(f, "{:width$}  {found:>12}  {}", verdict.name, verdict.sentence)?;
+            match verdict.left_out.len() {
+                0 => writeln!(f)?,
+                n => writeln!(f, " ({n} left out)")?,
+            }
             for example in verdict.examples.iter().take(SHOWN) {
                 writeln!(f, "{:width$}  {:>12}  - {example}", "", "")?;
             }
@@ -95,5 +108,13 @@ mod tests {
         let report = Report::new(vec![dead_letters], Duration::ZERO);
         assert!(report.clean);
         assert!(report.to_string().contains("1 allowed"));
+    }
+
+    #[test]
+    fn what_was_left_out_is_counted_in_the_table_and_named_in_the_json() {
+        let report = Report::new(vec![verdict("good", 0).without(&["order 7".to_owned()])], Duration::ZERO);
+        assert!(report.to_string().contains("Nothing is wrong. (1 left out)"), "{report}");
+        let json = serde_json::to_value(&report).expect("JSON");
+        assert_eq!(json["invariants"][0]["left_out"], serde_json::json!(["order 7"]));
     }
 }

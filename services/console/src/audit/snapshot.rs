@@ -1,34 +1,24 @@
 //! One read-only snapshot of the database: all SQL invariants see the same moment, and so do the
 //! ledger and the receipts that are compared with the outside world.
 
-use std::time::Duration;
-
 use futures_util::TryStreamExt;
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
+use uuid::Uuid;
 
 use super::{
-    AuditError, Verdict,
+    AuditError, Options, Verdict,
     acknowledged::{self, Had},
+    gateway::{self, Gateway},
     invariant::{Invariant, Violations, invariants},
-    ledger::{self, Ledger},
+    settle::InFlight,
     streams::{self, Published},
 };
 
 /// All that is known of the snapshot's moment.
 pub(super) struct Snapshot {
     pub(super) verdicts: Vec<Verdict>,
-    pub(super) ledger: Ledger,
     pub(super) published: Vec<Published>,
     pub(super) had: Had,
-}
-
-/// What is expected of the snapshot's moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Moment {
-    /// Nothing is unfinished, but for events that are younger than this and wait in an outbox.
-    Settled(Duration),
-    /// Sagas are at work: of their orders only what holds at any moment is asked, and work that waits is no violation.
-    AtWork,
 }
 
 /// How far back it is looked where there may be much.
@@ -61,28 +51,54 @@ pub(crate) async fn connect(database_url: &str) -> Result<PgConnection, AuditErr
     Ok(PgConnection::connect_with(&options.application_name("auditor").options(limits)).await?)
 }
 
-/// Checks all SQL invariants and reads what the other checks need, at one moment.
-pub(super) async fn take(connection: &mut PgConnection, moment: Moment, reach: Reach) -> Result<Snapshot, AuditError> {
-    let (settle, in_flight) = match moment {
-        Moment::Settled(settle) => (settle, "counts"),
-        Moment::AtWork => (Duration::ZERO, "allowed"),
-    };
+/// Checks all SQL invariants, compares payment's books with the gateway's, and reads what the other checks need, at one
+/// moment.
+pub(super) async fn take(
+    connection: &mut PgConnection,
+    gateway: &Gateway,
+    unsettled: &InFlight,
+    options: &Options,
+) -> Result<Snapshot, AuditError> {
+    let reach = if options.whole { Reach::Whole } else { Reach::Latest };
     let mut snapshot = connection.begin_with("begin isolation level repeatable read read only").await?;
-    sqlx::query("select set_config('audit.settle', $1, true), set_config('audit.in_flight', $2, true)")
-        .bind(format!("{} ms", settle.as_millis()))
-        .bind(in_flight)
+    let in_flight = leave_out_in_flight(&mut snapshot, &unsettled.sagas()).await?;
+    sqlx::query("select set_config('audit.unsettled', array_to_string($1::uuid[], ','), true)")
+        .bind(unsettled.events())
         .execute(&mut *snapshot)
         .await?;
+    let left_out: Vec<String> = in_flight.iter().map(|order_id| format!("order {order_id} is in flight")).collect();
     let mut verdicts = Vec::new();
-    for invariant in invariants().iter().filter(|i| moment != Moment::AtWork || !WAITING.contains(&i.name)) {
+    for invariant in invariants().iter().filter(|i| !options.at_work || !WAITING.contains(&i.name)) {
         let found = check(&mut snapshot, invariant).await?;
-        verdicts.push(Verdict::new(invariant.name, invariant.sentence(), found));
+        let verdict = Verdict::new(invariant.name, invariant.sentence(), found);
+        verdicts.push(if invariant.leaves_out() { verdict.without(&left_out) } else { verdict });
     }
-    let ledger = ledger::read(&mut snapshot, reach).await?;
+    verdicts.extend(gateway::compare(&mut snapshot, gateway, &in_flight, &left_out, reach).await?);
     let published = streams::published(&mut snapshot, reach).await?;
     let had = acknowledged::had(&mut snapshot, reach).await?;
     snapshot.commit().await?;
-    Ok(Snapshot { verdicts, ledger, published, had })
+    Ok(Snapshot { verdicts, published, had })
+}
+
+/// Tells the invariants, for the rest of the transaction, which orders are in flight: those whose sagas run, but for the
+/// sagas that are `unsettled`, which should have ended. Returns the orders.
+///
+/// # Errors
+/// The database's.
+pub async fn leave_out_in_flight(connection: &mut PgConnection, unsettled: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar(
+        "with in_flight as (
+            select coalesce(array_agg(business_key), '{}') as orders
+            from saga.saga_instance
+            where status in ('STARTED', 'IN_PROGRESS', 'TIMED_OUT', 'COMPENSATING') and saga_id <> all($1)
+        )
+        select orders
+        from in_flight
+        where set_config('audit.in_flight', array_to_string(orders, ','), true) is not null",
+    )
+    .bind(unsettled)
+    .fetch_one(connection)
+    .await
 }
 
 /// The violations of one invariant, as the connection's transaction sees the database.

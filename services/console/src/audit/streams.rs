@@ -189,6 +189,11 @@ impl Published {
     }
 }
 
+/// The ids of all events that a stream has now.
+pub(crate) async fn event_ids(broker: &jetstream::Context, name: &'static str) -> Result<Vec<Uuid>, AuditError> {
+    Ok(read(broker, name).await?.messages.into_iter().filter_map(|stored| stored.event_id).collect())
+}
+
 fn name(event_id: Option<Uuid>) -> String {
     event_id.map_or_else(|| "a message without an event id".to_owned(), |id| format!("event {id}"))
 }

@@ -35,7 +35,8 @@ async fn supply(suite: &Suite, sku: &str, units: i64, price: i64) -> anyhow::Res
         None => {
             let name = format!("Load {sku}");
             let price = Money::usd(price);
-            suite.create_product(&NewProduct { sku: sku.to_owned(), name, price, initial_quantity: units }).await?;
+            let product = NewProduct { sku: sku.to_owned(), name, category: None, price, initial_quantity: units };
+            suite.create_product(&product).await?;
         }
     }
     let known = until(Duration::from_secs(20), || suite.product_view(sku)).await?;

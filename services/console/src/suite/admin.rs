@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde::Deserialize;
+use uuid::Uuid;
 
 use super::{Service, Suite, SuiteError, until};
 
@@ -39,13 +40,22 @@ pub struct Relay {
     pub paused: bool,
     /// Events that wait to be published.
     pub lag: i64,
-    /// Where the stream ended at the last receipt.
-    pub last_sequence: i64,
-    /// Events published once more because the broker had lost them.
-    pub republished: i64,
+}
+
+/// An event in the outbox of the service that says it, or published from there.
+#[derive(Debug, Clone, Deserialize)]
+pub struct OutboxEntry {
+    /// `PENDING`, `PARKED` or `PUBLISHED`
+    pub state: String,
+    /// How often it was published once more because the broker had lost it.
+    pub republication: i64,
 }
 
 impl Suite {
+    pub async fn outbox_entry(&self, service: Service, event_id: Uuid) -> Result<Option<OutboxEntry>, SuiteError> {
+        self.http.found(self.admin(Method::GET, service, &format!("outbox/{event_id}"))).await
+    }
+
     pub async fn consumers(&self, service: Service) -> Result<Vec<Consumer>, SuiteError> {
         #[derive(Deserialize)]
         struct Consumers {

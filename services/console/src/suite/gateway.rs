@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Http, Suite, SuiteError, with_json};
+use uuid::Uuid;
+
+use super::{Http, Order, Suite, SuiteError, with_json};
 
 /// What the gateway did in one currency; amounts in minor units.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -15,9 +17,13 @@ pub struct GatewayTotal {
 }
 
 /// What the gateway holds for one idempotency key.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Charge {
+    pub idempotency_key: String,
+    /// `None` when nothing went through.
     pub charge_id: Option<String>,
+    /// The order that the charge names.
+    pub order_id: Option<String>,
     pub amount: Option<i64>,
     pub currency: Option<String>,
     #[serde(default)]
@@ -33,14 +39,28 @@ pub struct GatewayFaults {
     pub expires_in_seconds: u32,
 }
 
-/// The gateway's books, all currencies.
-pub(crate) async fn totals(http: &Http, gateway_url: &str) -> Result<Vec<GatewayTotal>, SuiteError> {
-    #[derive(Deserialize)]
-    struct Totals {
-        totals: Vec<GatewayTotal>,
-    }
-    let Totals { totals } = http.json(http.get(&format!("{gateway_url}/v1/totals"))).await?;
-    Ok(totals)
+/// What to compare with other books.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Reconciliation {
+    /// What has changed since this position of the ledger is listed, and left out of the sums.
+    pub(crate) since: Option<u64>,
+    /// Keys that are left out of the sums.
+    pub(crate) without: Vec<Uuid>,
+    /// Keys whose outcomes are listed.
+    pub(crate) keys: Vec<Uuid>,
+}
+
+/// The gateway's books as of one position of its ledger.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Statement {
+    pub(crate) position: u64,
+    pub(crate) totals: Vec<GatewayTotal>,
+    pub(crate) changed: Vec<Charge>,
+    pub(crate) outcomes: Vec<Charge>,
+}
+
+pub(crate) async fn reconcile(http: &Http, gateway_url: &str, asked: &Reconciliation) -> Result<Statement, SuiteError> {
+    http.json(with_json(http.post(&format!("{gateway_url}/v1/reconciliations")), asked)).await
 }
 
 /// The charge that went through under a key; `None` when there is none, also when it was refused.
@@ -52,14 +72,22 @@ pub(crate) async fn charge(http: &Http, gateway_url: &str, key: &str) -> Result<
 
 impl Suite {
     /// The charge that went through for a payment.
-    pub async fn charge(&self, payment_id: uuid::Uuid) -> Result<Option<Charge>, SuiteError> {
+    pub async fn charge(&self, payment_id: Uuid) -> Result<Option<Charge>, SuiteError> {
         charge(&self.http, &self.addresses.gateway_url, &payment_id.to_string()).await
     }
 
-    /// How many charges have gone through so far, in all currencies.
-    pub async fn charges(&self) -> Result<i64, SuiteError> {
-        let totals = totals(&self.http, &self.addresses.gateway_url).await?;
-        Ok(totals.iter().map(|total| total.charges).sum())
+    /// How far the gateway's ledger is.
+    pub async fn gateway_position(&self) -> Result<u64, SuiteError> {
+        Ok(reconcile(&self.http, &self.addresses.gateway_url, &Reconciliation::default()).await?.position)
+    }
+
+    /// How many charges for these orders have gone through since then, under whatever keys.
+    pub async fn charges_since(&self, position: u64, orders: &[Order]) -> Result<usize, SuiteError> {
+        let asked = Reconciliation { since: Some(position), ..Reconciliation::default() };
+        let Statement { changed, .. } = reconcile(&self.http, &self.addresses.gateway_url, &asked).await?;
+        let of_these =
+            |charge: &&Charge| orders.iter().any(|order| charge.order_id == Some(order.order_id.to_string()));
+        Ok(changed.iter().filter(|charge| charge.charge_id.is_some()).filter(of_these).count())
     }
 
     /// Lets the gateway go wrong, in place of however it went wrong before.

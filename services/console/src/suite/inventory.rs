@@ -10,6 +10,8 @@ use super::{Money, Suite, SuiteError, with_json};
 pub struct NewProduct {
     pub sku: String,
     pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
     pub price: Money,
     pub initial_quantity: i64,
 }

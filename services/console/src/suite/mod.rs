@@ -14,12 +14,12 @@ mod wait;
 
 use std::time::Duration;
 
-pub use admin::{Consumer, Relay};
+pub use admin::{Consumer, OutboxEntry, Relay};
 pub use breaker::{Breaker, BreakerChange, Breakers};
 pub use dead_letter::{DeadLetter, DeadLetterAction, DryRun, Rehearsal};
 pub use fault::{ArmedFault, FaultSpec, Scope};
 pub use gateway::{Charge, GatewayFaults, GatewayTotal};
-pub(crate) use gateway::{charge, totals as gateway_totals};
+pub(crate) use gateway::{Reconciliation, Statement, reconcile};
 pub(crate) use http::Http;
 pub use http::{Exchange, Listener};
 pub use inventory::{NewProduct, Product, Reservation, ReservationLine};

@@ -16,20 +16,18 @@ pub(super) struct Board(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// By name. Not every audit can judge every invariant, so each has a time of its own.
-    pub(super) verdicts: BTreeMap<&'static str, (Verdict, OffsetDateTime)>,
-    pub(super) took: Option<Duration>,
+    /// By name, from the latest audit that was completed; every audit judges all of them.
+    pub(super) verdicts: BTreeMap<&'static str, Verdict>,
+    pub(super) audited_at: Option<OffsetDateTime>,
+    pub(super) took: Duration,
     /// Why there was no audit, if the latest could not be made.
     pub(super) failure: Option<String>,
 }
 
 impl Board {
     pub(super) fn audited(&self, verdicts: Vec<Verdict>, took: Duration) {
-        let now = now();
-        let mut known = self.read();
-        known.verdicts.extend(verdicts.into_iter().map(|verdict| (verdict.name, (verdict, now))));
-        known.took = Some(took);
-        known.failure = None;
+        let verdicts = verdicts.into_iter().map(|verdict| (verdict.name, verdict)).collect();
+        *self.read() = Known { verdicts, audited_at: Some(now()), took, failure: None };
     }
 
     pub(super) fn failed(&self, reason: String) {

@@ -45,12 +45,12 @@ impl AuditMetrics {
         metrics.register(|registry| {
             registry.register(
                 "invariant_violations",
-                "Violations that the latest look at this invariant has found; orders in flight are given time",
+                "Violations that the latest audit has found of this invariant, without what was in flight",
                 this.violations.clone(),
             );
             registry.register(
                 "invariant_checked_timestamp_seconds",
-                "When this invariant was last looked at: some can only be judged while no saga is in flight",
+                "When this invariant was last looked at; every audit looks at all of them",
                 this.checked.clone(),
             );
             registry.register("audit_runs", "Audits completed", this.runs.clone());

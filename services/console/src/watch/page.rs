@@ -28,6 +28,9 @@ ul { margin: 0; padding-left: 1rem }
 <body>
 "#;
 
+/// Verdicts that are older say little of the suite as it is now.
+const MAX_AGE: time::Duration = time::Duration::minutes(1);
+
 #[derive(Clone)]
 struct Shown {
     board: Board,
@@ -60,15 +63,22 @@ fn write_audit(html: &mut String, known: &Known, now: OffsetDateTime) -> fmt::Re
     if let Some(reason) = &known.failure {
         writeln!(html, r#"<p class="bad">The suite cannot be audited now: {}</p>"#, Escaped(reason))?;
     }
-    match known.took {
-        Some(took) => writeln!(html, r#"<p class="quiet">The latest audit took {} ms.</p>"#, took.as_millis())?,
-        None => writeln!(html, "<p>Nothing has been audited yet.</p>")?,
-    }
-    writeln!(html, "<table>\n<tr><th>Invariant<th>Violations<th>Looked at<th>What it says</tr>")?;
-    for (verdict, at) in known.verdicts.values() {
-        let class = if verdict.violations == 0 { "good" } else { "bad" };
+    let Some(age) = known.audited_at.map(|at| now - at) else {
+        return writeln!(html, "<p>Nothing has been audited yet.</p>");
+    };
+    let current = known.failure.is_none() && age < MAX_AGE;
+    let (class, stale) = if current { ("quiet", "") } else { ("bad", "Not current: ") };
+    write!(html, r#"<p class="{class}">{stale}the latest audit ended {} s ago and "#, age.whole_seconds())?;
+    writeln!(html, "took {} ms.</p>", known.took.as_millis())?;
+    writeln!(html, "<table>\n<tr><th>Invariant<th>Violations<th>Left out<th>What it says</tr>")?;
+    for verdict in known.verdicts.values() {
+        let class = match verdict.violations {
+            0 if current => "good",
+            0 => "quiet",
+            _ => "bad",
+        };
         write!(html, r#"<tr><td>{}<td class="{class}">{}"#, Escaped(verdict.name), verdict.violations)?;
-        write!(html, r#"<td class="quiet">{} s ago<td>{}"#, (now - *at).whole_seconds(), Escaped(&verdict.sentence))?;
+        write!(html, r#"<td class="quiet">{}<td>{}"#, verdict.left_out.len(), Escaped(&verdict.sentence))?;
         if !verdict.examples.is_empty() {
             let examples = verdict.examples.iter().map(|example| format!("<li>{}", Escaped(example)));
             write!(html, "<ul>{}</ul>", examples.collect::<String>())?;
@@ -129,16 +139,36 @@ mod tests {
     use super::*;
     use crate::audit::{Verdict, Violations};
 
+    fn audit(board: &Board, now: OffsetDateTime) -> String {
+        let mut html = String::new();
+        write_audit(&mut html, &board.read(), now).expect("a string takes everything");
+        html
+    }
+
     #[test]
     fn violations_are_shown_with_their_examples_and_never_as_markup() {
         let found: Violations = ["<b>lost & found</b>".to_owned()].into_iter().collect();
         let board = Board::default();
         board.audited(vec![Verdict::new("stock_conserved", "All adds up.", found)], Duration::from_millis(7));
         board.failed("no database".to_owned());
-        let mut html = String::new();
-        write_audit(&mut html, &board.read(), board::now()).expect("a string takes everything");
+        let html = audit(&board, board::now());
         assert!(html.contains(r#"stock_conserved<td class="bad">1"#), "{html}");
         assert!(html.contains("&lt;b&gt;lost &amp; found&lt;/b&gt;") && !html.contains("<b>"), "{html}");
         assert!(html.contains("took 7 ms") && html.contains("cannot be audited now: no database"), "{html}");
+    }
+
+    #[test]
+    fn a_verdict_that_is_not_current_is_never_green() {
+        let board = Board::default();
+        assert!(audit(&board, board::now()).contains("Nothing has been audited yet"));
+        board.audited(vec![Verdict::new("stock_conserved", "All adds up.", Violations::default())], Duration::ZERO);
+        let green = r#"<td class="good">0"#;
+        let html = audit(&board, board::now());
+        assert!(html.contains(green) && !html.contains("Not current"), "{html}");
+        let later = audit(&board, board::now() + MAX_AGE);
+        assert!(!later.contains(green) && later.contains("Not current"), "{later}");
+        board.failed("no database".to_owned());
+        let html = audit(&board, board::now());
+        assert!(!html.contains(green) && html.contains("Not current"), "{html}");
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bootstrap::{CancellationToken, ReadyFlag};
 
 use super::{board::Board, metrics::AuditMetrics};
-use crate::audit::{Memory, Stores, audit_at_work};
+use crate::audit::{Options, Stores, audit};
 
 /// An audit reads everything there is; that may take this share of the time, whatever the suite has grown to.
 const SHARE: u32 = 10;
@@ -22,16 +22,16 @@ pub(super) struct Rounds {
 
 impl Rounds {
     pub(super) async fn run(self) {
-        let mut memory = Memory::default();
+        let options = Options { at_work: true, ..Options::default() };
         loop {
             let began = Instant::now();
-            let audit = audit_at_work(&self.stores, &self.gateway_url, &mut memory);
+            let audit = audit(&self.stores, &self.gateway_url, &options);
             let Some(outcome) = self.stop.run_until_cancelled(audit).await else { return };
             let took = began.elapsed();
             match outcome {
-                Ok(verdicts) => {
-                    self.metrics.audited(&verdicts, took);
-                    self.board.audited(verdicts, took);
+                Ok(report) => {
+                    self.metrics.audited(&report.invariants, took);
+                    self.board.audited(report.invariants, took);
                     self.ready.ok();
                 }
                 Err(error) => {

@@ -1,42 +1,74 @@
-//! The whole audit, with a broker that grants the auditor no more than its real rights and a stand-in
-//! for the gateway's books.
+//! The whole audit, with a broker that grants the auditor no more than its real rights.
 
 use std::{path::Path, time::Duration};
 
 use async_nats::{ConnectOptions, HeaderMap, jetstream};
-use axum::{Json, Router, extract::Query, http::StatusCode, routing::get};
 use console::audit::{AuditError, Options, Report, Stores, Verdict, audit};
+use gateway_simulator::RunningGateway;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
+use tempfile::TempDir;
 use testkit::{Database, Nats};
 use uuid::Uuid;
 
 use crate::fixture::{database, run};
 
-/// The suite's stores, with two events of the sound suite in stream ORDER.
+/// The suite's stores, with two events of the sound suite in stream ORDER, and the gateway's books that belong to it.
 pub(crate) struct World {
     pub(crate) database: Database,
     pub(crate) nats: Nats,
     broker: jetstream::Context,
-    pub(crate) gateway_url: String,
+    pub(crate) gateway: RunningGateway,
+    _journal: TempDir,
 }
 
 impl World {
-    pub(crate) async fn new(gateway: Router) -> Self {
+    pub(crate) async fn new() -> Self {
         let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docker/nats.conf");
         let users =
             ["ORDER", "INVENTORY", "PAYMENT", "PROVISION", "AUDITOR"].map(|user| format!("{user}_NATS_PASSWORD"));
         let passwords: Vec<(&str, &str)> = users.iter().map(|name| (name.as_str(), "secret")).collect();
         let nats = Nats::with_config(&config, &passwords).await.expect("a broker");
         let broker = connect(&nats, "provision").await;
-        let world = World { database: database().await, nats, broker, gateway_url: serve(gateway).await };
+        let journal = TempDir::new().expect("a folder");
+        let config = gateway_simulator::Config::in_process(journal.path().join("gateway.journal"));
+        let gateway = gateway_simulator::start(config).await.expect("a gateway");
+        let world = World { database: database().await, nats, broker, gateway, _journal: journal };
         for name in ["ORDER", "INVENTORY", "PAYMENT"] {
             let subjects = vec![format!("events.{}.>", name.to_lowercase())];
             let config = jetstream::stream::Config { name: name.to_owned(), subjects, ..Default::default() };
             world.broker.create_stream(config).await.expect("a stream");
         }
         world.publish().await;
+        world.pay().await;
         world
+    }
+
+    /// Orders 1, 4 and 6 are charged, 4 is refunded, 3 is declined.
+    async fn pay(&self) {
+        for order in [1, 4, 6] {
+            let charge_id = self.charge(&payment(order), "USD").await;
+            self.change(&format!(
+                "update payment.payment set gateway_reference = '{charge_id}' where payment_id = '{}'",
+                payment(order)
+            ))
+            .await;
+        }
+        self.ask(&format!("charges/{}/refund", self.charge(&payment(4), "USD").await), "", &Value::Null).await;
+        let declined = json!({"amount": 3_000, "currency": "USD", "token": "tok_declined"});
+        self.ask("charges", &payment(3), &declined).await;
+    }
+
+    /// Charges a card behind everybody's back; the charge's id.
+    pub(crate) async fn charge(&self, key: &str, currency: &str) -> String {
+        let charge = json!({"amount": 3_000, "currency": currency, "token": "tok_visa"});
+        self.ask("charges", key, &charge).await["charge_id"].as_str().expect("a charge").to_owned()
+    }
+
+    async fn ask(&self, what: &str, key: &str, body: &Value) -> Value {
+        let url = format!("{}/v1/{what}", self.gateway.base_url);
+        let request = reqwest::Client::new().post(url).header("idempotency-key", key).json(body);
+        request.send().await.expect("an answer").json().await.expect("JSON")
     }
 
     /// Publishes the two events and writes their receipts.
@@ -61,13 +93,17 @@ impl World {
     }
 
     async fn audit(&self, settle: Duration) -> Result<Report, AuditError> {
+        self.audit_with(&self.gateway.base_url, settle).await
+    }
+
+    async fn audit_with(&self, gateway_url: &str, settle: Duration) -> Result<Report, AuditError> {
         let stores = Stores {
             database_url: self.database.url_for("auditor"),
             nats_url: self.nats.url(),
             nats_user: "auditor".to_owned(),
             nats_password: "secret".to_owned(),
         };
-        audit(&stores, &self.gateway_url, &Options { settle, ..Default::default() }).await
+        audit(&stores, gateway_url, &Options { settle, ..Default::default() }).await
     }
 }
 
@@ -77,38 +113,9 @@ async fn connect(nats: &Nats, user: &str) -> jetstream::Context {
     jetstream::new(client.expect("a connection to the broker"))
 }
 
-/// Serves until the test's runtime ends.
-async fn serve(router: Router) -> String {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    format!("http://{address}")
-}
-
-/// The books that belong to the sound suite: orders 1, 4 and 6 were charged, 4 was refunded.
-pub(crate) fn gateway(charges: i64) -> Router {
-    let totals = json!({ "totals": [
-        { "currency": "USD", "charged": charges * 3_000, "refunded": 3_000, "charges": charges, "refunds": 1, "declines": 1 }
-    ]});
-    Router::new().route("/v1/totals", get(|| async move { Json(totals) })).route("/v1/charges", get(charge))
-}
-
-#[derive(serde::Deserialize)]
-struct Key {
-    idempotency_key: Uuid,
-}
-
-async fn charge(Query(key): Query<Key>) -> Result<Json<Value>, StatusCode> {
-    let order = key.idempotency_key.as_u128() & 0xf;
-    let declined = json!({ "idempotency_key": key.idempotency_key, "status": "declined", "decline_code": "voided" });
-    match order {
-        1 | 4 | 6 => Ok(Json(json!({
-            "charge_id": format!("charge-{order}"), "amount": 3_000, "currency": "USD", "refunded": order == 4,
-            "status": "captured",
-        }))),
-        2 | 3 => Ok(Json(declined)),
-        _ => Err(StatusCode::NOT_FOUND),
-    }
+/// The payment of an order of the sound suite.
+pub(crate) fn payment(order: u8) -> String {
+    format!("0000000c-0000-7000-8000-00000000000{order}")
 }
 
 fn verdict<'a>(report: &'a Report, name: &str) -> &'a Verdict {
@@ -117,7 +124,7 @@ fn verdict<'a>(report: &'a Report, name: &str) -> &'a Verdict {
 
 #[tokio::test]
 async fn a_sound_suite_is_clean_until_the_broker_loses_an_event() {
-    let world = World::new(gateway(3)).await;
+    let world = World::new().await;
     let report = world.audit(Duration::ZERO).await.expect("it can be audited");
     assert!(report.clean, "{report}");
     let stream = world.broker.get_stream("ORDER").await.expect("the stream");
@@ -130,7 +137,7 @@ async fn a_sound_suite_is_clean_until_the_broker_loses_an_event() {
 
 #[tokio::test]
 async fn a_stream_that_was_created_anew_owes_nothing() {
-    let world = World::new(gateway(3)).await;
+    let world = World::new().await;
     world.change("update orders.outbox_published set stream_epoch = stream_epoch - 1").await;
     world.broker.get_stream("ORDER").await.expect("the stream").purge().await.expect("purged");
     let report = world.audit(Duration::ZERO).await.expect("it can be audited");
@@ -139,7 +146,7 @@ async fn a_stream_that_was_created_anew_owes_nothing() {
 
 #[tokio::test]
 async fn a_journalled_event_that_was_never_published_is_found() {
-    let world = World::new(gateway(3)).await;
+    let world = World::new().await;
     // The ids of the sound suite are old; a journal of today is looked at.
     let (saga_id, event_id) = (Uuid::now_v7(), Uuid::now_v7());
     world
@@ -156,43 +163,117 @@ async fn a_journalled_event_that_was_never_published_is_found() {
     assert_eq!(verdict(&report, "journal_published").examples, [nowhere], "{report}");
 }
 
+/// What the gateway or payment did behind the other's back, while order 5 is in flight.
 #[tokio::test]
-async fn a_gateway_that_charged_twice_is_found() {
-    let world = World::new(gateway(4)).await;
+async fn what_one_of_the_books_lacks_is_found() {
+    let world = World::new().await;
+    let totals = async || {
+        let report = world.audit(Duration::ZERO).await.expect("it can be audited");
+        verdict(&report, "gateway_totals").examples.join("; ")
+    };
+    assert_eq!(totals().await, "");
+    world.charge("unknown", "EUR").await;
+    assert_eq!(
+        totals().await,
+        "EUR: the gateway keeps 3000 of 1 charges and 0 refunds, payment keeps 0 of 0 charges and 0 refunds"
+    );
+    let lost = "order_id = '0000000a-0000-7000-8000-000000000009'";
+    world.change(&format!("update payment.payment set {lost} where payment_id = '{}'", payment(6))).await;
+    let refund = format!("charges/{}/refund", world.charge(&payment(1), "USD").await);
+    world.ask(&refund, "", &Value::Null).await;
     let report = world.audit(Duration::ZERO).await.expect("it can be audited");
-    assert_eq!(verdict(&report, "gateway_totals").violations, 1, "{report}");
-    assert!(!report.clean);
+    assert_eq!(verdict(&report, "gateway_totals").violations, 2, "{report}");
+    let refunded = &verdict(&report, "gateway_charges").examples;
+    assert!(refunded.len() == 1 && refunded[0].ends_with("but the gateway has refunded it"), "{report}");
+}
+
+#[tokio::test]
+async fn what_is_in_flight_is_left_out_by_name_and_not_when_it_should_have_ended() {
+    let world = World::new().await;
+    // Payment waits for the answer.
+    world.charge(&payment(5), "USD").await;
+    let report = world.audit(Duration::ZERO).await.expect("it can be audited");
+    assert!(report.clean, "{report}");
+    for name in ["gateway_totals", "gateway_charges", "money_conserved"] {
+        let left_out = &verdict(&report, name).left_out;
+        assert_eq!(left_out, &["order 0000000a-0000-7000-8000-000000000005 is in flight"], "{name}");
+    }
+    let report = world.audit(Duration::from_millis(300)).await.expect("it can be audited");
+    for name in ["settled", "gateway_totals", "gateway_charges"] {
+        assert_eq!(verdict(&report, name).violations, 1, "{name}: {report}");
+        assert!(verdict(&report, name).left_out.is_empty(), "{name}: {report}");
+    }
 }
 
 #[tokio::test]
 async fn without_the_gateway_s_books_there_is_no_verdict() {
-    let world = World::new(Router::new()).await;
-    assert!(matches!(world.audit(Duration::ZERO).await, Err(AuditError::Gateway(_))));
+    let world = World::new().await;
+    let nobody = world.audit_with("http://127.0.0.1:1", Duration::ZERO).await;
+    assert!(matches!(nobody, Err(AuditError::Gateway(_))));
 }
 
 #[tokio::test]
 async fn settling_names_what_is_still_in_flight() {
-    let world = World::new(gateway(3)).await;
+    let world = World::new().await;
     let stream = world.broker.get_stream("ORDER").await.expect("the stream");
     let consumer = jetstream::consumer::pull::Config {
         durable_name: Some("payment-refund_payment".to_owned()),
         ..Default::default()
     };
     stream.create_consumer(consumer).await.expect("a consumer");
+    world
+        .change(
+            "insert into payment.outbox (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject,
+                headers, payload)
+             values ('0000000e-0000-7000-8000-000000000007', 'payment', 'x', 1, 'PaymentProcessed.v1', 's', '{}', '{}')",
+        )
+        .await;
     let report = world.audit(Duration::from_millis(300)).await.expect("it can be audited");
     let settled = verdict(&report, "settled");
     assert_eq!(
         settled.examples,
-        ["1 sagas are IN_PROGRESS", "payment-refund_payment has not had 2 events of ORDER"],
+        [
+            "saga 0000000b-0000-7000-8000-000000000005 is IN_PROGRESS",
+            "event 0000000e-0000-7000-8000-000000000007 waits in the outbox of payment",
+            "payment-refund_payment has not had everything up to 2 of ORDER"
+        ],
         "{report}"
     );
+    assert_eq!(verdict(&report, "outbox_empty").violations, 1, "{report}");
     world.broker.delete_consumer_from_stream("payment-refund_payment", "ORDER").await.expect("deleted");
     world
         .change(
             "update saga.saga_instance set status = 'COMPLETED', completed_at = now(), version = 4
-             where status = 'IN_PROGRESS'",
+             where status = 'IN_PROGRESS';
+             delete from payment.outbox",
         )
         .await;
     let report = world.audit(Duration::from_secs(10)).await.expect("it can be audited");
     assert!(verdict(&report, "settled").ok(), "{report}");
+}
+
+/// Under a load something is always in flight.
+#[tokio::test]
+async fn settling_does_not_wait_for_what_begins_later() {
+    let world = World::new().await;
+    let relieve = "with ended as (
+            update saga.saga_instance set status = 'COMPLETED', completed_at = now()
+            where status in ('STARTED', 'IN_PROGRESS')
+            returning saga_instance
+        )
+        insert into saga.saga_instance
+        select (jsonb_populate_record(saga_instance, jsonb_build_object(
+            'saga_id', gen_random_uuid(), 'business_key', gen_random_uuid(), 'status', 'STARTED', 'completed_at', null))).*
+        from ended";
+    let load = async {
+        loop {
+            world.change(relieve).await;
+        }
+    };
+    let report = tokio::select! {
+        report = world.audit(Duration::from_secs(20)) => report.expect("it can be audited"),
+        () = load => unreachable!("it goes on and on"),
+    };
+    assert!(verdict(&report, "settled").ok() && report.duration_ms < 10_000, "{report}");
+    assert_eq!(verdict(&report, "money_conserved").left_out.len(), 1, "{report}");
 }

@@ -180,14 +180,19 @@ impl From<VoidAnswer> for VoidView {
 
 impl From<Vec<(Currency, Totals)>> for TotalsView {
     fn from(totals: Vec<(Currency, Totals)>) -> Self {
-        let totals = totals.into_iter().map(|(currency, totals)| CurrencyTotalsView {
+        Self { totals: totals.into_iter().map(Into::into).collect() }
+    }
+}
+
+impl From<(Currency, Totals)> for CurrencyTotalsView {
+    fn from((currency, totals): (Currency, Totals)) -> Self {
+        Self {
             currency: currency.into(),
             charged: totals.charged,
             refunded: totals.refunded,
             charges: totals.charges,
             refunds: totals.refunds,
             declines: totals.declines,
-        });
-        Self { totals: totals.collect() }
+        }
     }
 }

@@ -68,6 +68,7 @@ fn the_file_gives_no_service_what_is_anothers() {
         let mut theirs: Vec<String> = Vec::new();
         for service in contracts::SERVICES.into_iter().filter(|service| Some(*service) != own) {
             theirs.extend([format!("events.{service}.x"), format!("nudge.{service}"), format!("_INBOX_{service}.x")]);
+            theirs.push(format!("replicas.{service}.ask"));
             if own.is_some() {
                 let stream = service.stream();
                 let reads = ["STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET", "CONSUMER.LIST", "CONSUMER.NAMES"];
@@ -86,8 +87,8 @@ fn the_file_gives_no_service_what_is_anothers() {
             assert!(!rights.may_publish(&subject), "{name} may publish to {subject}");
         }
         for pattern in &rights.subscribe {
-            let mine = *pattern == format!("_INBOX_{name}.>") || *pattern == format!("nudge.{name}");
-            assert!(mine, "{name} may subscribe to {pattern}");
+            let mine = [format!("_INBOX_{name}.>"), format!("nudge.{name}"), format!("replicas.{name}.>")];
+            assert!(mine.contains(pattern), "{name} may subscribe to {pattern}");
         }
     }
 }

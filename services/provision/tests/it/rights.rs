@@ -83,6 +83,7 @@ async fn a_service_cannot_publish_what_is_not_its_own() {
         for other in others(service) {
             user.may_not_publish(&format!("events.{other}.x")).await;
             user.may_not_publish(&other.nudge_subject()).await;
+            user.may_not_publish(&format!("{}.ask", other.replicas_subject())).await;
             user.may_not_publish(&format!("_INBOX_{other}.x")).await;
         }
         user.may_not_publish("anything.else").await;
@@ -137,6 +138,8 @@ async fn nobody_listens_to_anything_but_their_own_answers() {
         for other in users.into_iter().filter(|other| *other != name) {
             user.may_not_subscribe(&format!("_INBOX_{other}.>")).await;
             user.may_not_subscribe(&format!("nudge.{other}")).await;
+            user.may_not_subscribe(&format!("replicas.{other}.ask")).await;
+            user.may_not_subscribe(&format!("replicas.{other}.>")).await;
         }
         for subject in ["_INBOX.>", ">", "*.>", "events.>", "events.order.*", "$JS.>", "$JS.API.>", "$SYS.>"] {
             user.may_not_subscribe(subject).await;
@@ -178,6 +181,8 @@ async fn the_auditor_changes_nothing() {
     let auditor = User::connect(&nats, "auditor").await;
     auditor.may_not_publish("events.order.x").await;
     auditor.may_not_publish("nudge.order").await;
+    auditor.may_not_publish("replicas.order.ask").await;
+    auditor.may_not_subscribe("replicas.order.>").await;
     for stream in contracts::SERVICES.map(Service::stream) {
         for call in ["CREATE", "UPDATE", "DELETE", "PURGE", "MSG.DELETE"] {
             auditor.may_not_publish(&format!("$JS.API.STREAM.{call}.{stream}")).await;

@@ -1,35 +1,54 @@
-//! The circuit breakers of this replica, one per step, and what became of all replicas' breakers lately.
+//! The circuit breakers, one per step and replica, and what became of them lately.
+
+use std::collections::BTreeSet;
 
 use axum::extract::State;
 use bootstrap::{Json, Path, Problem};
 use messaging::breaker_change::{self, BreakerChange};
-use resilience::{Breaker, Snapshot};
-use serde::Serialize;
+use resilience::Snapshot;
+use saga::Step;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
 use super::Shared;
+use crate::{
+    Participant,
+    replicas::{Answers, Question},
+};
 
 /// How many changes are shown.
 const CHANGES: i64 = 50;
 
-/// The breakers of the replica that answers, and the latest changes in all of them.
+/// The breakers of all replicas, and the latest changes in them.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BreakerList {
-    replica: String,
-    /// False: the kill switch is thrown, and every call is admitted (`BREAKERS_ENABLED`).
-    enabled: bool,
+    /// By replica; those of the one that answers first.
     items: Vec<BreakerBody>,
+    /// Replicas that have not said how their breakers are.
+    missing: BTreeSet<String>,
     /// The newest first.
     changes: Vec<ChangeBody>,
 }
 
-/// The breaker of one step.
+/// Breakers that an operator has closed.
 #[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ResetBreakers {
+    /// One per replica; that of the one that answers first.
+    items: Vec<BreakerBody>,
+    /// Replicas that have not said that theirs is closed.
+    missing: BTreeSet<String>,
+}
+
+/// The breaker of one step in one replica.
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct BreakerBody {
-    step: &'static str,
+    replica: String,
+    step: String,
+    /// False: the kill switch is thrown, and every call is admitted (`BREAKERS_ENABLED`).
+    enabled: bool,
     /// `closed`, `open` or `half-open`.
-    state: &'static str,
+    state: String,
     #[serde(with = "time::serde::rfc3339")]
     since: OffsetDateTime,
     why: String,
@@ -48,7 +67,7 @@ pub(crate) struct BreakerBody {
 }
 
 /// When the breaker opens, and for how long.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct PolicyBody {
     window: u32,
     min_calls: u32,
@@ -58,7 +77,7 @@ pub(crate) struct PolicyBody {
 }
 
 /// One failed call.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct FailureBody {
     #[serde(with = "time::serde::rfc3339")]
     at: OffsetDateTime,
@@ -66,7 +85,7 @@ pub(crate) struct FailureBody {
 }
 
 /// Since the process began.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct TotalsBody {
     succeeded: u64,
     failed: u64,
@@ -91,41 +110,59 @@ pub(crate) struct ChangeBody {
     why: String,
 }
 
-/// Every breaker of this replica, and the latest changes of all replicas' breakers
+/// Every breaker of every replica, and their latest changes
 #[utoipa::path(get, path = "/api/admin/breakers", tag = "administration",
     responses((status = 200, description = "The breakers", body = BreakerList)))]
 pub(crate) async fn list_breakers(State(desk): Shared) -> Result<Json<BreakerList>, Problem> {
     let participant = &desk.participant;
     let changes = breaker_change::latest(&participant.pools.http, CHANGES).await?;
-    let steps = desk.subscriptions.iter().map(|s| participant.breakers.of(s.step));
-    Ok(Json(BreakerList {
-        replica: participant.holder.clone(),
-        enabled: participant.breakers.are_enabled(),
-        items: steps.map(|breaker| body(&breaker.snapshot())).collect(),
-        changes: changes.into_iter().map(change).collect(),
-    }))
+    let answers = participant.replicas.ask(Question::ListBreakers, own(participant, &desk.steps())).await;
+    let (items, missing) = of_all(answers);
+    Ok(Json(BreakerList { items, missing, changes: changes.into_iter().map(change).collect() }))
 }
 
-/// Close a breaker of this replica and forget what opened it
+/// Close a step's breaker in every replica and forget what opened it
 #[utoipa::path(post, path = "/api/admin/breakers/{step}/reset", tag = "administration",
     params(("step" = String, Path, description = "The step's name")),
-    responses((status = 200, description = "The breaker, closed", body = BreakerBody),
+    responses((status = 200, description = "The breakers, closed", body = ResetBreakers),
         (status = 404, description = "No such step in this service", body = Problem, content_type = "application/problem+json")))]
-pub(crate) async fn reset_breaker(State(desk): Shared, Path(step): Path<String>) -> Result<Json<BreakerBody>, Problem> {
-    let found = desk.subscriptions.iter().find(|s| s.step.name == step);
+pub(crate) async fn reset_breaker(
+    State(desk): Shared,
+    Path(step): Path<String>,
+) -> Result<Json<ResetBreakers>, Problem> {
+    let found = desk.steps().into_iter().find(|known| known.name == step);
     let found = found.ok_or_else(|| Problem::not_found(format!("This service has no step {step:?}.")))?;
-    let breaker: Breaker = desk.participant.breakers.of(found.step);
-    breaker.reset();
-    tracing::warn!(step, "an operator has reset a breaker");
-    Ok(Json(body(&breaker.snapshot())))
+    let own = reset(&desk.participant, &[found]);
+    let (items, missing) = of_all(desk.participant.replicas.ask(Question::ResetBreaker { step }, own).await);
+    Ok(Json(ResetBreakers { items, missing }))
 }
 
-fn body(snapshot: &Snapshot) -> BreakerBody {
+/// The breakers of this replica.
+pub(super) fn own(participant: &Participant, steps: &[&'static Step]) -> Vec<BreakerBody> {
+    steps.iter().map(|step| body(participant, &participant.breakers.of(step).snapshot())).collect()
+}
+
+/// Closes breakers of this replica.
+pub(super) fn reset(participant: &Participant, steps: &[&'static Step]) -> Vec<BreakerBody> {
+    for step in steps {
+        participant.breakers.of(step).reset();
+        tracing::warn!(step = step.name, "an operator has reset a breaker");
+    }
+    own(participant, steps)
+}
+
+fn of_all(answers: Answers<Vec<BreakerBody>>) -> (Vec<BreakerBody>, BTreeSet<String>) {
+    (answers.given.into_iter().flat_map(|(_, breakers)| breakers).collect(), answers.missing)
+}
+
+fn body(participant: &Participant, snapshot: &Snapshot) -> BreakerBody {
     let now = now();
     let Snapshot { policy, counts, .. } = snapshot;
     BreakerBody {
-        step: snapshot.step,
-        state: snapshot.state.label(),
+        replica: participant.holder.clone(),
+        step: snapshot.step.to_owned(),
+        enabled: snapshot.enabled,
+        state: snapshot.state.label().to_owned(),
         since: now - snapshot.since,
         why: snapshot.why.clone(),
         retry_in_seconds: snapshot.retry_in.map(|time| time.as_secs_f64()),

@@ -1,4 +1,6 @@
-//! The faults armed in this replica. The routes are there only where faults are enabled.
+//! The faults of this service, armed in all its replicas. The routes are there only where faults are enabled.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::{
     extract::State,
@@ -11,6 +13,10 @@ use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{Shared, actor};
+use crate::{
+    Participant,
+    replicas::{Answers, Question},
+};
 
 pub(super) fn routes() -> OpenApiRouter<std::sync::Arc<super::Desk>> {
     OpenApiRouter::new().routes(routes!(list_faults, arm_fault, disarm_all_faults)).routes(routes!(disarm_fault))
@@ -19,8 +25,21 @@ pub(super) fn routes() -> OpenApiRouter<std::sync::Arc<super::Desk>> {
 /// The armed faults, and what can be armed.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FaultList {
-    items: Vec<Armed>,
+    items: Vec<HeldFault>,
     points: Vec<PointBody>,
+}
+
+/// An armed fault, and who holds it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct HeldFault {
+    /// Passes and hits are those of all replicas together.
+    #[serde(flatten)]
+    fault: Armed,
+    /// The replicas that have said that they hold it.
+    replicas: BTreeSet<String>,
+    /// Replicas that should hold it and have not said so in time: the broker does not reach them, faults are not enabled in
+    /// them, or they have died within the last seconds. One that is alive takes it over within a second.
+    missing: BTreeSet<String>,
 }
 
 /// A place where faults can happen.
@@ -35,45 +54,117 @@ pub(crate) struct PointBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Disarmed {
     disarmed: usize,
+    /// Replicas that have not said that they hold none of it any more. One that is alive learns of it within a second.
+    missing: BTreeSet<String>,
 }
 
-/// The armed faults of this replica
+/// The armed faults of all replicas
 #[utoipa::path(get, path = "/api/admin/faults", tag = "administration",
     responses((status = 200, description = "The armed faults", body = FaultList)))]
 pub(crate) async fn list_faults(State(desk): Shared) -> Json<FaultList> {
     let points = FaultPoint::ALL.iter().map(|p| PointBody { point: *p, about: p.about(), kinds: p.kinds() });
-    Json(FaultList { items: desk.participant.faults.armed(), points: points.collect() })
+    let participant = &desk.participant;
+    let answers = participant.replicas.ask(Question::ListFaults, participant.faults.armed()).await;
+    let mut items = merged(answers);
+    let shared = items.iter().filter(|held| held.fault.shared).map(|held| held.fault.id);
+    if let Some(counted) = participant.shared_faults.look(shared).await {
+        for row in counted {
+            let same = |held: &&mut HeldFault| held.fault.shared && held.fault.id == row.fault_id.unsigned_abs();
+            if let Some(held) = items.iter_mut().find(same) {
+                let known_to_be_done = held.fault.is_done();
+                (held.fault.passes, held.fault.hits) = (row.passes.unsigned_abs(), row.hits.unsigned_abs());
+                if known_to_be_done {
+                    // Who holds it still holds one of its passes; the others need not.
+                    held.missing.clear();
+                } else if held.fault.is_done() {
+                    held.replicas.clear();
+                }
+            }
+        }
+        // It has hit all it should, and those who list it have not heard of that yet.
+        items.retain(|held| !held.replicas.is_empty());
+    }
+    Json(FaultList { items, points: points.collect() })
 }
 
-/// Arm a fault in this replica; it expires by itself, after 60 seconds unless it says otherwise
+/// Arm a fault in every replica; it expires by itself, after 60 seconds unless it says otherwise
+///
+/// `first`, `every`, `skip` and `probability` count the passes of all replicas together, as far as the database can be
+/// asked; without it each replica counts for itself. A replica that starts later takes the fault over for the rest of its
+/// time.
 #[utoipa::path(post, path = "/api/admin/faults", tag = "administration", request_body = FaultSpec,
-    responses((status = 201, description = "The armed fault", body = Armed),
+    responses((status = 201, description = "The armed fault, and the replicas that hold it", body = HeldFault),
         (status = 422, description = "Nothing that can be armed", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn arm_fault(
     State(desk): Shared,
     headers: HeaderMap,
     Json(spec): Json<FaultSpec>,
-) -> Result<(StatusCode, Json<Armed>), Problem> {
-    let armed = desk.participant.faults.arm(spec, &actor(&headers));
-    let armed = armed.map_err(|refused| Problem::unprocessable(format!("Nothing is armed: {refused}.")))?;
-    Ok((StatusCode::CREATED, Json(armed)))
+) -> Result<(StatusCode, Json<HeldFault>), Problem> {
+    let participant = &desk.participant;
+    let fault = participant.faults.draft(spec, &actor(&headers));
+    let fault = fault.map_err(|refused| Problem::unprocessable(format!("Nothing is armed: {refused}.")))?;
+    participant.shared_faults.arm(&fault).await;
+    let Answers { given, mut missing } =
+        participant.replicas.ask(Question::HoldFault(Box::new(fault.clone())), true).await;
+    let (replicas, others): (Vec<_>, Vec<_>) = given.into_iter().partition(|(_, held)| *held);
+    missing.extend(others.into_iter().map(|(replica, _)| replica));
+    let replicas = replicas.into_iter().map(|(replica, _)| replica).collect();
+    Ok((StatusCode::CREATED, Json(HeldFault { fault, replicas, missing })))
 }
 
-/// Disarm every fault of this replica
+/// Disarm every fault in every replica
 #[utoipa::path(delete, path = "/api/admin/faults", tag = "administration",
     responses((status = 200, description = "How many there were", body = Disarmed)))]
 pub(crate) async fn disarm_all_faults(State(desk): Shared) -> Json<Disarmed> {
-    Json(Disarmed { disarmed: desk.participant.faults.disarm_all() })
+    Json(disarm_in_all(&desk.participant, None).await)
 }
 
-/// Disarm a fault
+/// Disarm a fault in every replica
 #[utoipa::path(delete, path = "/api/admin/faults/{id}", tag = "administration",
     params(("id" = u64, Path, description = "The fault's id")),
     responses((status = 200, description = "It is disarmed", body = Disarmed),
         (status = 404, description = "No such fault is armed", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn disarm_fault(State(desk): Shared, Path(id): Path<u64>) -> Result<Json<Disarmed>, Problem> {
-    match desk.participant.faults.disarm(id) {
-        true => Ok(Json(Disarmed { disarmed: 1 })),
-        false => Err(Problem::not_found("No such fault is armed in this replica.")),
+    match disarm_in_all(&desk.participant, Some(id)).await {
+        Disarmed { disarmed: 0, .. } => Err(Problem::not_found("No such fault is armed.")),
+        disarmed => Ok(Json(disarmed)),
     }
+}
+
+async fn disarm_in_all(participant: &Participant, id: Option<u64>) -> Disarmed {
+    let answers = participant.replicas.ask(Question::DisarmFaults(id), disarm(participant, id)).await;
+    let missing = answers.missing.clone();
+    let disarmed = merged(answers);
+    let shared = disarmed.iter().filter(|held| held.fault.shared).map(|held| held.fault.id);
+    participant.shared_faults.disarm(shared).await;
+    Disarmed { disarmed: disarmed.len(), missing }
+}
+
+/// Disarms one fault of this replica, or all; what was disarmed.
+pub(super) fn disarm(participant: &Participant, id: Option<u64>) -> Vec<Armed> {
+    let armed = participant.faults.armed().into_iter().filter(|armed| id.is_none_or(|id| armed.id == id));
+    armed.filter(|armed| participant.faults.disarm(armed.id)).collect()
+}
+
+/// The faults that the replicas have named. One that is shared is one fault, of which the others are expected to know, too;
+/// one of a process's own plan is this process's.
+fn merged(answers: Answers<Vec<Armed>>) -> Vec<HeldFault> {
+    let mut faults: BTreeMap<(u64, Option<String>), HeldFault> = BTreeMap::new();
+    let silent = answers.missing;
+    let asked: BTreeSet<String> = answers.given.iter().map(|(replica, _)| replica.clone()).collect();
+    for (replica, listed) in answers.given {
+        for armed in listed {
+            let key = (armed.id, (!armed.shared).then(|| replica.clone()));
+            let held = faults.entry(key).or_insert_with(|| HeldFault {
+                missing: if armed.shared { silent.union(&asked).cloned().collect() } else { BTreeSet::new() },
+                fault: Armed { passes: 0, hits: 0, ..armed.clone() },
+                replicas: BTreeSet::new(),
+            });
+            held.missing.remove(&replica);
+            held.replicas.insert(replica.clone());
+            held.fault.passes = held.fault.passes.max(armed.passes);
+            held.fault.hits += armed.hits;
+        }
+    }
+    faults.into_values().collect()
 }

@@ -20,6 +20,7 @@ impl Monitored {
     /// Lets something go wrong.
     pub(super) async fn cause(&self, name: &str) -> Test {
         match name {
+            "something_is_broken_on_purpose" => self.something_is_broken_on_purpose().await,
             "requests_fail" => self.requests_fail().await,
             "a_step_fails_for_one_customer" => self.a_step_fails_for_one_customer().await,
             "a_compensation_fails_for_one_customer" => self.a_compensation_fails_for_one_customer().await,
@@ -51,6 +52,16 @@ impl Monitored {
     async fn sql(&self, statement: &'static str) -> Test {
         sqlx::raw_sql(statement).execute(&self.stage.pool).await?;
         Ok(())
+    }
+
+    /// A scenario and a fault, as those who play and arm them write them down.
+    async fn something_is_broken_on_purpose(&self) -> Test {
+        self.sql(
+            "insert into saga.annotation (annotation_id, kind, title, service) values
+                (gen_random_uuid(), 'scenario', 'slow gateway', null),
+                (gen_random_uuid(), 'fault', 'in_step: error', 'inventory')",
+        )
+        .await
     }
 
     /// A step that fails for one customer's orders uses up its attempts.

@@ -1,6 +1,10 @@
 //! The dashboards as documents: what every panel has, and that everything they name is there.
 
-use std::{collections::BTreeSet, fs, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    process::Command,
+};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
@@ -8,8 +12,8 @@ use serde_json::Value;
 use super::boards::{Board, boards, path};
 use crate::Test;
 
-/// What shows text and links, and so has neither unit nor query.
-const STILL: [&str; 2] = ["text", "dashlist"];
+/// What one screen of 1920 x 1080 shows below Grafana's header, in units of its grid (30 px, and 8 between them).
+const SCREEN: u64 = 25;
 
 fn is_filled(value: &Value) -> bool {
     value.as_str().is_some_and(|text| !text.trim().is_empty())
@@ -36,9 +40,6 @@ fn every_panel_has_a_title_a_description_a_unit_and_a_datasource_that_is_provisi
         for panel in board.panels() {
             let name = format!("{} / {} ({})", board.file, panel["title"], panel["id"]);
             ensure!(is_filled(&panel["title"]) && is_filled(&panel["description"]), "{name} is not described");
-            if STILL.contains(&panel["type"].as_str().unwrap_or_default()) {
-                continue;
-            }
             ensure!(is_filled(&panel["fieldConfig"]["defaults"]["unit"]), "{name} has no unit");
             let targets = panel["targets"].as_array().with_context(|| format!("{name} asks nothing"))?;
             ensure!(!targets.is_empty(), "{name} asks nothing");
@@ -114,25 +115,85 @@ fn linked(board: &Board) -> Vec<String> {
 }
 
 #[test]
-fn every_alert_has_its_paragraph_in_the_runbook() -> Test {
-    let runbook = fs::read_to_string(path("docs/runbook.md")).context("there is no docs/runbook.md")?;
-    let headings: BTreeSet<String> = runbook
-        .lines()
-        .filter_map(|line| line.strip_prefix('#'))
-        .map(|h| h.trim_matches(['#', ' ']).to_lowercase())
-        .collect();
-    let mut alerts = 0;
-    for text in rule_files()? {
-        for line in text.lines() {
-            if let Some(name) = line.trim().strip_prefix("- alert:") {
-                alerts += 1;
-                let name = name.trim().to_lowercase();
-                ensure!(headings.contains(&name), "the runbook has no paragraph {name}");
-                ensure!(text.contains(&format!("docs/runbook.md#{name}")), "{name} does not name its paragraph");
+fn overview_and_saga_answer_on_one_screen() -> Test {
+    for board in boards()?.iter().filter(|board| ["overview.json", "saga.json"].contains(&&*board.file)) {
+        let bottom = board.grids()[0].iter().filter_map(|panel| place(panel)).map(|place| place.bottom).max();
+        ensure!(bottom.is_some_and(|bottom| bottom <= SCREEN), "{} ends at {bottom:?}, not by {SCREEN}", board.file);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_name_has_the_same_colour_on_every_board() -> Test {
+    let mut colors: BTreeMap<String, (String, String)> = BTreeMap::new();
+    for board in boards()? {
+        for panel in board.panels() {
+            for (name, color) in fixed_colors(panel) {
+                let here = format!("{} / {}", board.file, panel["title"]);
+                let (known, there) = colors.entry(name.clone()).or_insert_with(|| (color.clone(), here.clone()));
+                ensure!(*known == color, "{name} is {color} in {here}, but {known} in {there}");
             }
         }
     }
-    ensure!(alerts >= 19, "only {alerts} alerts");
+    ensure!(["order", "inventory", "payment", "confirmed", "stuck"].iter().all(|name| colors.contains_key(*name)));
+    Ok(())
+}
+
+/// The series of a panel that have a colour of their own, and which.
+fn fixed_colors(panel: &Value) -> Vec<(String, String)> {
+    let overrides = panel["fieldConfig"]["overrides"].as_array().into_iter().flatten();
+    let fixed = |field: &Value| {
+        let properties = field["properties"].as_array()?;
+        let color = properties.iter().find(|property| property["id"] == "color")?;
+        Some((field["matcher"]["options"].as_str()?.to_owned(), color["value"]["fixedColor"].as_str()?.to_owned()))
+    };
+    overrides.filter_map(fixed).collect()
+}
+
+#[test]
+fn some_panel_leads_to_the_runbook_of_every_alert() -> Test {
+    let headings = headings()?;
+    let mut linked = BTreeSet::new();
+    for board in boards()? {
+        let text = board.json.to_string();
+        for link in text.split("/runbook#").skip(1) {
+            let alert: String = link.chars().take_while(|c| c.is_ascii_alphanumeric()).collect();
+            ensure!(alert.is_empty() || headings.contains(&alert.to_lowercase()), "the runbook has no {alert}");
+            linked.insert(alert.to_lowercase());
+        }
+    }
+    for text in rule_files()? {
+        for name in alerts(&text) {
+            ensure!(linked.contains(&name.to_lowercase()), "no panel leads to the runbook of {name}");
+        }
+    }
+    Ok(())
+}
+
+/// The runbook's headings, in lower case.
+fn headings() -> anyhow::Result<BTreeSet<String>> {
+    let runbook = fs::read_to_string(path("docs/runbook.md")).context("there is no docs/runbook.md")?;
+    let headings = runbook.lines().filter_map(|line| line.strip_prefix('#'));
+    Ok(headings.map(|heading| heading.trim_matches(['#', ' ']).to_lowercase()).collect())
+}
+
+/// The names of the alerts of a file of rules.
+fn alerts(rules: &str) -> impl Iterator<Item = &str> {
+    rules.lines().filter_map(|line| line.trim().strip_prefix("- alert:")).map(str::trim)
+}
+
+#[test]
+fn every_alert_has_its_paragraph_in_the_runbook() -> Test {
+    let headings = headings()?;
+    let mut count = 0;
+    for text in rule_files()? {
+        for name in alerts(&text).map(str::to_lowercase) {
+            count += 1;
+            ensure!(headings.contains(&name), "the runbook has no paragraph {name}");
+            ensure!(text.contains(&format!("/runbook#{name}\n")), "{name} does not name its paragraph");
+        }
+    }
+    ensure!(count >= 19, "only {count} alerts");
     Ok(())
 }
 

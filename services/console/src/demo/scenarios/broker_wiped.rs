@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{
     demo::stage::{PATIENCE, Stage},
-    suite::{NewOrder, Service},
+    suite::{NewOrder, OutboxEntry, Service},
 };
 
 pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
@@ -17,12 +17,12 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
         .step("40 orders come as far as payment: what they wait for is in the broker and nowhere else on its way")
         .await;
     let mut placed = stage.place_all(orders(&sku, 40)).await?;
-    let waiting = async || {
-        let consumers = stage.suite.consumers(Service::Payment).await?;
-        Ok(consumers.into_iter().find(|c| c.step == "process_payment" && c.lag == Some(40)))
+    let published = async || {
+        let events = stage.events_of(Service::Inventory, &placed).await?;
+        let published = stage.count_events(Service::Inventory, &events, |event| event.state == "PUBLISHED").await?;
+        Ok((published == 40).then_some(events))
     };
-    stage.claim_soon("40 events wait for payment in the broker", PATIENCE, waiting).await?;
-    let before = stage.suite.relay(Service::Inventory).await?.republished;
+    let events = stage.claim_soon("40 events wait for payment in the broker", PATIENCE, published).await?;
 
     stage.step("The broker is killed and its data deleted, while 40 more orders arrive").await;
     let replicas = vec![stage.suite.clone()];
@@ -37,12 +37,12 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
         .await;
     placed.extend(meanwhile.placed().await?);
     let republished = async || {
-        let relay = stage.suite.relay(Service::Inventory).await?;
-        Ok(Some(relay.republished - before).filter(|count| *count >= 40))
+        let again = |event: &OutboxEntry| event.state == "PUBLISHED" && event.republication > 0;
+        Ok((stage.count_events(Service::Inventory, &events, again).await? == 40).then_some(()))
     };
-    let republished =
-        stage.claim_soon("inventory publishes again what the broker has lost", PATIENCE, republished).await?;
-    stage.note(&format!("{republished} events"));
+    stage
+        .claim_soon("inventory publishes the 40 events again, which the broker has lost", PATIENCE, republished)
+        .await?;
 
     stage.step("Payment charges again").await;
     stage.resume_consumer(Service::Payment, "process_payment").await?;

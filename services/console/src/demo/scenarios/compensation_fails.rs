@@ -1,5 +1,6 @@
 //! 15: an order is cancelled, but inventory and the gateway are away. What is owed stays visible until it is settled;
-//! and when nobody answers for too long the saga is FAILED, until an operator resumes it.
+//! and when nobody answers for too long the saga is FAILED, until an operator resumes it. Only Judy's saga comes to that:
+//! what payment should hear of her order is lost, while other orders are compensated in no time.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use anyhow::Context;
 
 use crate::{
     demo::stage::{PATIENCE, Stage},
-    suite::{NewOrder, Saga},
+    suite::{FaultSpec, NewOrder, Saga, Scope, Service},
 };
 
 pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
@@ -43,10 +44,11 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     let ended = stage.undone(ivan.order_id, Duration::from_secs(30)).await?;
     stage.claim_undone(&ended).await?;
 
-    stage.step("With less patience: the gateway is away again, and Judy cancels").await;
+    stage.step("With less patience: payment is not told of Judy's cancellation").await;
     let impatient = [("COMPENSATION_DEADLINE", "100ms"), ("COMPENSATION_CHECK_EVERY", "200ms")];
     stage.restart_with("order", &impatient).await?;
-    stage.stop("gateway_simulator").await?;
+    let scope = Scope { order_id: Some(judy.order_id), step: Some("refund_payment".to_owned()), ..Scope::default() };
+    stage.arm(Service::Payment, FaultSpec::new("before_inbox_claim", "drop").scope(scope)).await?;
     stage.suite.cancel(judy.order_id, "changed her mind").await?;
     let stuck = async || Ok(stage.suite.saga(judy.saga_id).await?.filter(|saga| saga.status == "FAILED"));
     let saga = stage.claim_soon("the saga is driven on again and again, then FAILED", PATIENCE, stuck).await?;
@@ -54,8 +56,8 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.claim_is("what is due stays known", saga.receipts_due, ["payment"]);
     stage.note(&stage.suite.explain(judy.order_id).await?.summary);
 
-    stage.step("The gateway is back, and an operator resumes the saga").await;
-    stage.start("gateway_simulator").await?;
+    stage.step("Payment is told again, and an operator resumes the saga").await;
+    stage.disarm(Service::Payment).await?;
     stage.restart("order").await?;
     stage.suite.resume_saga(judy.saga_id).await?;
     let ended = stage.undone(judy.order_id, Duration::from_secs(30)).await?;

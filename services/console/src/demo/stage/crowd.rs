@@ -11,7 +11,7 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{PATIENCE, Stage};
-use crate::suite::{NewOrder, Order, Suite, SuiteError, until};
+use crate::suite::{NewOrder, Order, OutboxEntry, Saga, Service, Suite, SuiteError, until};
 
 /// How many requests are under way at the same time.
 const PARALLEL: usize = 20;
@@ -75,6 +75,32 @@ impl Stage {
             placed.into_iter().collect()
         });
         Crowd(crowd)
+    }
+
+    /// The events that a service has said of these orders so far, as their journals tell.
+    pub(in crate::demo) async fn events_of(&self, service: Service, orders: &[Order]) -> Result<Vec<Uuid>, SuiteError> {
+        let sagas: Vec<Option<Saga>> = stream::iter(orders)
+            .map(async |order| self.suite.saga(order.saga_id).await)
+            .buffered(PARALLEL)
+            .try_collect()
+            .await?;
+        let steps = sagas.into_iter().flatten().flat_map(|saga| saga.steps);
+        Ok(steps.filter(|step| step.service == service.name()).filter_map(|step| step.event_id).collect())
+    }
+
+    /// How many of its events a service has in its outbox like this.
+    pub(in crate::demo) async fn count_events(
+        &self,
+        service: Service,
+        events: &[Uuid],
+        like_this: impl Fn(&OutboxEntry) -> bool,
+    ) -> Result<usize, SuiteError> {
+        let entries: Vec<Option<OutboxEntry>> = stream::iter(events)
+            .map(async |event_id| self.suite.outbox_entry(service, *event_id).await)
+            .buffered(PARALLEL)
+            .try_collect()
+            .await?;
+        Ok(entries.iter().flatten().filter(|entry| like_this(entry)).count())
     }
 
     /// Waits until all orders have ended, and their sagas, too.

@@ -24,7 +24,13 @@ impl Stage {
         let sku = format!("DEMO-{}", id.get(20..).unwrap_or(&id));
         let name = "Something for this scenario only".to_owned();
         self.suite
-            .create_product(&NewProduct { sku: sku.clone(), name, price: Money::usd(price), initial_quantity: units })
+            .create_product(&NewProduct {
+                sku: sku.clone(),
+                name,
+                category: None,
+                price: Money::usd(price),
+                initial_quantity: units,
+            })
             .await?;
         let known = until(PATIENCE, || self.suite.product_view(&sku)).await?;
         known.with_context(|| format!("order does not get to know the new product {sku}"))?;

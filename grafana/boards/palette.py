@@ -1,0 +1,49 @@
+"""Colours that mean something, the same on every board: warm ones say how a saga ended, cool ones which service acts."""
+
+GREEN, AMBER, ORANGE, RED, BLUE, GREY = "#56A64B", "#E5B53B", "#E8772E", "#E02F44", "#5794F2", "#8E8E8E"
+YELLOW = AMBER
+
+OUTCOMES = {
+    "confirmed": GREEN, "compensated": AMBER, "timed out": ORANGE, "stuck": RED, "being undone": "#F7DE8F", "running": "#A9BBD0",
+    "cancelled": AMBER, "pending": "#A9BBD0",
+}
+SERVICES = {
+    "order": BLUE, "inventory": "#2FA7A0", "payment": "#B877D9", "gateway_simulator": "#A68A64", "console": GREY,
+}
+# A step has a shade of its service's colour.
+STEPS = {
+    "create_order": "#5794F2", "confirm_order": "#8AB8FF", "cancel_unfillable_order": "#3274D9", "cancel_unpaid_order": "#1F60C4",
+    "cancel_timed_out_order": "#C0D8FF", "cancel_order_on_request": "#6E7BD9", "drive_compensation": "#4453B8",
+    "project_product_created": "#3D5A80", "project_product_price_changed": "#54769C", "project_product_details_changed": "#6F93B8",
+    "reserve_stock": "#2FA7A0", "release_stock": "#84DAD3", "process_payment": "#B877D9", "refund_payment": "#E0BDF2",
+    "detect_timeout": GREY,
+}
+# What became of a call, a publication, a question to the card processor: only what needs a person is red.
+RESULTS = {
+    "acknowledged": GREEN, "answered": GREEN, "succeeded": GREEN, "completed": GREEN, "ignored": AMBER, "compensated": AMBER,
+    "duplicate": "#A9BBD0", "away": GREY, "rejected": GREY, "late": "#A9BBD0", "out_of_step": ORANGE, "unknown": ORANGE,
+    "failed": RED, "refused": RED, "unavailable": RED,
+}
+# What an event goes through.
+HOPS = {"publish": "#C9A66B", "deliver": "#7FA3CC", "apply": "#A593CC"}
+# Why an order was cancelled: the colour of the service that had to say no.
+REASONS = {
+    "out_of_stock": SERVICES["inventory"], "payment_refused": SERVICES["payment"], "customer_request": SERVICES["order"],
+    "timed_out": ORANGE,
+}
+QUANTILES = {"p50": "#D5DEE9", "p95": "#8FB0D6", "p99": "#4C7DB5"}
+STOCK = {"available": GREEN, "reserved": AMBER}
+
+STATUSES = {
+    "STARTED": OUTCOMES["running"], "IN_PROGRESS": OUTCOMES["running"], "PENDING": OUTCOMES["running"],
+    "COMPLETED": GREEN, "CONFIRMED": GREEN, "COMPENSATED": AMBER, "CANCELLED": AMBER, "COMPENSATING": OUTCOMES["being undone"],
+    "TIMED_OUT": ORANGE, "FAILED": RED, "SKIPPED": GREY,
+}
+SEVERITIES = {"critical": RED, "warning": ORANGE}
+
+# By the name of a series; by the label that a legend shows.
+NAMED = OUTCOMES | SERVICES | STEPS | HOPS | QUANTILES
+LABELS = {
+    "{{job}}": SERVICES, "{{service}}": SERVICES, "{{step}}": STEPS, "{{reason}}": REASONS | STEPS, "{{status}}": STATUSES, "{{state}}": STOCK,
+    "{{outcome}}": RESULTS,
+}

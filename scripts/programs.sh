@@ -1,0 +1,182 @@
+# shellcheck shell=bash
+# Sourced by lib.sh: the programs of others that the suite needs, and how they are got where there are none. What only its
+# installation would start as a server for the whole machine is unpacked into .run/tools instead; so is everything for a
+# user who may not install.
+
+tools=$root/.run/tools
+
+may_install() { # whether this user can install packages without being asked for a password
+    command -v apt-get >/dev/null && { ((EUID == 0)) || sudo -n true 2>/dev/null; }
+}
+
+as_root() { if ((EUID == 0)); then "$@"; else sudo -n "$@"; fi; }
+
+install() { # PACKAGE...
+    may_install || return 1
+    if [[ -z ${lists_are_fresh-} ]]; then as_root apt-get -qq update </dev/null >/dev/null || true; fi
+    lists_are_fresh=1
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install "$@" </dev/null >/dev/null
+}
+
+unpack() { # NAME PACKAGE...: their files into $tools/NAME, as any user and with package lists of its own; nothing is started
+    local name=$1 state=$tools/apt apt deb
+    shift
+    command -v apt-get >/dev/null || return 1
+    rm -rf "$tools/$name.new"
+    mkdir -p "$tools/$name.new" "$state/lists/partial" "$state/archives/partial"
+    apt=(apt-get -qq -y --no-install-recommends -o "Dir::State=$state" -o "Dir::State::status=/var/lib/dpkg/status"
+        -o "Dir::Cache=$state" -o Debug::NoLocking=true -o "APT::Sandbox::User=$(id -un)")
+    if [[ ! $(find "$state/fresh" -mmin -600 2>/dev/null) ]]; then "${apt[@]}" update >&2 && touch "$state/fresh"; fi
+    # With --closure, whatever these packages need and the machine has not, too.
+    if [[ $1 == --closure ]]; then
+        "${apt[@]}" --download-only install "${@:2}" >/dev/null || return 1
+        mv "$state"/archives/*.deb "$tools/$name.new"
+    else
+        (cd "$tools/$name.new" && "${apt[@]}" download "$@" >&2) || return 1
+    fi
+    for deb in "$tools/$name.new"/*.deb; do dpkg -x "$deb" "$tools/$name.new" || return 1; done
+    rm -rf "$tools/$name.new"/*.deb "${tools:?}/$name"
+    # In one step: what is there is whole.
+    mv "$tools/$name.new" "$tools/$name"
+}
+
+first_executable() { # PATH...: prints the first that is one
+    local candidate
+    for candidate; do
+        if [[ -n $candidate && -f $candidate && -x $candidate ]]; then
+            printf %s "$candidate"
+            return
+        fi
+    done
+    return 1
+}
+
+# --- What the programs are linked with -----------------------------------------------------------------------------
+
+need_linker() {
+    command -v cc >/dev/null && return
+    say "installing gcc, which Rust programs are linked with"
+    install gcc libc6-dev || true
+    command -v cc >/dev/null || die "found no C compiler, which Rust programs are linked with (Debian, Ubuntu: apt-get install gcc libc6-dev)"
+}
+
+# --- PostgreSQL ----------------------------------------------------------------------------------------------------
+
+find_postgres() { # sets postgres_bin
+    local candidate
+    [[ -z ${postgres_bin-} ]] || return 0
+    for candidate in "${POSTGRES_BIN_DIR-}" "$(dirname "$(command -v postgres || true)")" \
+        $(printf '%s\n' /usr/lib/postgresql/*/bin /usr/pgsql-*/bin | sort -rV) "$tools"/postgresql/usr/lib/postgresql/*/bin; do
+        if [[ -x $candidate/postgres && -x $candidate/initdb && -x $candidate/pg_isready ]]; then
+            postgres_bin=$candidate
+            # It was unpacked with those libraries that the machine has not.
+            if [[ $candidate == "$tools"/* ]]; then export LD_LIBRARY_PATH=$tools/postgresql/usr/lib/$(uname -m)-linux-gnu; fi
+            return 0
+        fi
+    done
+    return 1
+}
+
+need_postgres() {
+    local version
+    if ! find_postgres && may_install; then
+        say "installing PostgreSQL (Debian's package, without starting a server)"
+        install_postgres || true
+    fi
+    if ! find_postgres; then
+        say "unpacking PostgreSQL (Debian's packages) into .run/tools"
+        unpack postgresql --closure postgresql || true
+    fi
+    find_postgres || die "found no PostgreSQL: install version 15 or later (Debian, Ubuntu: apt-get install postgresql), or set DATABASE_URL to a server's owner"
+    version=$("$postgres_bin/postgres" --version | sed -nE 's/^.*PostgreSQL\) ([0-9]+).*/\1/p')
+    ((version >= 15)) || die "$postgres_bin holds PostgreSQL $version, the suite needs 15 or later (POSTGRES_BIN_DIR names another)"
+}
+
+install_postgres() { # Debian's package makes and starts a cluster of its own unless its configuration forbids it
+    local folder=/etc/postgresql-common/createcluster.d file status=0
+    file=$folder/zz-suite-installs-no-cluster.conf
+    install postgresql-common || return 1
+    as_root mkdir -p "$folder"
+    echo 'create_main_cluster = false' | as_root tee "$file" >/dev/null
+    install postgresql || status=1
+    as_root rm -f "$file"
+    return "$status"
+}
+
+# --- NATS ----------------------------------------------------------------------------------------------------------
+
+find_nats() { # sets nats_server
+    nats_server=$(first_executable "${NATS_SERVER_BIN-}" "$(command -v nats-server || true)" /usr/sbin/nats-server \
+        "$tools/nats-server/usr/sbin/nats-server" "$tools/nats-server/usr/bin/nats-server")
+}
+
+need_nats() {
+    find_nats && return
+    say "unpacking nats-server (Debian's package) into .run/tools"
+    unpack nats-server nats-server || true
+    find_nats || die "found no nats-server: install version 2.9 or later (Debian, Ubuntu: apt-get install nats-server), or set NATS_URL to a running one"
+}
+
+# --- Prometheus and Alertmanager -----------------------------------------------------------------------------------
+
+find_prometheus() { # sets prometheus, promtool, and the options that a copy in $tools needs to find its pages
+    local share=$tools/prometheus/usr/share/prometheus/web
+    prometheus=$(first_executable "${PROMETHEUS_BIN-}" "$(command -v prometheus || true)" "$tools/prometheus/usr/bin/prometheus") || return 1
+    promtool=${PROMTOOL_BIN:-$(dirname "$prometheus")/promtool}
+    prometheus_options=()
+    if [[ $prometheus == "$tools"/* && -d $share ]]; then prometheus_options=("--web.local-assets=$share/"); fi
+}
+
+get_prometheus() { # likewise, but gets it if it can be had
+    find_prometheus && return
+    say "unpacking prometheus (Debian's package) into .run/tools"
+    unpack prometheus --closure prometheus || true
+    find_prometheus
+}
+
+need_prometheus() {
+    get_prometheus || die "found no prometheus: install version 2.42 or later (Debian, Ubuntu: apt-get install prometheus), or set PROMETHEUS_BIN"
+}
+
+find_alertmanager() { # sets alertmanager
+    alertmanager=$(first_executable "${ALERTMANAGER_BIN-}" "$(command -v prometheus-alertmanager || true)" \
+        "$(command -v alertmanager || true)" "$tools/alertmanager/alertmanager")
+}
+
+get_alertmanager() {
+    find_alertmanager && return
+    say "unpacking prometheus-alertmanager (Debian's package) into .run/tools"
+    if unpack alertmanager prometheus-alertmanager; then relocate_alertmanager; fi
+    find_alertmanager
+}
+
+# Debian's Alertmanager reads its templates from a path that is compiled in. In the unpacked copy that path becomes a
+# relative one of the same length, and the program is started from the folder that it is relative to.
+relocate_alertmanager() {
+    local folder=$tools/alertmanager
+    LC_ALL=C sed -i 's#/usr/share/prometheus/alertmanager#usr/share/prometheus/alertmanager/#g' \
+        "$folder/usr/bin/prometheus-alertmanager" || return 1
+    cat >"$folder/alertmanager.new" <<'SCRIPT'
+#!/bin/sh
+cd "$(dirname "$0")" && exec usr/bin/prometheus-alertmanager "$@"
+SCRIPT
+    chmod +x "$folder/alertmanager.new"
+    mv "$folder/alertmanager.new" "$folder/alertmanager"
+}
+
+need_alertmanager() {
+    get_alertmanager || die "found no alertmanager: install version 0.25 or later (Debian, Ubuntu: apt-get install prometheus-alertmanager), or set ALERTMANAGER_BIN"
+}
+
+# --- Grafana -------------------------------------------------------------------------------------------------------
+
+find_grafana() { # sets grafana and grafana_home; it is not in Debian, so it is used only where somebody has installed it
+    local candidate
+    for candidate in "${GRAFANA_HOME-}" /usr/share/grafana /opt/grafana; do
+        if [[ -n $candidate && -x $candidate/bin/grafana ]]; then
+            grafana=$candidate/bin/grafana grafana_home=$candidate
+            return 0
+        fi
+    done
+    return 1
+}

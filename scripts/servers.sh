@@ -1,0 +1,142 @@
+# shellcheck shell=bash
+# Sourced by lib.sh: private PostgreSQL and NATS servers, and throw-away ones for tests. Each start makes what an
+# interrupted one has left undone.
+
+# --- PostgreSQL ----------------------------------------------------------------------------------------------------
+
+# PostgreSQL refuses to run as root, so then it runs as `postgres` or, where there is no such user, as `nobody`; once there
+# is data, as the user whose it is.
+choose_server_user() { # sets server_user and as_server_user
+    as_server_user=()
+    if ((EUID != 0)); then return; fi
+    server_user=$(stat -c %U "${POSTGRES_DATA-}" 2>/dev/null || id -un postgres 2>/dev/null || echo nobody)
+    as_server_user=(setpriv --reuid="$(id -u "$server_user")" --regid="$(id -g "$server_user")" --clear-groups env -C / HOME=/tmp)
+}
+
+choose_data_folder() { # remembers POSTGRES_DATA, in a folder that the server's user reaches
+    local folder=$run/postgres
+    mkdir -p "$folder"
+    if ((EUID == 0)); then
+        chown "$server_user" "$folder"
+        if ! "${as_server_user[@]}" test -w "$folder"; then
+            rmdir "$folder"
+            folder=/var/tmp/pas-de-trois-$(printf %s "$run" | cksum | cut -d' ' -f1)
+            say "the user $server_user does not reach $run: the database goes to $folder"
+            [[ ! -e $folder ]] || die "$folder is left from an earlier run: delete it if you do not need it"
+        fi
+    fi
+    remember POSTGRES_DATA "$folder"
+}
+
+make_cluster() { # in POSTGRES_DATA; its superuser is `postgres`, with POSTGRES_PASSWORD, or none asked for when that is empty
+    local new=$POSTGRES_DATA/new password_file=$POSTGRES_DATA/password authentication=(--auth=trust)
+    mkdir -p "$POSTGRES_DATA"
+    rm -rf "$new"
+    if ((EUID == 0)); then chown "$server_user" "$POSTGRES_DATA"; fi
+    chmod 700 "$POSTGRES_DATA"
+    if [[ -n $POSTGRES_PASSWORD ]]; then
+        (umask 077 && printf '%s\n' "$POSTGRES_PASSWORD" >"$password_file")
+        if ((EUID == 0)); then chown "$server_user" "$password_file"; fi
+        authentication=(--auth=scram-sha-256 --pwfile="$password_file")
+    fi
+    if ! LC_ALL=C.UTF-8 "${as_server_user[@]}" "$postgres_bin/initdb" -D "$new" -U postgres -E UTF8 \
+        --locale=C.UTF-8 --no-instructions "${authentication[@]}" >>"$run/log/postgres.log" 2>&1; then
+        rm -f "$password_file"
+        last_words postgres
+        die "PostgreSQL could not be set up in $POSTGRES_DATA"
+    fi
+    rm -f "$password_file"
+    # In one step: a cluster that is there is whole.
+    mv "$new" "$POSTGRES_DATA/cluster"
+}
+
+start_postgres() { # DEFAULT-PORT OPTION...: returns when it accepts connections
+    local port=$1 cluster
+    shift
+    need_postgres
+    if is_running postgres; then return; fi
+    choose_server_user
+    mkdir -p "$run/log"
+    remember_default POSTGRES_PASSWORD "$(make_password)"
+    choose_port POSTGRES_PORT "$port"
+    [[ -n ${POSTGRES_DATA-} ]] || choose_data_folder
+    cluster=$POSTGRES_DATA/cluster
+    [[ -e $cluster ]] || make_cluster
+    # Of a server that was killed, the sessions end a moment later; until then a new one refuses to start.
+    for _ in {1..300}; do
+        if [[ ! $(find /proc/[0-9]*/cwd -maxdepth 0 -lname "$cluster" -print -quit 2>/dev/null) ]]; then break; fi
+        sleep 0.1
+    done
+    # No socket file: its path could be too long, and everything here speaks TCP.
+    start_process postgres "${as_server_user[@]}" "$postgres_bin/postgres" -D "$cluster" -p "$POSTGRES_PORT" \
+        -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c log_line_prefix='%m [%p] %q%u@%d ' "$@"
+    wait_for postgres 60 postgres_is_ready
+}
+
+# Its own file says so, and not whoever answers at the port.
+postgres_is_ready() {
+    local pid lines
+    pid=$(running_pid postgres) || return 1
+    mapfile -t lines < <("${as_server_user[@]}" cat "$POSTGRES_DATA/cluster/postmaster.pid" 2>/dev/null)
+    [[ ${lines[0]-} == "$pid" && ${lines[7]-} == ready* ]]
+}
+
+start_scratch_postgres() { # PORT: gone without trace when the script ends, and so is $run, now a temporary folder
+    run=$(mktemp -d "${TMPDIR:-/tmp}/suite.XXXXXX")
+    chmod 711 "$run" # PostgreSQL, running as another user, has to get at its folder in there.
+    unset POSTGRES_DATA POSTGRES_PORT "wishes[POSTGRES_PORT]"
+    trap drop_scratch EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    POSTGRES_PASSWORD=''
+    # Nobody needs its data after a power cut, so it does not wait for the disk.
+    start_postgres "$1" -c fsync=off -c full_page_writes=off -c shared_buffers=256MB -c max_connections=400 \
+        -c max_wal_size=4GB -c checkpoint_timeout=1h -c jit=off
+}
+
+# For what cannot wait for `provision`, whose own queries are checked against these tables, or wants them without roles.
+make_tables() { # DATABASE: the tables of all services, as the superuser of the private server
+    local schema owner pair
+    {
+        echo 'create schema orders; create schema inventory; create schema payment; create schema saga;'
+        for pair in orders/order inventory/inventory payment/payment saga/saga; do
+            schema=${pair%/*} owner=${pair#*/}
+            echo "set search_path = $schema;"
+            # The migrator keeps its own account of what it has applied.
+            echo 'create table _migration (version bigint primary key, description text not null, installed_on timestamptz not null
+                default now(), success boolean not null, checksum bytea not null, execution_time bigint not null);'
+            cat "$root/migrations/$owner"/*.sql
+            if [[ $owner != saga ]]; then
+                echo 'create table _messaging_migration (like _migration including all);'
+                cat "$root"/migrations/messaging/*.sql
+            fi
+        done
+    } | superuser "$1" >/dev/null
+}
+
+superuser() { # DATABASE: runs the SQL of its input in a database of the private server
+    PGPASSWORD=$POSTGRES_PASSWORD "$postgres_bin/psql" -qX -v ON_ERROR_STOP=1 -h 127.0.0.1 -p "$POSTGRES_PORT" -U postgres -d "$1"
+}
+
+drop_scratch() {
+    stop_process postgres QUIT 10
+    forget_ports
+    rm -rf "$run" "${POSTGRES_DATA-}"
+}
+
+# --- NATS ----------------------------------------------------------------------------------------------------------
+
+start_nats() { # returns when it accepts connections; the passwords of its users are remembered
+    local name passwords=({ORDER,INVENTORY,PAYMENT,PROVISION,AUDITOR}_NATS_PASSWORD)
+    if is_running nats; then return; fi
+    need_nats
+    choose_port NATS_PORT 14222
+    choose_port NATS_MONITOR_PORT 18222
+    for name in "${passwords[@]}"; do remember_default "$name" "$(make_password)"; done
+    mkdir -p "$run/nats"
+    export "${passwords[@]}"
+    start_process nats "$nats_server" -c "$root/docker/nats.conf" \
+        -a 127.0.0.1 -p "$NATS_PORT" -m "$NATS_MONITOR_PORT" -js -sd "$run/nats"
+    export -n "${passwords[@]}"
+    wait_for nats 30 answers nats "http://127.0.0.1:$NATS_MONITOR_PORT/healthz"
+}

@@ -1,0 +1,165 @@
+//! Faults that every replica of this service holds. The database has them, so that passes are counted for all together and
+//! a replica that could not be told learns of them within a second. What cannot be written is written later.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use faults::{Armed, FaultSpec, Faults, Kind};
+use saga::Service;
+use saga_store::armed_fault::{self, NewFault, SharedFault};
+use sqlx::PgPool;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+/// How long somebody waits for the database who arms, disarms or passes.
+const LIMIT: Duration = Duration::from_secs(1);
+
+#[derive(Clone)]
+pub(crate) struct SharedFaults {
+    faults: Faults,
+    pool: PgPool,
+    service: Service,
+    unwritten: Arc<Mutex<VecDeque<Change>>>,
+    /// Changes are written one after the other, in their order.
+    writing: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Debug, Clone)]
+enum Change {
+    Arm(NewFault),
+    Disarm(Vec<i64>),
+}
+
+impl SharedFaults {
+    pub(crate) fn new(faults: Faults, pool: PgPool, service: Service) -> Self {
+        count_passes(&faults, pool.clone(), service);
+        SharedFaults { faults, pool, service, unwritten: Arc::default(), writing: Arc::default() }
+    }
+
+    /// Arms a fault in this replica, and writes it down for the others.
+    pub(crate) async fn arm(&self, armed: &Armed) {
+        let fault = NewFault {
+            service: self.service,
+            fault_id: row_id(armed.id),
+            annotation_id: Uuid::now_v7(),
+            title: title(&armed.spec),
+            spec: serde_json::to_value(&armed.spec).unwrap_or_default(),
+            armed_by: armed.armed_by.clone(),
+            lasts: armed.lasts(),
+        };
+        // Before it can hit anything, so that no pass is missing in the count.
+        self.write(Change::Arm(fault)).await;
+        self.faults.hold(armed, armed.lasts());
+    }
+
+    /// Writes down that these faults are over.
+    pub(crate) async fn disarm(&self, ids: impl Iterator<Item = u64>) {
+        self.write(Change::Disarm(ids.map(row_id).collect())).await;
+    }
+
+    /// What all replicas together have seen of these faults; `None` when the database does not tell.
+    pub(crate) async fn look(&self, ids: impl Iterator<Item = u64>) -> Option<Vec<SharedFault>> {
+        let ids: Vec<i64> = ids.map(row_id).collect();
+        timeout(LIMIT, armed_fault::look(&self.pool, self.service, &ids)).await.ok()?.ok()
+    }
+
+    /// Writes what could not be written, and takes over what others have armed, disarmed or counted meanwhile.
+    pub(crate) async fn catch_up(&self) -> Result<(), sqlx::Error> {
+        if !self.faults.is_armable() {
+            return Ok(());
+        }
+        self.flush().await?;
+        let held: Vec<i64> = self.faults.armed().iter().filter(|armed| armed.shared).map(|a| row_id(a.id)).collect();
+        for fault in armed_fault::look(&self.pool, self.service, &held).await? {
+            self.take_over(fault);
+        }
+        Ok(())
+    }
+
+    fn take_over(&self, fault: SharedFault) {
+        let (id, passes) = (fault.fault_id.unsigned_abs(), fault.passes.unsigned_abs());
+        if fault.disarmed {
+            self.faults.disarm(id);
+            return;
+        }
+        if fault.seconds_left > 0.0 {
+            match serde_json::from_value::<FaultSpec>(fault.spec) {
+                Ok(spec) => {
+                    let SharedFault { armed_by, armed_at, .. } = fault;
+                    let expires_at = armed_at + Duration::from_secs_f64(fault.seconds_left);
+                    let armed = Armed { id, spec, armed_by, armed_at, expires_at, shared: true, passes, hits: 0 };
+                    self.faults.hold(&armed, Duration::from_secs_f64(fault.seconds_left));
+                }
+                Err(error) => tracing::debug!(id, %error, "a fault that this build does not know is not armed"),
+            }
+        }
+        self.faults.seen(id, passes);
+    }
+
+    async fn write(&self, change: Change) {
+        self.unwritten().push_back(change);
+        match timeout(LIMIT, self.flush()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "faults are not written down yet: each replica counts for itself"),
+            Err(_) => tracing::warn!("faults are not written down yet, the database takes too long"),
+        }
+    }
+
+    async fn flush(&self) -> Result<(), sqlx::Error> {
+        let _turn = self.writing.lock().await;
+        loop {
+            let next = self.unwritten().front().cloned();
+            match next {
+                None => return Ok(()),
+                Some(Change::Arm(fault)) => armed_fault::arm(&self.pool, &fault).await?,
+                Some(Change::Disarm(ids)) => armed_fault::disarm(&self.pool, self.service, &ids).await?,
+            }
+            self.unwritten().pop_front();
+        }
+    }
+
+    fn unwritten(&self) -> MutexGuard<'_, VecDeque<Change>> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Has the passes of shared faults counted in the database, for all replicas together.
+fn count_passes(faults: &Faults, pool: PgPool, service: Service) {
+    faults.count_with(Arc::new(move |armed| {
+        let pool = pool.clone();
+        Box::pin(async move {
+            // The band of what holds somebody for a time goes on until the fault is over.
+            let lasting = matches!(armed.spec.kind, Kind::Latency | Kind::Hang);
+            let last = armed.spec.last_pass().filter(|_| !lasting).map(row_id);
+            let next = armed_fault::next_pass(&pool, service, row_id(armed.id), last);
+            match timeout(LIMIT, next).await {
+                Ok(Ok(number)) => number.map(i64::unsigned_abs),
+                Ok(Err(error)) => {
+                    tracing::warn!(fault = armed.id, %error, "this replica counts the pass for itself");
+                    None
+                }
+                Err(_) => {
+                    tracing::warn!(fault = armed.id, "this replica counts the pass for itself: no answer in time");
+                    None
+                }
+            }
+        })
+    }));
+}
+
+/// What boards call a fault: `reserve_stock: error at in_step`.
+fn title(spec: &FaultSpec) -> String {
+    let what = format!("{} at {}", spec.kind.as_str(), spec.point.as_str());
+    match &spec.scope.step {
+        Some(step) => format!("{step}: {what}").chars().take(200).collect(),
+        None => what,
+    }
+}
+
+/// Numbers of faults and passes are small enough.
+fn row_id(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,71 @@
+//! The audit of a suite that never comes to rest: what is in flight is left out by name, and whatever else is wrong is found.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use console::audit::{Options, Report, Verdict};
+use reqwest::Method;
+use serde_json::{Value, json};
+use suite_tests::{Dancers, Stage};
+
+use crate::Test;
+
+#[tokio::test]
+async fn audits_beside_a_load_are_clean_and_find_what_is_wrong() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 1_000, 1_000_000).await?;
+    let settled = suite.place(&[("A", 1)], "tok_visa").await?;
+    suite.saga_becomes(&settled, "COMPLETED").await?;
+    let load = async { tokio::try_join!(order_for_ever(&suite), order_for_ever(&suite), order_for_ever(&suite)) };
+    tokio::select! {
+        ended = load => ended.map(drop),
+        judged = judge(&stage, &suite, &settled) => judged,
+    }?;
+    Ok(())
+}
+
+/// Orders that are paid, declined, and called off before and after their end.
+async fn order_for_ever(suite: &Dancers) -> Test {
+    for n in 0_u64.. {
+        let order = suite.place(&[("A", 1)], if n % 7 == 0 { "tok_declined" } else { "tok_visa" }).await?;
+        if n % 5 < 2 {
+            tokio::time::sleep(Duration::from_millis(n % 5 * 100)).await;
+            suite.cancel(&order).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn judge(stage: &Stage, suite: &Dancers, settled: &Value) -> Test {
+    const AUDITS: usize = 30;
+    let patient = Options { settle: Duration::from_secs(30), ..Options::default() };
+    let (mut left_out, mut changed) = (0, 0);
+    for n in 0..AUDITS {
+        let report = stage.report(if n % 3 == 0 { &patient } else { &Options::default() }).await?;
+        ensure!(report.clean, "audit {n}:\n{report}");
+        let totals = verdict(&report, "gateway_totals");
+        left_out += totals.left_out.len();
+        changed += totals.left_out.iter().filter(|named| named.contains("has changed meanwhile")).count();
+    }
+    ensure!(left_out >= AUDITS && changed > 0, "nothing moved: {left_out} left out, {changed} of them had changed");
+
+    let gateway = stage.gateway_client();
+    let charge = json!({"amount": 1_000, "currency": "EUR", "token": "tok_visa"});
+    let request = gateway.request(Method::POST, "/v1/charges").header("idempotency-key", "unknown").json(&charge);
+    gateway.send(request).await?.expect(201)?;
+    let found = &stage.report(&Options::default()).await?;
+    ensure!(verdict(found, "gateway_totals").examples.iter().any(|found| found.starts_with("EUR")), "{found}");
+
+    let payment = suite.payment_of(settled).await?.unwrap_or_default();
+    let refund = format!("/v1/charges/{}/refund", payment["gateway_reference"].as_str().unwrap_or_default());
+    gateway.post(&refund, &Value::Null).await?.expect(200)?;
+    let found = &stage.report(&Options::default()).await?;
+    let refunded = &verdict(found, "gateway_charges").examples;
+    ensure!(refunded.len() == 1 && refunded[0].ends_with("but the gateway has refunded it"), "{found}");
+    Ok(())
+}
+
+fn verdict<'a>(report: &'a Report, name: &str) -> &'a Verdict {
+    report.invariants.iter().find(|verdict| verdict.name == name).unwrap()
+}
