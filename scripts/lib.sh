@@ -182,7 +182,8 @@ start_process() { # NAME COMMAND...: in the background, in a session of its own,
     # It records itself before it becomes the program, and holds the lock (descriptor 9) until then: there is no moment at
     # which it runs unrecorded, whenever this script is killed.
     (
-        printf '%s %s\n' "$BASHPID" "$(process_mark "$BASHPID")" >"$run/pid/$name.new"
+        self=$BASHPID # within a substitution it is another one
+        printf '%s %s\n' "$self" "$(process_mark "$self")" >"$run/pid/$name.new"
         mv "$run/pid/$name.new" "$run/pid/$name"
         exec setsid "$@" </dev/null >>"$run/log/$name.log" 2>&1 9>&-
     ) &
