@@ -102,7 +102,8 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-const ONE: &str = "shop|SUITE|2.40.3|SUITE/docker-compose.yml|\nother|/elsewhere|2.40.3|/elsewhere/docker-compose.yml|\n";
+const ONE: &str =
+    "shop|SUITE|2.40.3|SUITE/docker-compose.yml|\nother|/elsewhere|2.40.3|/elsewhere/docker-compose.yml|\n";
 
 #[test]
 fn the_compose_project_of_this_folder_is_found() -> Test {
@@ -194,7 +195,10 @@ fn a_counter_proofs_project_is_thrown_away() -> Test {
     let machine = Machine::with(ONE)?;
     let (output, asked) = machine.run("demo --without outbox", &[])?;
     ensure!(!output.status.success(), "it is there already, says this docker: {}", said(&output));
-    machine.program("bin/docker", &DOCKER.replace("\"docker ps\"*\" -q\"*", "\"docker ps -aq\"*) ;;\n    \"docker ps\"*\" -q\"*"))?;
+    machine.program(
+        "bin/docker",
+        &DOCKER.replace("\"docker ps\"*\" -q\"*", "\"docker ps -aq\"*) ;;\n    \"docker ps\"*\" -q\"*"),
+    )?;
     let (output, asked_then) = machine.run("demo --without outbox", &[])?;
     let asked = asked_then.strip_prefix(&asked).context("a longer list")?;
     ensure!(asked.contains("docker compose up -d --no-build keeper payment order\n"), "{asked}");
