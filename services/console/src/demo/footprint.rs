@@ -12,14 +12,13 @@ use anyhow::Context;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    DemoArgs,
-    pace::Pace,
+    DemoArgs, Means,
     run::{self, Ending},
     stage::Stage,
     surroundings,
 };
 use crate::{
-    audit,
+    audit, interrupted,
     suite::{NewOrder, Service, Suite},
 };
 
@@ -37,9 +36,9 @@ pub(super) struct Footprint(BTreeMap<String, f64>);
 
 impl Footprint {
     /// Starts the services anew, warms them up, and looks.
-    pub(super) async fn of_fresh_services(suite: &Suite, args: &DemoArgs) -> anyhow::Result<Self> {
+    pub(super) async fn of_fresh_services(suite: &Suite, args: &DemoArgs, means: &Means) -> anyhow::Result<Self> {
         println!("=== Memory and connections of fresh and warm services, to be compared with in the end");
-        let mut stage = run::stage(suite, args, Pace::Unhindered);
+        let mut stage = run::stage(suite, args, &means.unhindered());
         for service in Service::ALL {
             stage.processes.run("restart", service.name()).await?;
         }
@@ -51,13 +50,13 @@ impl Footprint {
     }
 
     /// Warms the services up and claims that they occupy what they did before.
-    pub(super) async fn compare(&self, suite: &Suite, args: &DemoArgs) -> anyhow::Result<bool> {
+    pub(super) async fn compare(&self, suite: &Suite, args: &DemoArgs, means: &Means) -> anyhow::Result<bool> {
         println!("\n=== Memory and connections, compared with fresh and warm services");
-        let mut stage = run::stage(suite, args, Pace::Unhindered);
+        let mut stage = run::stage(suite, args, &means.unhindered());
         let surroundings = run::begin(&stage, args, &[]).await?;
         let interrupted = tokio::select! {
             compared = self.claim_same(&mut stage) => compared.map(|()| false)?,
-            () = run::interruption() => true,
+            () = interrupted() => true,
         };
         let about = "after all scenarios memory and connections are what they are in fresh and warm services";
         let ending = Ending { key: "all", name: "all scenarios", about, surroundings, report: None, interrupted };
