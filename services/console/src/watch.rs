@@ -6,6 +6,7 @@ mod board;
 mod metrics;
 mod page;
 mod rounds;
+mod runbook;
 
 use std::{net::SocketAddr, process::ExitCode, time::Duration};
 
@@ -68,7 +69,7 @@ pub async fn command(args: &WatchArgs, stores: &Stores, gateway_url: &str) -> an
         };
         // Nobody listens any more only when the process is about to end.
         let _ = ready_to_audit.send(rounds);
-        let api = alerts::routes(alerts.clone(), metrics).merge(page::routes(board, alerts));
+        let api = alerts::routes(alerts.clone(), metrics).merge(page::routes(board, alerts)).merge(runbook::routes());
         Ok(Service::new(api))
     });
     // Beside the server and not in one of its tasks, which would have to be `Send`.

@@ -183,5 +183,7 @@ async fn alerts_are_taken_listed_newest_first_and_shown() {
     assert_eq!(list["items"][1]["ends_at"], Value::Null);
     assert_eq!(watch.metric("alerts_received_total{status=\"firing\"}").await, Some(2.0));
     let (_, page) = watch.get("/").await.expect("the page");
-    assert!(page.contains("OutboxStale") && page.contains("&lt;all&gt; is wrong"), "{page}");
+    assert!(page.contains("/runbook#OutboxStale") && page.contains("&lt;all&gt; is wrong"), "{page}");
+    let (_, runbook) = watch.get("/runbook").await.expect("the runbook");
+    assert!(runbook.contains("<a id=\"OutboxStale\">"), "{runbook}");
 }

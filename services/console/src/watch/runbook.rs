@@ -1,0 +1,67 @@
+//! The runbook, docs/runbook.md, as a page: alerts and boards lead to its paragraphs, `/runbook#SagaFailed`.
+
+use std::sync::LazyLock;
+
+use axum::response::Html;
+use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, html::push_html};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use super::page;
+
+static PAGE: LazyLock<String> = LazyLock::new(|| {
+    let mut html = page::head("Runbook", "");
+    html.push_str("<p><a href=\"/\">Audit and alerts</a></p>\n");
+    push_html(&mut html, with_anchors(include_str!("../../../../docs/runbook.md")).into_iter());
+    html.push_str(page::TAIL);
+    html
+});
+
+pub(super) fn routes() -> OpenApiRouter {
+    OpenApiRouter::new().routes(routes!(runbook))
+}
+
+/// What each alert means, and what to do: the anchors are the alerts' names.
+#[utoipa::path(
+    get,
+    path = "/runbook",
+    tag = "audit",
+    operation_id = "runbook",
+    responses((status = 200, description = "The page", body = String, content_type = "text/html"))
+)]
+async fn runbook() -> Html<&'static str> {
+    Html(&PAGE)
+}
+
+/// Headings can be linked to by their names as the document itself writes them, in lower case, and as alerts are called.
+fn with_anchors(markdown: &str) -> Vec<Event<'_>> {
+    let events: Vec<_> = Parser::new_ext(markdown, Options::ENABLE_TABLES).collect();
+    let text_behind = |at: usize| {
+        let texts = events[at + 1..].iter().map_while(|event| match event {
+            Event::Text(text) | Event::Code(text) => Some(&**text),
+            _ => None,
+        });
+        texts.collect::<String>().replace(' ', "-")
+    };
+    let anchored = events.iter().enumerate().flat_map(|(at, event)| match event {
+        Event::Start(Tag::Heading { level, classes, attrs, .. }) => {
+            let name = text_behind(at);
+            let id = Some(CowStr::from(name.to_lowercase()));
+            let heading = Tag::Heading { level: *level, id, classes: classes.clone(), attrs: attrs.clone() };
+            vec![Event::InlineHtml(format!("<a id=\"{name}\"></a>\n").into()), Event::Start(heading)]
+        }
+        other => vec![other.clone()],
+    });
+    anchored.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alert_is_found_by_its_name_and_by_the_documents_own_links() {
+        assert!(PAGE.contains("<a id=\"SagaFailed\"></a>\n<h3 id=\"sagafailed\">SagaFailed</h3>"), "{}", *PAGE);
+        assert!(PAGE.contains("<a href=\"#compensationfailed\">") && PAGE.contains("<table>"), "{}", *PAGE);
+        assert!(PAGE.contains("<h2 id=\"how-soon-they-fire\">"), "{}", *PAGE);
+    }
+}
