@@ -62,11 +62,13 @@ ports_folder=/tmp/pas-de-trois-ports
 port_file() { printf '%s/%s' "$ports_folder" "$(printf %s "$run" | cksum | cut -d' ' -f1)"; }
 
 lock_ports() { # all suites of the machine, one after the other; until descriptor 8 is closed
-    mkdir -m 1777 "$ports_folder" 2>/dev/null || true
-    # Opened for reading, because Linux lets nobody write to another user's file in such a folder.
-    (umask 022 && set -o noclobber && : >"$ports_folder/lock") 2>/dev/null || true
-    exec 8<"$ports_folder/lock"
-    flock -w 60 8 || die "another suite holds $ports_folder/lock"
+    until [[ /proc/self/fd/8 -ef $ports_folder/lock ]]; do # the last one to leave deletes it
+        mkdir -m 1777 "$ports_folder" 2>/dev/null || true
+        # Opened for reading, because Linux lets nobody write to another user's file in such a folder.
+        (umask 022 && set -o noclobber && : >"$ports_folder/lock") 2>/dev/null || true
+        exec 8<"$ports_folder/lock" || continue
+        flock -w 60 8 || die "another suite holds $ports_folder/lock"
+    done
 }
 
 write_down_ports() { # those that this suite remembers
@@ -76,7 +78,12 @@ write_down_ports() { # those that this suite remembers
     mv "$file.new" "$file"
 }
 
-forget_ports() { rm -f "$(port_file)"; }
+forget_ports() {
+    lock_ports
+    rm -f "$(port_file)"
+    if [[ ! $(find "$ports_folder" -mindepth 1 ! -name lock -print -quit) ]]; then rm -rf "$ports_folder"; fi
+    exec 8<&-
+}
 
 port_is_promised() { # PORT: whether another suite has written it down
     local file mine owner
@@ -182,7 +189,8 @@ start_process() { # NAME COMMAND...: in the background, in a session of its own,
     # It records itself before it becomes the program, and holds the lock (descriptor 9) until then: there is no moment at
     # which it runs unrecorded, whenever this script is killed.
     (
-        printf '%s %s\n' "$BASHPID" "$(process_mark "$BASHPID")" >"$run/pid/$name.new"
+        self=$BASHPID # within a substitution it is another one
+        printf '%s %s\n' "$self" "$(process_mark "$self")" >"$run/pid/$name.new"
         mv "$run/pid/$name.new" "$run/pid/$name"
         exec setsid "$@" </dev/null >>"$run/log/$name.log" 2>&1 9>&-
     ) &

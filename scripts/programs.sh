@@ -130,8 +130,15 @@ find_prometheus() { # sets prometheus, promtool, and the options that a copy in 
 get_prometheus() { # likewise, but gets it if it can be had
     find_prometheus && return
     say "unpacking prometheus (Debian's package) into .run/tools"
-    unpack prometheus --closure prometheus || true
+    if unpack prometheus --closure prometheus; then link_pages_to_scripts; fi
     find_prometheus
+}
+
+link_pages_to_scripts() { # those that the machine has already were not unpacked
+    local link
+    find "$tools/prometheus/usr/share/prometheus/web/static" -maxdepth 1 -xtype l | while read -r link; do
+        ln -sfn "/usr/share/javascript/${link##*/}" "$link"
+    done
 }
 
 need_prometheus() {

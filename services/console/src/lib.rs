@@ -10,7 +10,9 @@ pub mod samples;
 pub mod suite;
 pub mod watch;
 
+use anyhow::bail;
 use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Audits, demonstrates and loads a running suite.
 #[derive(Debug, Parser)]
@@ -39,11 +41,28 @@ enum Command {
 /// Runs one command. `Ok(false)` means that it did its work and found something wrong.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     match cli.command {
-        Command::Audit(args) => audit::command(&args).await,
+        Command::Audit(args) => tokio::select! {
+            audited = audit::command(&args) => audited,
+            () = interrupted(), if !args.goes_on() => bail!("interrupted"),
+        },
         Command::Health(args) => health::command(&args).await,
         Command::Demo(args) => demo::command(&args).await,
         Command::Forward(args) => forward::command(&args).await,
         Command::Load(args) => load::command(&args).await,
         Command::Samples(args) => samples::command(&args).await,
+    }
+}
+
+/// Ctrl-C, the polite request to end, or a terminal that was closed. In a container nothing of that ends a process by
+/// itself.
+async fn interrupted() {
+    let received = async |kind| match signal(kind) {
+        Ok(mut signal) => drop(signal.recv().await),
+        Err(_) => std::future::pending().await,
+    };
+    tokio::select! {
+        () = received(SignalKind::interrupt()) => {}
+        () = received(SignalKind::terminate()) => {}
+        () = received(SignalKind::hangup()) => {}
     }
 }

@@ -8,6 +8,8 @@ use clap::{ArgAction, Parser};
 /// Stands in for the card processor: a real HTTP server with test cards, durable charges and faults to order.
 #[derive(Parser, Clone, Debug)]
 #[command(version, mut_arg("listen", |arg| arg.default_value("127.0.0.1:8084")))]
+// Whoever compares books names some 400,000 keys at most.
+#[command(mut_arg("body_limit", |arg| arg.default_value("16777216")))]
 pub struct Config {
     #[command(flatten)]
     pub base: BaseArgs,

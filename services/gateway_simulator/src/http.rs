@@ -5,7 +5,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
-    extract::{DefaultBodyLimit, State},
+    extract::State,
     http::{HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -38,9 +38,6 @@ pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed")
 /// How long an operation may take, with whatever latency is asked of it.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// Some 400,000 keys.
-const RECONCILIATION_LIMIT: usize = 16 << 20;
-
 /// All routes with their OpenAPI description.
 pub fn routes(gateway: Arc<Gateway>) -> OpenApiRouter {
     OpenApiRouter::new()
@@ -48,7 +45,7 @@ pub fn routes(gateway: Arc<Gateway>) -> OpenApiRouter {
         .routes(routes!(refund))
         .routes(routes!(void))
         .routes(routes!(totals))
-        .merge(OpenApiRouter::new().routes(routes!(reconcile)).layer(DefaultBodyLimit::max(RECONCILIATION_LIMIT)))
+        .routes(routes!(reconcile))
         .routes(routes!(show_faults, arm_faults, disarm_faults))
         .with_state(gateway)
 }

@@ -23,6 +23,8 @@ pub struct Config {
     #[command(flatten)]
     pub broker: BrokerArgs,
     #[command(flatten)]
+    pub others: OtherPasswords,
+    #[command(flatten)]
     pub log: LogArgs,
     /// Production refuses passwords that are only fit for development.
     #[arg(long, env = "APP_ENV", value_enum, default_value_t = AppEnv::Development)]
@@ -105,6 +107,27 @@ pub struct BrokerArgs {
     pub consumer_max_ack_pending: i64,
 }
 
+/// Passwords that `provision` itself does not use: nobody who uses them tells production from development, so it judges
+/// them before anything starts.
+#[derive(Args)]
+pub struct OtherPasswords {
+    /// Password of the broker's user `order`. This and the following are only judged, where they are given.
+    #[arg(long, env = "ORDER_NATS_PASSWORD", hide_env_values = true)]
+    pub order_nats_password: Option<String>,
+    /// Password of the broker's user `inventory`.
+    #[arg(long, env = "INVENTORY_NATS_PASSWORD", hide_env_values = true)]
+    pub inventory_nats_password: Option<String>,
+    /// Password of the broker's user `payment`.
+    #[arg(long, env = "PAYMENT_NATS_PASSWORD", hide_env_values = true)]
+    pub payment_nats_password: Option<String>,
+    /// Password of the broker's user `auditor`.
+    #[arg(long, env = "AUDITOR_NATS_PASSWORD", hide_env_values = true)]
+    pub auditor_nats_password: Option<String>,
+    /// Password of Grafana's user `admin`.
+    #[arg(long, env = "GRAFANA_ADMIN_PASSWORD", hide_env_values = true)]
+    pub grafana_admin_password: Option<String>,
+}
+
 #[derive(Args)]
 pub struct LogArgs {
     /// `json` for machines, `text` for people.
@@ -131,10 +154,8 @@ impl Config {
             payment_service: given.payment_db_password.clone(),
             auditor: given.auditor_db_password.clone(),
         };
-        for (role, password) in passwords.by_role() {
-            if self.app_env == AppEnv::Production && (password == role || password.is_empty()) {
-                bail!("the role {role} has a password fit for development only, which APP_ENV=production refuses");
-            }
+        if self.app_env == AppEnv::Production {
+            self.refuse_public_passwords(&passwords)?;
         }
         Ok(database::Settings {
             passwords,
@@ -144,7 +165,42 @@ impl Config {
     }
 }
 
+impl Config {
+    /// In development every password is the name of its user, for all to read.
+    fn refuse_public_passwords(&self, roles: &Passwords) -> anyhow::Result<()> {
+        let roles = roles.by_role().map(|(role, password)| ("the role", role, Some(password)));
+        let (owner, password) = self.database.owner();
+        let others = &self.others;
+        let users = [
+            ("the database's owner", owner, password),
+            (
+                "the broker's user",
+                self.broker.nats_user.as_deref().unwrap_or_default(),
+                self.broker.nats_password.as_deref(),
+            ),
+            ("the broker's user", "order", others.order_nats_password.as_deref()),
+            ("the broker's user", "inventory", others.inventory_nats_password.as_deref()),
+            ("the broker's user", "payment", others.payment_nats_password.as_deref()),
+            ("the broker's user", "auditor", others.auditor_nats_password.as_deref()),
+            ("Grafana's user", "admin", others.grafana_admin_password.as_deref()),
+        ];
+        for (what, user, password) in roles.into_iter().chain(users) {
+            if password.is_some_and(|password| password == user || password.is_empty()) {
+                bail!("{what} {user} has a password fit for development only, which APP_ENV=production refuses");
+            }
+        }
+        Ok(())
+    }
+}
+
 impl DatabaseArgs {
+    /// The user that the URL names, and the password if it holds one.
+    fn owner(&self) -> (&str, Option<&str>) {
+        let address = self.database_url.split_once("://").map_or("", |(_, address)| address);
+        let owner = address.split_once('@').map_or("", |(owner, _)| owner);
+        owner.split_once(':').map_or((owner, None), |(user, password)| (user, Some(password)))
+    }
+
     /// Where the database is.
     pub fn connect_options(&self) -> anyhow::Result<PgConnectOptions> {
         PgConnectOptions::from_str(&self.database_url).context("DATABASE_URL is not the URL of a PostgreSQL database")
@@ -185,5 +241,61 @@ impl LogArgs {
             LogFormat::Text => lines.with_ansi(std::io::stdout().is_terminal()).init(),
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As docker-compose.yml tells them, none of them fit for development only.
+    const STRONG: [&str; 12] = [
+        "--database-url=postgres://postgres:p1@postgres:5432/suite",
+        "--order-db-password=p2",
+        "--inventory-db-password=p3",
+        "--payment-db-password=p4",
+        "--auditor-db-password=p5",
+        "--nats-user=provision",
+        "--nats-password=p6",
+        "--order-nats-password=p7",
+        "--inventory-nats-password=p8",
+        "--payment-nats-password=p9",
+        "--auditor-nats-password=p10",
+        "--grafana-admin-password=p11",
+    ];
+
+    fn judge(environment: &str, changed: &str) -> anyhow::Result<database::Settings> {
+        let name = changed.split('=').next().unwrap_or_default();
+        let strong = STRONG.into_iter().filter(|argument| !argument.starts_with(name));
+        let arguments = ["provision", "--app-env", environment].into_iter().chain(strong).chain([changed]);
+        Config::try_parse_from(arguments)?.database_settings()
+    }
+
+    #[test]
+    fn production_refuses_every_password_that_is_public() {
+        for (public, named) in [
+            ("--database-url=postgres://postgres:postgres@postgres:5432/suite", "owner postgres"),
+            ("--order-db-password=order_service", "role order_service"),
+            ("--inventory-db-password=inventory_service", "role inventory_service"),
+            ("--payment-db-password=", "role payment_service"),
+            ("--auditor-db-password=auditor", "role auditor"),
+            ("--nats-password=provision", "user provision"),
+            ("--order-nats-password=order", "user order"),
+            ("--inventory-nats-password=inventory", "user inventory"),
+            ("--payment-nats-password=payment", "user payment"),
+            ("--auditor-nats-password=", "user auditor"),
+            ("--grafana-admin-password=admin", "user admin"),
+        ] {
+            let refused = judge("production", public).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(refused.contains(named), "{public}: {refused:?}");
+            assert!(judge("development", public).is_ok(), "{public}");
+        }
+    }
+
+    #[test]
+    fn production_accepts_passwords_of_its_own_and_an_owner_without_one() {
+        for accepted in [STRONG[0], "--database-url=postgres://postgres@127.0.0.1:5432/suite", "--nats-password=p6"] {
+            judge("production", accepted).unwrap();
+        }
     }
 }

@@ -61,6 +61,13 @@ pub struct AuditArgs {
     watch: watch::WatchArgs,
 }
 
+impl AuditArgs {
+    /// Whether it audits again and again, until it is asked to stop.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.watch.watch
+    }
+}
+
 /// How strict and how patient an audit is.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {

@@ -9,14 +9,14 @@ use std::{pin::Pin, time::Duration};
 use anyhow::bail;
 
 use super::{
-    DemoArgs,
-    pace::Pace,
+    DemoArgs, Means,
     preflight::Need,
     run::{self, Ending},
     stage::Stage,
 };
 use crate::{
     audit::{self, Report},
+    interrupted,
     suite::Suite,
 };
 
@@ -66,16 +66,21 @@ impl Mechanism {
 }
 
 /// Plays the counter-proof; `Ok(true)` when the damage was found.
-pub(super) async fn command(mechanism: Mechanism, suite: &Suite, args: &DemoArgs, pace: Pace) -> anyhow::Result<bool> {
+pub(super) async fn command(
+    mechanism: Mechanism,
+    suite: &Suite,
+    args: &DemoArgs,
+    means: &Means,
+) -> anyhow::Result<bool> {
     if !args.throw_away {
         bail!("a counter-proof damages the suite: ./scripts/demo --without starts one of its own for it");
     }
     println!("=== without {}: {}", mechanism.name(), mechanism.about());
-    let mut stage = run::stage(suite, args, pace);
+    let mut stage = run::stage(suite, args, means);
     let surroundings = run::begin(&stage, args, &[Need::Faults, Need::Processes]).await?;
     let (report, interrupted) = tokio::select! {
         report = play_and_audit(mechanism, &mut stage) => (report, false),
-        () = run::interruption() => (None, true),
+        () = interrupted() => (None, true),
     };
     let key = format!("without-{}", mechanism.name());
     let ending = Ending { key: &key, name: &key, about: mechanism.about(), surroundings, report, interrupted };

@@ -11,11 +11,12 @@ mod report;
 mod run;
 mod scenarios;
 mod stage;
+mod starter;
 mod surroundings;
 mod timeline;
 mod undo;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use counter_proof::Mechanism;
@@ -23,6 +24,7 @@ use footprint::Footprint;
 use pace::Pace;
 use processes::Processes;
 use scenarios::{SCENARIOS, Scenario};
+use starter::Starter;
 
 use crate::{
     audit::Stores,
@@ -51,7 +53,8 @@ pub struct DemoArgs {
     addresses: Addresses,
     #[command(flatten)]
     stores: Stores,
-    /// Starts and stops one process: called with `start NAME`, `stop NAME` and so on
+    /// Starts and stops one process: called with `start NAME`, `stop NAME` and so on. `-` asks whoever started this
+    /// console, on the standard output, and reads the answers from the standard input
     #[arg(long, env = "SERVICE_COMMAND", default_value = "./scripts/service")]
     service_command: PathBuf,
     /// The broker's password of the user `inventory`, for the scenario in which it publishes what nobody understands
@@ -65,9 +68,9 @@ pub struct DemoArgs {
 /// Plays what was asked for; `Ok(false)` when a scenario failed.
 pub async fn command(args: &DemoArgs) -> anyhow::Result<bool> {
     let suite = Suite::new(args.addresses.clone()).context("no HTTP client")?;
-    let pace = if args.pause { Pace::of_enter() } else { Pace::Unhindered };
+    let means = Means::of(args);
     if let Some(mechanism) = args.without {
-        return counter_proof::command(mechanism, &suite, args, pace).await;
+        return counter_proof::command(mechanism, &suite, args, &means).await;
     }
     let which: Vec<&str> = args.which.iter().map(String::as_str).collect();
     match which[..] {
@@ -77,20 +80,44 @@ pub async fn command(args: &DemoArgs) -> anyhow::Result<bool> {
             }
             Ok(true)
         }
-        ["mend"] => Ok(preflight::mend(&suite, &Processes::new(args.service_command.clone())).await),
-        ["all"] => play_all(&suite, args, &pace).await,
-        _ => Ok(play_each(&choose(&which)?, &suite, args, &pace).await? == Outcome::Passed),
+        ["mend"] => Ok(preflight::mend(&suite, &means.processes).await),
+        ["all"] => play_all(&suite, args, &means).await,
+        _ => Ok(play_each(&choose(&which)?, &suite, args, &means).await? == Outcome::Passed),
+    }
+}
+
+/// What scenarios need besides the suite: somebody who moves its processes, and who says when to go on.
+#[derive(Debug, Clone)]
+struct Means {
+    processes: Processes,
+    pace: Pace,
+}
+
+impl Means {
+    /// To be called once, because there is one standard input.
+    fn of(args: &DemoArgs) -> Self {
+        if args.service_command != Path::new("-") {
+            let pace = if args.pause { Pace::of_lines(starter::lines_of_input()) } else { Pace::Unhindered };
+            return Means { processes: Processes::Script(args.service_command.clone()), pace };
+        }
+        let starter = Starter::new();
+        let pace = if args.pause { Pace::Starter(starter.clone()) } else { Pace::Unhindered };
+        Means { processes: Processes::Starter(starter), pace }
+    }
+
+    fn unhindered(&self) -> Self {
+        Means { pace: Pace::Unhindered, ..self.clone() }
     }
 }
 
 /// All scenarios, and whether the suite is then as light as before.
-async fn play_all(suite: &Suite, args: &DemoArgs, pace: &Pace) -> anyhow::Result<bool> {
-    let before = Footprint::of_fresh_services(suite, args).await?;
-    let outcome = play_each(&SCENARIOS.iter().collect::<Vec<_>>(), suite, args, pace).await?;
+async fn play_all(suite: &Suite, args: &DemoArgs, means: &Means) -> anyhow::Result<bool> {
+    let before = Footprint::of_fresh_services(suite, args, means).await?;
+    let outcome = play_each(&SCENARIOS.iter().collect::<Vec<_>>(), suite, args, means).await?;
     if outcome == Outcome::Interrupted {
         return Ok(false);
     }
-    Ok(before.compare(suite, args).await? && outcome == Outcome::Passed)
+    Ok(before.compare(suite, args, means).await? && outcome == Outcome::Passed)
 }
 
 /// What the scenarios have come to.
@@ -101,11 +128,11 @@ enum Outcome {
     Interrupted,
 }
 
-async fn play_each(chosen: &[&Scenario], suite: &Suite, args: &DemoArgs, pace: &Pace) -> anyhow::Result<Outcome> {
+async fn play_each(chosen: &[&Scenario], suite: &Suite, args: &DemoArgs, means: &Means) -> anyhow::Result<Outcome> {
     let mut verdicts = Vec::new();
     let mut refused = Ok(());
     for scenario in chosen {
-        match run::play(scenario, suite, args, pace).await {
+        match run::play(scenario, suite, args, means).await {
             Ok(verdict) => {
                 println!("{verdict}\n");
                 verdicts.push(verdict);

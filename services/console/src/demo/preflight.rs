@@ -10,9 +10,9 @@ use crate::suite::{Service, Suite, SuiteError};
 pub(super) enum Need {
     /// Services in which faults can be armed.
     Faults,
-    /// The script that starts and stops processes.
+    /// Somebody who starts and stops processes.
     Processes,
-    /// A broker of the suite's own, which that script starts and stops, too.
+    /// A broker of the suite's own, which is started and stopped likewise.
     Broker,
     /// The broker's password of a service that publishes.
     Publisher,
@@ -28,10 +28,7 @@ pub(super) async fn check(
 ) -> anyhow::Result<()> {
     let not_ready = suite.still_not_ready().await;
     if !not_ready.is_empty() {
-        bail!(
-            "the suite is not ready (./scripts/up starts it, ./scripts/demo mend mends it):\n  {}",
-            not_ready.join("\n  ")
-        );
+        bail!("the suite is not ready (./scripts/demo mend mends it):\n  {}", not_ready.join("\n  "));
     }
     for need in needs {
         provided(*need, suite, processes, publisher_password).await?;
@@ -52,8 +49,8 @@ async fn provided(need: Need, suite: &Suite, processes: &Processes, publisher_pa
             for service in Service::ALL {
                 if suite.armed_faults(service).await?.is_none() {
                     bail!(
-                        "{} lets no fault be armed: build it with the feature `faults`, as ./scripts/up does, and \
-                         enable them: FAULTS_ENABLED=true ./scripts/service restart inventory payment order",
+                        "{} lets no fault be armed: it has to be built with the feature `faults`, and started with \
+                         FAULTS_ENABLED=true, as ./scripts/up and docker-compose.yml do by default",
                         service.name()
                     );
                 }

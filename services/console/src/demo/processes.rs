@@ -1,49 +1,85 @@
-//! The suite's processes, as the service script moves them.
+//! The suite's processes, as whoever started them moves them: a script on this machine, or, where the console itself runs
+//! in a container, the script that started the console and is asked over its standard output and input.
 
 use std::{path::PathBuf, process::Stdio};
 
 use anyhow::{Context, bail};
 use tokio::process::Command;
 
+use super::starter::Starter;
+
 /// Settings that hold until a process is started again.
 pub(super) type Settings<'a> = &'a [(&'a str, &'a str)];
 
 #[derive(Debug, Clone)]
-pub(super) struct Processes {
-    command: PathBuf,
+pub(super) enum Processes {
+    /// Called with a verb and the name of a process, the settings in its environment.
+    Script(PathBuf),
+    /// Asked for the same, the settings behind the name.
+    Starter(Starter),
 }
 
 impl Processes {
-    pub(super) fn new(command: PathBuf) -> Self {
-        Processes { command }
-    }
-
-    /// Calls the script with a verb for one process; what it prints.
+    /// Asks for a verb for one process; what is told of it.
     pub(super) async fn run(&self, verb: &str, process: &str) -> anyhow::Result<String> {
         self.run_with(verb, process, &[]).await
     }
 
     pub(super) async fn run_with(&self, verb: &str, process: &str, settings: Settings<'_>) -> anyhow::Result<String> {
-        let called = format!("{} {verb} {process}", self.command.display());
-        let mut command = Command::new(&self.command);
-        // The service gets its own access, not the auditor's.
-        for access in ["DATABASE_URL", "NATS_URL", "NATS_USER", "NATS_PASSWORD"] {
-            command.env_remove(access);
+        match self {
+            Processes::Script(command) => call(command, verb, process, settings).await,
+            Processes::Starter(starter) => starter.ask(&request(verb, process, settings)).await,
         }
-        let ended = command
-            .args([verb, process])
-            .envs(settings.iter().copied())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // A group of its own, because Ctrl-C in the terminal must not reach the script that brings a service back.
-            .process_group(0)
-            .output()
-            .await
-            .with_context(|| format!("cannot run {called} (SERVICE_COMMAND names another command)"))?;
-        if !ended.status.success() {
-            bail!("{called} failed: {}", String::from_utf8_lossy(&ended.stderr).trim());
+    }
+
+    /// Sees to it that a process which is about to crash stays away until it is started.
+    pub(super) async fn let_crash(&self, process: &str) -> anyhow::Result<()> {
+        match self {
+            // What the script has started nobody else starts again.
+            Processes::Script(_) => Ok(()),
+            Processes::Starter(_) => self.run("let-crash", process).await.map(drop),
         }
-        Ok(String::from_utf8_lossy(&ended.stdout).trim().to_owned())
+    }
+}
+
+fn request(verb: &str, process: &str, settings: Settings<'_>) -> String {
+    let settings = settings.iter().map(|(name, value)| format!(" {name}={value}"));
+    format!("service {verb} {process}{}", settings.collect::<String>())
+}
+
+async fn call(script: &PathBuf, verb: &str, process: &str, settings: Settings<'_>) -> anyhow::Result<String> {
+    let called = format!("{} {verb} {process}", script.display());
+    let mut command = Command::new(script);
+    // The service gets its own access, not the auditor's.
+    for access in ["DATABASE_URL", "NATS_URL", "NATS_USER", "NATS_PASSWORD"] {
+        command.env_remove(access);
+    }
+    let ended = command
+        .args([verb, process])
+        .envs(settings.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // A group of its own, because Ctrl-C in the terminal must not reach the script that brings a service back.
+        .process_group(0)
+        .output()
+        .await
+        .with_context(|| format!("cannot run {called} (SERVICE_COMMAND names another command)"))?;
+    if !ended.status.success() {
+        bail!("{called} failed: {}", String::from_utf8_lossy(&ended.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&ended.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_behind_the_name() {
+        assert_eq!(request("stop", "nats", &[]), "service stop nats");
+        let settings = [("SAGA_DEADLINE", "4s"), ("RESILIENCE", "process_payment.open_for=5s")];
+        let expected = "service restart order SAGA_DEADLINE=4s RESILIENCE=process_payment.open_for=5s";
+        assert_eq!(request("restart", "order", &settings), expected);
     }
 }

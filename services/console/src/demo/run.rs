@@ -5,10 +5,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use anyhow::bail;
 
 use super::{
-    DemoArgs,
-    pace::Pace,
+    DemoArgs, Means,
     preflight::{self, Need},
-    processes::Processes,
     record::Record,
     report::{self, Evidence},
     scenarios::Scenario,
@@ -18,7 +16,7 @@ use super::{
     undo::Undos,
 };
 use crate::{
-    audit,
+    audit, interrupted,
     suite::{Service, Suite},
 };
 
@@ -41,7 +39,7 @@ impl fmt::Display for Verdict {
 }
 
 /// A stage for one scenario.
-pub(super) fn stage(suite: &Suite, args: &DemoArgs, pace: Pace) -> Stage {
+pub(super) fn stage(suite: &Suite, args: &DemoArgs, means: &Means) -> Stage {
     let addresses = suite.addresses();
     let mut servers: Vec<(String, String)> =
         Service::ALL.iter().map(|s| (addresses.of(*s).to_owned(), s.name().to_owned())).collect();
@@ -52,12 +50,12 @@ pub(super) fn stage(suite: &Suite, args: &DemoArgs, pace: Pace) -> Stage {
     Stage {
         home: suite.clone(),
         suite,
-        processes: Processes::new(args.service_command.clone()),
+        processes: means.processes.clone(),
         stores: args.stores.clone(),
         record,
         undos: Undos::default(),
         publisher_password: args.publisher_password.clone(),
-        pace,
+        pace: means.pace.clone(),
     }
 }
 
@@ -65,13 +63,18 @@ pub(super) fn stage(suite: &Suite, args: &DemoArgs, pace: Pace) -> Stage {
 ///
 /// # Errors
 /// Only when the scenario may not begin.
-pub(super) async fn play(scenario: &Scenario, suite: &Suite, args: &DemoArgs, pace: &Pace) -> anyhow::Result<Verdict> {
+pub(super) async fn play(
+    scenario: &Scenario,
+    suite: &Suite,
+    args: &DemoArgs,
+    means: &Means,
+) -> anyhow::Result<Verdict> {
     println!("=== {} {}: {}", scenario.number, scenario.name, scenario.about);
-    let mut stage = stage(suite, args, pace.clone());
+    let mut stage = stage(suite, args, means);
     let surroundings = begin(&stage, args, scenario.needs).await?;
     let (report, interrupted) = tokio::select! {
         report = play_and_audit(scenario, &mut stage) => (report, false),
-        () = interruption() => (None, true),
+        () = interrupted() => (None, true),
     };
     let (key, name) = (format!("{:02}", scenario.number), format!("{} {}", scenario.number, scenario.name));
     let ending = Ending { key: &key, name: &name, about: scenario.about, surroundings, report, interrupted };
@@ -86,7 +89,7 @@ pub(super) async fn begin(stage: &Stage, args: &DemoArgs, needs: &[Need]) -> any
     };
     tokio::select! {
         surroundings = checked => surroundings,
-        () = interruption() => bail!("interrupted"),
+        () = interrupted() => bail!("interrupted"),
     }
 }
 
@@ -165,18 +168,4 @@ async fn perform(scenario: &Scenario, stage: &mut Stage) -> anyhow::Result<()> {
 pub(super) async fn audited(stage: &Stage, options: &audit::Options) -> anyhow::Result<audit::Report> {
     stage.all_ready().await?;
     Ok(audit::audit(&stage.stores, &stage.suite.addresses().gateway_url, options).await?)
-}
-
-/// Ctrl-C, the polite request to end, or a terminal that was closed.
-pub(super) async fn interruption() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let received = async |kind| match signal(kind) {
-        Ok(mut signal) => drop(signal.recv().await),
-        Err(_) => std::future::pending().await,
-    };
-    tokio::select! {
-        () = received(SignalKind::interrupt()) => {}
-        () = received(SignalKind::terminate()) => {}
-        () = received(SignalKind::hangup()) => {}
-    }
 }

@@ -43,7 +43,7 @@ pub async fn command(args: &LoadArgs) -> anyhow::Result<bool> {
     let suite = if args.no_keep_alive { suite.without_keep_alive().context("no HTTP client")? } else { suite };
     let not_ready = suite.still_not_ready().await;
     if !not_ready.is_empty() {
-        bail!("the suite is not ready (./scripts/up starts it):\n  {}", not_ready.join("\n  "));
+        bail!("the suite is not ready:\n  {}", not_ready.join("\n  "));
     }
     // The last bits of a UUIDv7 are random.
     let seed = args.seed.unwrap_or_else(|| Uuid::now_v7().as_u64_pair().1 >> 32);

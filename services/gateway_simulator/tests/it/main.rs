@@ -5,6 +5,7 @@ mod charges;
 mod durability;
 mod faults;
 mod going_astray;
+mod reconciliation;
 mod refunds_and_voids;
 mod shell;
 mod support;

@@ -116,6 +116,7 @@ impl Stage {
         self.undos.note(Undo::Disarm(service));
         if fault.kind == "crash" {
             self.undos.note(Undo::Start(service.name().to_owned()));
+            self.processes.let_crash(service.name()).await?;
         }
         let fault = FaultSpec { expires_in_seconds: self.expiry(), ..fault };
         let armed = self.home.arm(service, &fault).await?;

@@ -1,0 +1,289 @@
+"""What docker-compose.yml has to keep to: each rule yields what breaks it. Each has examples that break it, in PLANTED,
+which are tried every time: a rule that finds none of its own is broken itself.
+
+usage: compose_rules.py V1 V2 (what `config` of both versions of Compose prints), in the project's folder
+"""
+
+import copy
+import json
+import pathlib
+import re
+import sys
+
+import yaml
+
+# Neither asked for its health, nor meant to end.
+NO_HEALTHCHECK = {"keeper": "serves nothing; when it cannot go on it ends, and is started again"}
+SECRET = re.compile(r"(PASSWORD|TOKEN)$")
+
+
+def loopback_only(suite):
+    for name, service in suite.services:
+        for port in service.get("ports", []):
+            if port.get("host_ip") != "127.0.0.1":
+                yield f"{name}: port {port.get('published')} is open to other machines"
+        if service.get("network_mode") == "host":
+            yield f"{name}: is on the machine's own network"
+
+
+def not_root(suite):
+    for name, service in suite.services:
+        user = str(service.get("user") or suite.user_of_image(service) or "root")
+        if user.split(":")[0] in ("root", "0"):
+            yield f"{name}: runs as root; neither its `user` nor its Dockerfile's USER says otherwise"
+
+
+def locked_down(suite):
+    for name, service in suite.services:
+        if service.get("read_only") is not True:
+            yield f"{name}: its files are not read_only"
+        if service.get("cap_drop") != ["ALL"] or service.get("cap_add"):
+            yield f"{name}: keeps capabilities of root"
+        if "no-new-privileges:true" not in service.get("security_opt", []):
+            yield f"{name}: may gain privileges"
+        if service.get("privileged"):
+            yield f"{name}: is privileged"
+        if any("docker.sock" in volume.get("source", "") for volume in service.get("volumes", [])):
+            yield f"{name}: holds Docker's socket"
+
+
+def limited(suite):
+    for name, service in suite.services:
+        for limit in ("mem_limit", "pids_limit"):
+            if int(service.get(limit) or 0) <= 0:
+                yield f"{name}: has no {limit}"
+
+
+def health_or_end(suite):
+    awaited = {
+        other
+        for _, service in suite.services
+        for other, how in service.get("depends_on", {}).items()
+        if how["condition"] == "service_completed_successfully"
+    }
+    for name, service in suite.services:
+        check = service.get("healthcheck", {})
+        if (not check.get("test") or check.get("disable")) and name not in awaited and name not in NO_HEALTHCHECK:
+            yield f"{name}: has no healthcheck, and nothing waits for its end"
+    for name, service in suite.services:
+        for other, how in service.get("depends_on", {}).items():
+            if how["condition"] == "service_healthy" and not suite.model["services"][other].get("healthcheck"):
+                yield f"{name}: waits for the health of {other}, which has no healthcheck"
+
+
+def pinned(suite):
+    images = [(name, service["image"]) for name, service in suite.services if not service.get("build")]
+    for name, service in suite.services:
+        arguments = service.get("build", {}).get("args") or {}
+        images += [(name, image) for key, image in arguments.items() if key.endswith("_IMAGE")]
+    for name, image in images:
+        tag = image.rpartition("/")[2].partition(":")[2]
+        if not re.search(r"\d", tag) and not tag.startswith(("bookworm", "trixie")):
+            yield f"{name}: the image {image} names no version"
+
+
+def files_are_there(suite):
+    for name, service in suite.services:
+        build = service.get("build")
+        if build:
+            file = pathlib.Path(build["context"], build.get("dockerfile", "Dockerfile"))
+            if not file.is_file():
+                yield f"{name}: there is no {file}"
+            elif build.get("target") and not re.search(rf"(?im)^FROM .* AS {build['target']}$", file.read_text()):
+                yield f"{name}: {file} has no stage {build['target']}"
+        for volume in service.get("volumes", []):
+            if volume["type"] == "bind":
+                if not pathlib.Path(volume["source"]).exists():
+                    yield f"{name}: there is no {volume['source']}"
+                if not volume.get("read_only"):
+                    yield f"{name}: may write to {volume['source']}"
+
+
+def variables_are_set(suite):
+    used = set(re.findall(r"\$\{?([A-Z][A-Z0-9_]*)", re.sub(r"(?m)^\s*#.*$", "", suite.text)))
+    for name in sorted(used - suite.env.keys()):
+        yield f"{name} is used, and not in .env"
+    for name in sorted(suite.env.keys() - used):
+        yield f"{name} is in .env, and not used"
+
+
+def defaults_are_guarded(suite):
+    """A public default is for development: one of our programs is told it and APP_ENV, and refuses it in production."""
+    for key, value in suite.env.items():
+        if SECRET.search(key) and re.search(rf"\$\{{{key}\}}", suite.text):
+            guards = [
+                name
+                for name, service in suite.services
+                if "APP_ENV" in service.get("environment", {}) and suite.is_told(name, key)
+            ]
+            if not guards:
+                yield f"{key}: whoever is told it does not know APP_ENV, so production accepts {value!r}"
+
+
+def both_read_the_same(suite):
+    if suite.old["services"].keys() != suite.model["services"].keys():
+        yield f"versions 1 and 2 see other services: {sorted(suite.old['services'])}, {sorted(suite.model['services'])}"
+        return
+    for name, service in suite.services:
+        for key in ("image", "command", "entrypoint", "environment", "user", "read_only", "cap_drop", "security_opt", "restart"):
+            if (suite.old["services"][name].get(key) or None) != (service.get(key) or None):
+                yield f"{name}: versions 1 and 2 differ in {key}"
+
+
+RULES = [
+    loopback_only, not_root, locked_down, limited, health_or_end, pinned, files_are_there, variables_are_set,
+    defaults_are_guarded, both_read_the_same,
+]
+
+
+class Suite:
+    def __init__(self, old, model, raw, text, env):
+        self.old, self.model, self.raw, self.text, self.env = old, model, raw, text, env
+
+    @property
+    def services(self):
+        return self.model["services"].items()
+
+    def is_told(self, name, key):
+        """Whether the service's environment, as written, holds the variable."""
+        return f"${{{key}}}" in json.dumps(self.raw["services"][name].get("environment", {}))
+
+    def user_of_image(self, service):
+        """What the last USER of the stage says that is built."""
+        build = service.get("build")
+        if not build:
+            return None
+        file = pathlib.Path(build["context"], build.get("dockerfile", "Dockerfile"))
+        user, inside = None, False
+        for line in file.read_text().splitlines() if file.is_file() else []:
+            if line.startswith("FROM "):
+                inside = not build.get("target") or line.endswith(f" AS {build['target']}")
+                user = None if inside else user
+            elif inside and line.startswith("USER "):
+                user = line.split()[1]
+        return user
+
+
+def set_in(service, key, value):
+    def plant(suite):
+        suite.model["services"][service][key] = value
+
+    return plant
+
+
+def unset(service, key):
+    return lambda suite: suite.model["services"][service].pop(key)
+
+
+def open_port(suite):
+    suite.model["services"]["postgres"]["ports"][0]["host_ip"] = "0.0.0.0"
+
+
+def lost_dockerfile(suite):
+    suite.model["services"]["order"]["build"]["dockerfile"] = "Nofile"
+
+
+def lost_stage(suite):
+    suite.model["services"]["order"]["build"]["target"] = "nothing"
+
+
+def lost_file(suite):
+    suite.model["services"]["alertmanager"]["volumes"][0]["source"] += ".lost"
+
+
+def writable_file(suite):
+    suite.model["services"]["alertmanager"]["volumes"][0]["read_only"] = False
+
+
+def docker_socket(suite):
+    suite.model["services"]["console"]["volumes"] = [{"type": "bind", "source": "/var/run/docker.sock", "read_only": True}]
+
+
+def unpinned_base(suite):
+    suite.model["services"]["order"]["build"]["args"]["RUNTIME_IMAGE"] = "debian"
+
+
+def unguarded(suite):
+    for service in suite.model["services"].values():
+        service.get("environment", {}).pop("APP_ENV", None)
+
+
+def unhealthy(suite):
+    del suite.model["services"]["nats"]["healthcheck"]
+
+
+def endless(suite):
+    for service in suite.model["services"].values():
+        service.get("depends_on", {}).pop("samples", None)
+
+
+def unknown_variable(suite):
+    suite.text += "${NOT_IN_ENV}"
+
+
+def unused_variable(suite):
+    suite.env["NOT_IN_THE_FILE"] = "1"
+
+
+def other_service(suite):
+    del suite.old["services"]["console"]
+
+
+def other_command(suite):
+    suite.old["services"]["console"]["command"] = ["audit"]
+
+
+PLANTED = [
+    (loopback_only, open_port),
+    (loopback_only, set_in("nats", "network_mode", "host")),
+    (not_root, unset("prometheus", "user")),
+    (not_root, set_in("postgres", "user", "0:0")),
+    (not_root, set_in("order", "build", {"context": ".", "target": "build"})),
+    (locked_down, set_in("order", "read_only", False)),
+    (locked_down, unset("grafana", "cap_drop")),
+    (locked_down, set_in("grafana", "cap_add", ["NET_ADMIN"])),
+    (locked_down, unset("front", "security_opt")),
+    (locked_down, set_in("tempo", "privileged", True)),
+    (locked_down, docker_socket),
+    (limited, unset("payment", "mem_limit")),
+    (limited, set_in("payment", "pids_limit", -1)),
+    (health_or_end, unset("inventory", "healthcheck")),
+    (health_or_end, set_in("order", "healthcheck", {"disable": True})),
+    (health_or_end, unhealthy),
+    (health_or_end, endless),
+    (pinned, set_in("postgres", "image", "postgres")),
+    (pinned, set_in("postgres", "image", "registry:5000/postgres:latest")),
+    (pinned, unpinned_base),
+    (files_are_there, lost_dockerfile),
+    (files_are_there, lost_stage),
+    (files_are_there, lost_file),
+    (files_are_there, writable_file),
+    (variables_are_set, unknown_variable),
+    (variables_are_set, unused_variable),
+    (defaults_are_guarded, unguarded),
+    (both_read_the_same, other_service),
+    (both_read_the_same, other_command),
+]
+
+
+def main():
+    old, model = (pathlib.Path(path).read_text() for path in sys.argv[1:3])
+    text = pathlib.Path("docker-compose.yml").read_text()
+    env = dict(re.findall(r"(?m)^([A-Z][A-Z0-9_]*)=(.*)$", pathlib.Path(".env").read_text()))
+    suite = Suite(yaml.safe_load(old), json.loads(model), yaml.safe_load(text), text, env)
+    broken = [f"{rule.__name__}: {what}" for rule in RULES for what in rule(suite)]
+    for rule, plant in PLANTED:
+        changed = copy.deepcopy(suite)
+        plant(changed)
+        before = set(rule(suite))
+        if not set(rule(changed)) - before:
+            broken.append(f"the rule {rule.__name__} does not notice what is planted: {plant.__qualname__}")
+    for rule in set(RULES) - {rule for rule, _ in PLANTED}:
+        broken.append(f"the rule {rule.__name__} has no example that breaks it")
+    for line in broken:
+        print(f"error: {line}", file=sys.stderr)
+    print(f"compose: {len(suite.services)} services, {len(RULES)} rules, {len(PLANTED)} planted violations, {len(broken)} errors")
+    return bool(broken)
+
+
+sys.exit(main())
