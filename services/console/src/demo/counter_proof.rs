@@ -73,6 +73,7 @@ pub(super) async fn command(mechanism: Mechanism, suite: &Suite, args: &DemoArgs
     println!("=== without {}: {}", mechanism.name(), mechanism.about());
     let mut stage = run::stage(suite, args, pace);
     let surroundings = run::begin(&stage, args, &[Need::Faults, Need::Processes]).await?;
+    stage.begin_annotation(&format!("without {}", mechanism.name())).await;
     let (report, interrupted) = tokio::select! {
         report = play_and_audit(mechanism, &mut stage) => (report, false),
         () = run::interruption() => (None, true),

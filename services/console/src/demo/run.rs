@@ -56,6 +56,7 @@ pub(super) fn stage(suite: &Suite, args: &DemoArgs, pace: Pace) -> Stage {
         stores: args.stores.clone(),
         record,
         undos: Undos::default(),
+        annotation: None,
         publisher_password: args.publisher_password.clone(),
         pace,
     }
@@ -69,11 +70,12 @@ pub(super) async fn play(scenario: &Scenario, suite: &Suite, args: &DemoArgs, pa
     println!("=== {} {}: {}", scenario.number, scenario.name, scenario.about);
     let mut stage = stage(suite, args, pace.clone());
     let surroundings = begin(&stage, args, scenario.needs).await?;
+    let (key, name) = (format!("{:02}", scenario.number), format!("{} {}", scenario.number, scenario.name));
+    stage.begin_annotation(&name).await;
     let (report, interrupted) = tokio::select! {
         report = play_and_audit(scenario, &mut stage) => (report, false),
         () = interruption() => (None, true),
     };
-    let (key, name) = (format!("{:02}", scenario.number), format!("{} {}", scenario.number, scenario.name));
     let ending = Ending { key: &key, name: &name, about: scenario.about, surroundings, report, interrupted };
     Ok(conclude(ending, &mut stage, args).await)
 }
