@@ -62,11 +62,13 @@ ports_folder=/tmp/pas-de-trois-ports
 port_file() { printf '%s/%s' "$ports_folder" "$(printf %s "$run" | cksum | cut -d' ' -f1)"; }
 
 lock_ports() { # all suites of the machine, one after the other; until descriptor 8 is closed
-    mkdir -m 1777 "$ports_folder" 2>/dev/null || true
-    # Opened for reading, because Linux lets nobody write to another user's file in such a folder.
-    (umask 022 && set -o noclobber && : >"$ports_folder/lock") 2>/dev/null || true
-    exec 8<"$ports_folder/lock"
-    flock -w 60 8 || die "another suite holds $ports_folder/lock"
+    until [[ /proc/self/fd/8 -ef $ports_folder/lock ]]; do # the last one to leave deletes it
+        mkdir -m 1777 "$ports_folder" 2>/dev/null || true
+        # Opened for reading, because Linux lets nobody write to another user's file in such a folder.
+        (umask 022 && set -o noclobber && : >"$ports_folder/lock") 2>/dev/null || true
+        exec 8<"$ports_folder/lock" || continue
+        flock -w 60 8 || die "another suite holds $ports_folder/lock"
+    done
 }
 
 write_down_ports() { # those that this suite remembers
@@ -76,7 +78,12 @@ write_down_ports() { # those that this suite remembers
     mv "$file.new" "$file"
 }
 
-forget_ports() { rm -f "$(port_file)"; }
+forget_ports() {
+    lock_ports
+    rm -f "$(port_file)"
+    if [[ ! $(find "$ports_folder" -mindepth 1 ! -name lock -print -quit) ]]; then rm -rf "$ports_folder"; fi
+    exec 8<&-
+}
 
 port_is_promised() { # PORT: whether another suite has written it down
     local file mine owner

@@ -53,8 +53,8 @@ def parts():
                  q("clamp_max(job:up:sum, 1)", "{{job}}"), mappings=UP_DOWN),
         timeline("Circuit breakers that opened", "Open: the step has stopped because its calls fail, and CircuitBreakerOpen fires. "
                  "Half-open: it tries a few.", q(OPENED, "{{step}}"), mappings=BREAKER, no_value="all breakers have stayed closed"),
-        bars("Where events wait", COUNT["unit"], "The six places with most events: in an outbox until they are published, in a stream "
-             "until the step has taken them.", now(f"sort_desc(topk(6, {waiting}))", "{{where}}"), h=7,
+        bars("Where events wait", COUNT["unit"], "The five places with most events: in an outbox until they are published, in a stream "
+             "until the step has taken them.", now(f"sort_desc(topk(5, {waiting}))", "{{where}}"), h=7,
              thresholds=[GREEN, (100, YELLOW), (1000, RED)]),
     ]
 

@@ -32,7 +32,7 @@ REASONS = {
     "timed_out": ORANGE,
 }
 QUANTILES = {"p50": "#D5DEE9", "p95": "#8FB0D6", "p99": "#4C7DB5"}
-STOCK = {"available": GREEN, "reserved": AMBER}
+CONNECTIONS = {"active": GREEN, "idle": "#A9BBD0", "idle in transaction": AMBER}
 
 STATUSES = {
     "STARTED": OUTCOMES["running"], "IN_PROGRESS": OUTCOMES["running"], "PENDING": OUTCOMES["running"],
@@ -44,6 +44,6 @@ SEVERITIES = {"critical": RED, "warning": ORANGE}
 # By the name of a series; by the label that a legend shows.
 NAMED = OUTCOMES | SERVICES | STEPS | HOPS | QUANTILES
 LABELS = {
-    "{{job}}": SERVICES, "{{service}}": SERVICES, "{{step}}": STEPS, "{{reason}}": REASONS | STEPS, "{{status}}": STATUSES, "{{state}}": STOCK,
+    "{{job}}": SERVICES, "{{service}}": SERVICES, "{{step}}": STEPS, "{{reason}}": REASONS | STEPS, "{{status}}": STATUSES, "{{state}}": CONNECTIONS,
     "{{outcome}}": RESULTS,
 }

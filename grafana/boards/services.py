@@ -69,7 +69,7 @@ def postgres():
         timeseries("Oldest transaction", "s", "How far back the oldest snapshot reaches. PostgreSQL cleans up nothing newer than it. "
                    "OldestTransactionHeld fires at the red line.", q("max(postgres_oldest_xmin_age_seconds)", "oldest"), line=300,
                    top=330),
-        bars("Dead rows", COUNT["unit"], "Rows that were replaced and are not yet cleaned up, of the six tables that have most. The outbox "
-             "has many, and loses them often.", now("sort_desc(topk(6, max by (table) (postgres_dead_tuples)))", "{{table}}"),
+        bars("Dead rows", COUNT["unit"], "Rows that were replaced and are not yet cleaned up, of the five tables that have most. The outbox "
+             "has many, and loses them often.", now("sort_desc(topk(5, max by (table) (postgres_dead_tuples)))", "{{table}}"),
              thresholds=[GREEN, (10_000, YELLOW), (100_000, RED)]),
     ]

@@ -1,5 +1,5 @@
-// usage: node pictures.mjs FOLDER MINUTES BOARD...          a PNG of each board, of the last minutes
-//        node pictures.mjs FOLDER terminal NAME TITLE FILE  a PNG of a terminal that shows the file
+// usage: node pictures.mjs FOLDER MINUTES BOARD...     a PNG of each board, of the last minutes; BOARD+ with its rows opened
+//        node pictures.mjs FOLDER terminal NAME FILE  a PNG of a terminal that shows the file
 // PROMETHEUS_URL, PGHOST and so on say where a board's numbers come from. Ends with 1 when a query of a board fails.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -13,7 +13,7 @@ const SCREEN = { width: 1920, height: 1080 };
 async function board(browser, base, name, minutes) {
     const page = await browser.newPage({ viewport: SCREEN });
     page.on("pageerror", (error) => console.error(`${name}: ${error.message}`));
-    await page.goto(`${base}/?board=${name}&minutes=${minutes}`);
+    await page.goto(`${base}/?board=${name.replace("+", "&open")}&minutes=${minutes}`, { timeout: 120_000 });
     await page.waitForFunction(() => {
         const panels = [...document.querySelectorAll("[data-status]")];
         return panels.length > 0 && panels.every((panel) => panel.dataset.status !== "loading");
@@ -31,18 +31,16 @@ async function board(browser, base, name, minutes) {
     return failed.every((panel) => panel.status !== "failed");
 }
 
-async function terminal(browser, name, title, file) {
+async function terminal(browser, name, file) {
     const page = await browser.newPage({ viewport: { width: 1280, height: 200 } });
-    const escaped = readFileSync(file, "utf8").replace(/[&<>]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[c]);
-    const marked = escaped.trimEnd()
-        .replace(/^( *)(ok|PASS)\b/gm, "$1<b class=good>$2</b>").replace(/\b(PASS)(?= \d)/g, "<b class=good>$1</b>")
-        .replace(/ (ok|holds) /g, " <b class=good>$1</b> ").replace(/^(.*FAIL.*)$/gm, "<b class=bad>$1</b>");
+    const text = readFileSync(file, "utf8").trimEnd().replace(/[&<>]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[c]);
+    const marked = text.replace(/^( *)(ok|PASS)\b/gm, "$1<b class=good>$2</b>").replace(/^( *)(FAILED|FAIL)\b/gm, "$1<b class=bad>$2</b>")
+        .replace(/^(\$ .*|===.*|\d+\. .*)$/gm, "<b>$1</b>");
     await page.setContent(`<style>
         body { margin: 0; padding: 20px; background: #0d1117 }
-        header { font: 14px monospace; color: #8b949e; padding-bottom: 12px }
-        pre { margin: 0; font: 15px/1.45 "DejaVu Sans Mono", monospace; color: #d5dbe3; white-space: pre-wrap }
-        .good { color: #73bf69 } .bad { color: #f2495c }
-        </style><header>${title}</header><pre>${marked}</pre>`);
+        pre { margin: 0; font: 15px/1.5 "DejaVu Sans Mono", monospace; color: #b6bec8; white-space: pre-wrap }
+        b { color: #e6edf3 } .good { color: #73bf69 } .bad { color: #f2495c }
+        </style><pre>${marked}</pre>`);
     await page.screenshot({ path: join(folder, `${name}.png`), fullPage: true });
     await page.close();
 }

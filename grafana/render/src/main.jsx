@@ -11,7 +11,7 @@ const GAP = 8, ROW = 30, PADDING = 16;
 const COLUMN = (1920 - 2 * PADDING - 23 * GAP) / 24;
 const pixels = (units, unit) => units * unit + (units - 1) * GAP;
 
-function Panel({ panel, variables, bands, width, height }) {
+function Panel({ panel, variables, bands, pointed, width, height }) {
     const [answer, setAnswer] = useState();
     useEffect(() => {
         Promise.all(panel.targets.map((target) => ask(target, variables, width)))
@@ -24,7 +24,7 @@ function Panel({ panel, variables, bands, width, height }) {
     return (
         <div data-status={status} data-title={panel.title} data-error={answer?.error ?? ""} style={{ width, height }}>
             {answer && <PanelChrome width={width} height={height} title={panel.title} padding={panel.type === "table" ? "none" : "md"}>
-                {(w, h) => isFull ? <Drawn panel={panel} answer={answer} variables={variables} bands={bands} width={w} height={h} />
+                {(w, h) => isFull ? <Drawn panel={panel} answer={answer} variables={variables} bands={bands} pointed={pointed} width={w} height={h} />
                     : <Message width={w} height={h}>{answer.error ?? panel.fieldConfig.defaults.noValue ?? "No data"}</Message>}
             </PanelChrome>}
         </div>
@@ -55,6 +55,7 @@ function Header({ board, variables }) {
 }
 
 function Board({ board, variables, bands }) {
+    const pointed = board.panels.find(({ type }) => type === "timeseries");
     const bottom = Math.max(...board.panels.map(({ gridPos: { y, h } }) => y + h));
     return (
         <div style={{ background: theme.colors.background.canvas, color: theme.colors.text.primary, fontSize: 14 }}>
@@ -66,14 +67,15 @@ function Board({ board, variables, bands }) {
                     return <div key={panel.id} style={place}>{panel.type === "row"
                         ? <div style={{ lineHeight: `${ROW}px`, fontSize: 16 }}>›&ensp;{panel.title}&ensp;
                             <span style={{ color: theme.colors.text.secondary }}>({panel.panels.length} panels)</span></div>
-                        : <Panel panel={panel} variables={variables} bands={bands} width={pixels(w, COLUMN)} height={pixels(h, ROW)} />}</div>;
+                        : <Panel panel={panel} variables={variables} bands={bands} pointed={panel === pointed}
+                            width={pixels(w, COLUMN)} height={pixels(h, ROW)} />}</div>;
                 })}
             </div>
         </div>
     );
 }
 
-// Rows are opened when the picture is for somebody who looks for faults in a board.
+// Rows are opened where a picture is for those who look for faults in a board.
 function opened(board) {
     let shift = 0;
     const panels = board.panels.flatMap((panel) => {

@@ -7,7 +7,7 @@ import {
 import { BarGauge, BigValue, TimeSeries, VizRepeater } from "@grafana/ui";
 import { TableNG } from "@grafana/ui/unstable";
 import "@grafana/react-data-grid/lib/styles.css";
-import React, { useEffect, useRef } from "react";
+import React, { useEffect, useRef, useState } from "react";
 import { from, to } from "./data";
 
 export const theme = createTheme({ colors: { mode: "dark" } });
@@ -45,28 +45,41 @@ function organized(frames, { excludeByName, renameByName, indexByName }) {
         .sort((one, other) => place(one) - place(other) || 0).map((field) => ({ ...field, name: renameByName[field.name] ?? field.name })) }));
 }
 
-export function Drawn({ panel, answer, variables, bands, width, height }) {
+export function Drawn({ panel, answer, variables, bands, pointed, width, height }) {
     const { defaults, overrides } = fieldConfig(panel);
     const replaceVariables = (text) => String(text).replace(/\$\{(\w+):raw\}/g, (whole, name) => variables[name]?.value ?? whole);
     const data = (panel.transformations ?? []).reduce((frames, { options }) => organized(frames, options), answer.frames);
     const frames = applyFieldOverrides({ data, fieldConfig: { defaults, overrides }, fieldConfigRegistry: registry, replaceVariables, theme, timeZone });
     cacheFieldDisplayNames(frames);
     const Kind = KINDS[panel.type];
-    return <Kind {...{ panel, frames, defaults, overrides, bands, width, height, exemplars: answer.exemplars }} />;
+    return <Kind {...{ panel, frames, defaults, overrides, bands, pointed, width, height, exemplars: answer.exemplars }} />;
 }
 
 export const Message = ({ width, height, children }) =>
     <div style={{ width, height, display: "flex", alignItems: "center", justifyContent: "center", color: theme.colors.text.secondary }}>{children}</div>;
 
-function Series({ panel, frames, bands, exemplars, width, height }) {
+function Series({ panel, frames, bands, exemplars, pointed, width, height }) {
+    const [tip, setTip] = useState();
+    // Where the pointer rests, it is on the mark of the latest scenario: Grafana names a band there.
+    const named = pointed && bands.findLast(({ kind }) => kind === "Scenarios");
+    const pointAt = (plot) => requestAnimationFrame(() => setTip({
+        left: Math.min((plot.valToPos(named.begin, "x", true) / devicePixelRatio), width - 240),
+        top: (plot.bbox.top + plot.bbox.height) / devicePixelRatio - 36,
+    }));
     return (
-        <TimeSeries frames={frames} structureRev={1} timeRange={timeRange} timeZone={timeZone} width={width} height={height} legend={panel.options.legend}>
-            {(builder) => {
-                builder.addHook("drawClear", (plot) => drawBands(plot, bands));
-                builder.addHook("draw", (plot) => drawExemplars(plot, exemplars));
-                return null;
-            }}
-        </TimeSeries>
+        <div style={{ position: "relative" }}>
+            <TimeSeries frames={frames} structureRev={1} timeRange={timeRange} timeZone={timeZone} width={width} height={height} legend={panel.options.legend}>
+                {(builder) => {
+                    builder.addHook("drawClear", (plot) => drawBands(plot, bands));
+                    builder.addHook("draw", (plot) => drawExemplars(plot, exemplars));
+                    if (named) builder.addHook("ready", pointAt);
+                    return null;
+                }}
+            </TimeSeries>
+            {tip && <div style={{ position: "absolute", ...tip, padding: "4px 10px", fontSize: 13, borderRadius: 3, whiteSpace: "nowrap",
+                background: theme.colors.background.elevated ?? theme.colors.background.secondary, border: `1px solid ${theme.colors.border.medium}` }}>
+                {named.text}</div>}
+        </div>
     );
 }
 

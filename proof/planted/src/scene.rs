@@ -84,32 +84,36 @@ impl Scene {
     /// Arms a fault in all replicas of a service.
     pub async fn arm(&mut self, service: Service, fault: Value) -> anyhow::Result<()> {
         self.armed = true;
-        for replica in self.stage.replicas_of(service) {
-            let answer = self.stage.rest.post(&format!("{}/api/admin/faults", replica.url), &fault).await?;
-            ensure!(answer.status == 201, "{service} cannot be armed: {} {}", answer.status, answer.body);
-        }
+        let url = format!("{}/api/admin/faults", self.first(service).url);
+        let answer = self.stage.rest.post(&url, &fault).await?;
+        ensure!(answer.status == 201, "{service} cannot be armed: {} {}", answer.status, answer.body);
         Ok(())
     }
 
     /// Disarms everything that is still armed.
     pub async fn disarm(&self) -> anyhow::Result<()> {
         for service in SERVICES {
-            for replica in self.stage.replicas_of(service) {
-                self.stage.rest.delete(&format!("{}/api/admin/faults", replica.url)).await?;
-            }
+            self.stage.rest.delete(&format!("{}/api/admin/faults", self.first(service).url)).await?;
         }
         Ok(())
     }
 
-    /// Lets the service's process crash where the fault says, while orders are placed that must be confirmed all the same,
+    /// Lets one of the service's processes crash where the fault says, while orders are placed that must be confirmed all the same,
     /// and starts it again.
     pub async fn crash(&mut self, service: Service, fault: Value) -> anyhow::Result<()> {
         self.something_failed = true;
         self.arm(service, fault).await?;
-        let replica = self.first(service);
+        let replicas = self.stage.replicas_of(service);
         let restart = async {
-            let crashed = eventually(LIMIT, async || !replica.program.is_running().await).await;
-            crashed.with_context(|| format!("{service} does not crash"))?;
+            let crashed = eventually(LIMIT, async || {
+                for replica in &replicas {
+                    if !replica.program.is_running().await {
+                        return Some(Arc::clone(replica));
+                    }
+                }
+                None
+            });
+            let replica = crashed.await.with_context(|| format!("{service} does not crash"))?;
             replica.program.start().await?;
             self.stage.ready_one(&replica, LIMIT).await
         };

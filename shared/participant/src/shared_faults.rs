@@ -27,7 +27,7 @@ pub(crate) struct SharedFaults {
     writing: Arc<tokio::sync::Mutex<()>>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 enum Change {
     Arm(NewFault),
     Disarm(Vec<i64>),
@@ -53,6 +53,12 @@ impl SharedFaults {
         // Before it can hit anything, so that no pass is missing in the count.
         self.write(Change::Arm(fault)).await;
         self.faults.hold(armed, armed.lasts());
+    }
+
+    /// Disarms a fault of this replica. What is not written yet never will be: the others have not heard of it there.
+    pub(crate) fn disarm_here(&self, id: u64) -> bool {
+        self.unwritten().retain(|change| !matches!(change, Change::Arm(fault) if fault.fault_id == row_id(id)));
+        self.faults.disarm(id)
     }
 
     /// Writes down that these faults are over.
@@ -112,12 +118,12 @@ impl SharedFaults {
         let _turn = self.writing.lock().await;
         loop {
             let next = self.unwritten().front().cloned();
-            match next {
+            match &next {
                 None => return Ok(()),
-                Some(Change::Arm(fault)) => armed_fault::arm(&self.pool, &fault).await?,
-                Some(Change::Disarm(ids)) => armed_fault::disarm(&self.pool, self.service, &ids).await?,
+                Some(Change::Arm(fault)) => armed_fault::arm(&self.pool, fault).await?,
+                Some(Change::Disarm(ids)) => armed_fault::disarm(&self.pool, self.service, ids).await?,
             }
-            self.unwritten().pop_front();
+            self.unwritten().pop_front_if(|first| Some(&*first) == next.as_ref());
         }
     }
 

@@ -140,7 +140,7 @@ async fn an_operator_can_close_it_and_the_kill_switch_takes_it_away() -> Test {
     becomes(&suite, "open").await?;
     stage.gateway_client().post("/v1/faults", &json!({"error_rate": 0.0})).await?.expect(200)?;
     let reset = suite.payment.client.post("/api/admin/breakers/process_payment/reset", &json!({})).await?;
-    ensure!(reset.expect(200)?["state"] == "closed");
+    ensure!(reset.expect(200)?["items"][0]["state"] == "closed");
     ensure!(suite.payment.client.post("/api/admin/breakers/nope/reset", &json!({})).await?.status == 404);
     for order in &placed {
         suite.saga_becomes(order, "COMPLETED").await?;

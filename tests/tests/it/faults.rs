@@ -2,5 +2,6 @@
 
 mod crashes;
 mod matrix;
+mod replicas;
 mod routes;
 mod scope;

@@ -78,6 +78,7 @@ pub(super) async fn command(
     println!("=== without {}: {}", mechanism.name(), mechanism.about());
     let mut stage = run::stage(suite, args, means);
     let surroundings = run::begin(&stage, args, &[Need::Faults, Need::Processes]).await?;
+    stage.begin_annotation(&format!("without {}", mechanism.name())).await;
     let (report, interrupted) = tokio::select! {
         report = play_and_audit(mechanism, &mut stage) => (report, false),
         () = interrupted() => (None, true),

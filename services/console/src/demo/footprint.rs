@@ -24,6 +24,8 @@ use crate::{
 
 /// How much more or less is still the same.
 const TOLERANCE: f64 = 0.1;
+/// How much more memory is: the allocator keeps what the busiest moment needed, and some scenarios are busier than others.
+const MEMORY_TOLERANCE: f64 = 0.25;
 /// Enough orders for every pool and every buffer to have grown as far as it does.
 const WARM_UP: usize = 600;
 /// How long memory and connections may take to be given back.
@@ -128,7 +130,7 @@ async fn warm_up(stage: &mut Stage) -> anyhow::Result<()> {
 
 /// Memory that was given back is no leak; of everything else there has to be as much as before.
 fn fits(what: &str, before: f64, after: f64) -> bool {
-    same(before, after) || what.starts_with("memory") && after < before
+    if what.starts_with("memory") { after <= before * (1.0 + MEMORY_TOLERANCE) } else { same(before, after) }
 }
 
 /// A tenth more or less is the same, and so is one more or less.
@@ -152,6 +154,12 @@ mod tests {
     fn a_tenth_or_a_single_connection_is_no_difference() {
         assert!(same(100.0, 110.0) && same(100.0, 90.0) && same(4.0, 5.0));
         assert!(!same(100.0, 112.0) && !same(4.0, 6.0));
+    }
+
+    #[test]
+    fn a_quarter_more_memory_is_what_the_allocator_keeps() {
+        assert!(fits("memory of order", 100.0, 125.0) && fits("memory of order", 100.0, 10.0));
+        assert!(!fits("memory of order", 100.0, 126.0));
     }
 
     #[test]

@@ -123,11 +123,12 @@ pub(super) async fn mend(suite: &Suite, processes: &Processes) -> bool {
     }
     told("everything runs", processes.run("start", "all").await.map(drop));
     for service in Service::ALL {
-        // Its faults and breakers are gone with the process, and so are unusual settings.
+        // Its breakers are gone with the process, and so are unusual settings.
         let name = service.name();
         told(&format!("{name} runs with its usual settings"), processes.run("restart", name).await.map(drop));
     }
     for service in Service::ALL {
+        told(&format!("no fault of {} is armed", service.name()), suite.disarm(service).await.map_err(Into::into));
         let what = format!("{} consumes and publishes", service.name());
         told(&what, resume_all(suite, service).await.map_err(Into::into));
     }

@@ -54,6 +54,7 @@ pub(super) fn stage(suite: &Suite, args: &DemoArgs, means: &Means) -> Stage {
         stores: args.stores.clone(),
         record,
         undos: Undos::default(),
+        annotation: None,
         publisher_password: args.publisher_password.clone(),
         pace: means.pace.clone(),
     }
@@ -72,11 +73,12 @@ pub(super) async fn play(
     println!("=== {} {}: {}", scenario.number, scenario.name, scenario.about);
     let mut stage = stage(suite, args, means);
     let surroundings = begin(&stage, args, scenario.needs).await?;
+    let (key, name) = (format!("{:02}", scenario.number), format!("{} {}", scenario.number, scenario.name));
+    stage.begin_annotation(&name).await;
     let (report, interrupted) = tokio::select! {
         report = play_and_audit(scenario, &mut stage) => (report, false),
         () = interrupted() => (None, true),
     };
-    let (key, name) = (format!("{:02}", scenario.number), format!("{} {}", scenario.number, scenario.name));
     let ending = Ending { key: &key, name: &name, about: scenario.about, surroundings, report, interrupted };
     Ok(conclude(ending, &mut stage, args).await)
 }

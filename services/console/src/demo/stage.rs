@@ -7,6 +7,8 @@ mod orders;
 
 use std::{fmt::Debug, time::Duration};
 
+use uuid::Uuid;
+
 use super::{
     pace::Pace,
     processes::Processes,
@@ -30,6 +32,8 @@ pub(super) struct Stage {
     pub(super) stores: Stores,
     pub(super) record: Record,
     pub(super) undos: Undos,
+    /// The band on all boards that has the scenario's name.
+    pub(super) annotation: Option<Uuid>,
     /// Publishes to inventory's stream, for whom the scripts have given us its password.
     pub(super) publisher_password: String,
     pub(super) pace: Pace,
@@ -41,6 +45,22 @@ impl Stage {
         let number = self.record.step(what);
         println!("{number}. {what}");
         self.pace.wait().await;
+    }
+
+    /// Begins the scenario's band on all boards. It is for those who look on: without it the scenario is played likewise.
+    pub(super) async fn begin_annotation(&mut self, title: &str) {
+        match self.home.begin_annotation(title).await {
+            Ok(annotation) => self.annotation = annotation,
+            Err(error) => self.note(&format!("no board shows when the scenario is played: {error}")),
+        }
+    }
+
+    /// Ends it, when everything is mended.
+    async fn end_annotation(&mut self) {
+        let Some(annotation) = self.annotation.take() else { return };
+        if let Err(error) = self.home.end_annotation(annotation).await {
+            self.note(&format!("boards go on showing the scenario: {error}"));
+        }
     }
 
     /// Tells something that is not checked.

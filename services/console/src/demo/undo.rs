@@ -79,6 +79,15 @@ impl Undos {
         }
     }
 
+    pub(super) fn notes(&self, undo: &Undo) -> bool {
+        self.0.contains(undo)
+    }
+
+    /// Whether a process was stopped, or is going to crash.
+    pub(super) fn notes_start_of(&self, process: &str) -> bool {
+        self.0.iter().any(|noted| matches!(noted, Undo::Start(name) if name == process))
+    }
+
     /// It has been taken back already.
     pub(super) fn done(&mut self, undo: &Undo) {
         self.0.retain(|noted| noted != undo);

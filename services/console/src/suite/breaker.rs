@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 
 use super::{Service, Suite, SuiteError};
 
-/// The breakers of one replica, and the changes of all.
+/// The breakers of all replicas, those of the one that was asked first, and their changes.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Breakers {
     pub items: Vec<Breaker>,
@@ -17,6 +17,7 @@ pub struct Breakers {
 
 #[derive(Debug, Clone, Deserialize)]
 pub struct Breaker {
+    pub replica: String,
     pub step: String,
     /// `closed`, `open` or `half-open`
     pub state: String,
@@ -47,7 +48,7 @@ impl Suite {
         self.http.found(self.admin(Method::GET, service, "breakers")).await
     }
 
-    /// Closes a breaker, whatever it has seen.
+    /// Closes a step's breaker in every replica, whatever it has seen.
     pub async fn reset_breaker(&self, service: Service, step: &str) -> Result<(), SuiteError> {
         self.http.text(self.admin(Method::POST, service, &format!("breakers/{step}/reset"))).await.map(drop)
     }

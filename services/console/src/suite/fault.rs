@@ -33,14 +33,21 @@ pub struct Scope {
     pub step: Option<String>,
 }
 
-/// A fault that is armed in one process.
+/// A fault that is armed in a service.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ArmedFault {
     pub id: u64,
     pub point: String,
     pub kind: String,
+    /// In all replicas together.
     #[serde(default)]
     pub hits: u64,
+    /// Those that hold it.
+    #[serde(default)]
+    pub replicas: Vec<String>,
+    /// Those that should, and have not said that they do.
+    #[serde(default)]
+    pub missing: Vec<String>,
 }
 
 impl FaultSpec {
@@ -69,11 +76,12 @@ impl FaultSpec {
 }
 
 impl Suite {
+    /// Arms a fault in every replica of a service.
     pub async fn arm(&self, service: Service, fault: &FaultSpec) -> Result<ArmedFault, SuiteError> {
         self.http.json(with_json(self.admin(Method::POST, service, "faults"), fault)).await
     }
 
-    /// The faults armed in a service's process; `None` when faults are not enabled there.
+    /// The faults armed in a service's replicas; `None` when faults are not enabled there.
     pub async fn armed_faults(&self, service: Service) -> Result<Option<Vec<ArmedFault>>, SuiteError> {
         #[derive(Deserialize)]
         struct Faults {
@@ -83,7 +91,13 @@ impl Suite {
         Ok(faults.map(|faults| faults.items))
     }
 
-    /// Disarms all faults of a service's process. One that is away has none.
+    /// A fault that is still armed.
+    pub async fn armed_fault(&self, service: Service, id: u64) -> Result<Option<ArmedFault>, SuiteError> {
+        let armed = self.armed_faults(service).await?.unwrap_or_default();
+        Ok(armed.into_iter().find(|fault| fault.id == id))
+    }
+
+    /// Disarms all faults of a service. If it is away there is nobody whom they could hit; they expire.
     pub async fn disarm(&self, service: Service) -> Result<(), SuiteError> {
         match self.http.text(self.admin(Method::DELETE, service, "faults")).await {
             Ok(_) | Err(SuiteError::Unreachable { .. }) => Ok(()),

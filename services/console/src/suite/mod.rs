@@ -2,6 +2,7 @@
 //! in DTOs of our own, so a service that breaks it is noticed.
 
 mod admin;
+mod annotation;
 mod breaker;
 mod dead_letter;
 mod fault;

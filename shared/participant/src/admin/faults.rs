@@ -143,7 +143,7 @@ async fn disarm_in_all(participant: &Participant, id: Option<u64>) -> Disarmed {
 /// Disarms one fault of this replica, or all; what was disarmed.
 pub(super) fn disarm(participant: &Participant, id: Option<u64>) -> Vec<Armed> {
     let armed = participant.faults.armed().into_iter().filter(|armed| id.is_none_or(|id| armed.id == id));
-    armed.filter(|armed| participant.faults.disarm(armed.id)).collect()
+    armed.filter(|armed| participant.shared_faults.disarm_here(armed.id)).collect()
 }
 
 /// The faults that the replicas have named. One that is shared is one fault, of which the others are expected to know, too;

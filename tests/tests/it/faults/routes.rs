@@ -17,7 +17,9 @@ async fn faults_are_armed_listed_and_disarmed_over_rest_and_expire() -> Test {
     let body = json!({"point": "in_step", "kind": "latency", "latency_ms": 5, "every": 3, "scope": {"sku": "A"}});
     let request = client.request(Method::POST, "/api/admin/faults").header("x-actor", "carol").json(&body);
     let armed = client.send(request).await?.expect(201)?;
-    ensure!(armed["id"] == 1 && armed["armed_by"] == "carol" && armed["expires_in_seconds"] == 60, "{armed:#}");
+    let holder = inventory.app.participant().holder.as_str();
+    ensure!(armed["replicas"] == json!([holder]) && armed["missing"] == json!([]), "{armed:#}");
+    ensure!(armed["armed_by"] == "carol" && armed["expires_in_seconds"] == 60, "{armed:#}");
     ensure!(armed["scope"]["sku"] == "A" && armed["every"] == 3 && armed["hits"] == 0, "{armed:#}");
     let second = client.post("/api/admin/faults", &json!({"point": "before_commit", "kind": "error"})).await?;
     second.expect(201)?;
@@ -25,8 +27,9 @@ async fn faults_are_armed_listed_and_disarmed_over_rest_and_expire() -> Test {
     ensure!(listed["items"].as_array().is_some_and(|items| items.len() == 2 && items[0] == armed), "{listed:#}");
     ensure!(listed["points"].as_array().is_some_and(|points| points.len() == faults::FaultPoint::ALL.len()));
     let delete = async |path: &str| client.send(client.request(Method::DELETE, path)).await;
-    delete("/api/admin/faults/1").await?.expect(200)?;
-    ensure!(delete("/api/admin/faults/1").await?.status == 404);
+    let first = format!("/api/admin/faults/{}", armed["id"]);
+    delete(&first).await?.expect(200)?;
+    ensure!(delete(&first).await?.status == 404);
     ensure!(delete("/api/admin/faults").await?.expect(200)?["disarmed"] == 1);
     let listed = client.get("/api/admin/faults").await?.expect(200)?;
     ensure!(listed["items"].as_array().is_some_and(Vec::is_empty), "{listed:#}");

@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::boards::{Board, boards, path};
 use crate::Test;
@@ -119,6 +120,21 @@ fn overview_and_saga_answer_on_one_screen() -> Test {
     for board in boards()?.iter().filter(|board| ["overview.json", "saga.json"].contains(&&*board.file)) {
         let bottom = board.grids()[0].iter().filter_map(|panel| place(panel)).map(|place| place.bottom).max();
         ensure!(bottom.is_some_and(|bottom| bottom <= SCREEN), "{} ends at {bottom:?}, not by {SCREEN}", board.file);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_pictures_show_the_boards_as_they_are() -> Test {
+    let mut hash = Sha256::new();
+    for board in boards()? {
+        hash.update(fs::read(path(&format!("grafana/dashboards/{}", board.file)))?);
+    }
+    let shown = fs::read_to_string(path("docs/images/boards.sha256"))?;
+    ensure!(shown.trim() == format!("{:x}", hash.finalize()), "the boards have changed: run ./scripts/pictures");
+    for picture in ["overview", "saga", "scenario"] {
+        let size = fs::metadata(path(&format!("docs/images/{picture}.png")))?.len();
+        ensure!(size < 200_000, "docs/images/{picture}.png has {size} bytes");
     }
     Ok(())
 }

@@ -34,10 +34,10 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     let key = Uuid::now_v7().to_string();
     // The answer may still come, or not any more.
     let _ = stage.suite.place(&rupert, &key, None).await;
-    stage.crashed("order").await?;
+    let crashed = stage.crashed(Service::Order).await?;
     let reserved = async || Ok(stage.suite.product(&sku).await?.filter(|product| product.reserved == 3));
     stage.claim_soon("inventory reserves while order is away", PATIENCE, reserved).await?;
-    stage.start("order").await?;
+    stage.start(&crashed).await?;
     ordered_once(stage, &rupert, &key).await?;
 
     stage.step("Three crashes, three orders").await;
@@ -51,8 +51,8 @@ async fn crash_while_ordering(stage: &mut Stage, point: &str, order: &NewOrder) 
     let key = Uuid::now_v7().to_string();
     let answer = stage.suite.place(order, &key, None).await;
     stage.claim("the client gets no answer", answer.is_err());
-    stage.crashed("order").await?;
-    stage.start("order").await?;
+    let crashed = stage.crashed(Service::Order).await?;
+    stage.start(&crashed).await?;
     Ok(key)
 }
 

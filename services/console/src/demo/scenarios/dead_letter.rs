@@ -31,17 +31,13 @@ async fn something_breaks(stage: &mut Stage, sku: &str) -> anyhow::Result<(Order
     stage.step("Something breaks: whatever has this SKU cannot be reserved any more").await;
     let scope = Scope { sku: Some(sku.to_owned()), ..Scope::default() };
     stage.expect_dead_letters(Service::Inventory);
-    stage.arm(Service::Inventory, FaultSpec::new("in_step", "error").scope(scope)).await?;
+    let fault = stage.arm(Service::Inventory, FaultSpec::new("in_step", "error").scope(scope)).await?;
 
     stage.step("Nina orders one").await;
-    let failures = stage.suite.metric(Service::Inventory, "step_failures_total").await?.unwrap_or_default();
     let placed = stage.place(&NewOrder::of("nina", sku, 1, "tok_visa")).await?;
 
     stage.step("Inventory tries, and tries again, with a pause that grows").await;
-    let retried = async || {
-        let now = stage.suite.metric(Service::Inventory, "step_failures_total").await?.unwrap_or_default();
-        Ok((now - failures >= 3.0).then_some(()))
-    };
+    let retried = async || Ok(stage.suite.armed_fault(Service::Inventory, fault.id).await?.filter(|f| f.hits >= 3));
     stage.claim_soon("three attempts have failed", PATIENCE, retried).await?;
     let order = stage.suite.order(placed.order_id).await?.map(|order| order.status);
     stage.claim_is("the order is PENDING", order.as_deref(), Some("PENDING"));

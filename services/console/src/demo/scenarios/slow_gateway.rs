@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use tokio::time::sleep;
 
 use crate::{
@@ -19,9 +19,10 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.step("A new product, and a payment service with less patience than usual").await;
     let sku = stage.product(1_000, 1_900).await?;
     let impatient =
-        [("GATEWAY_TIMEOUT", "300ms"), ("GATEWAY_PATIENCE", "600ms"), ("RESILIENCE", "process_payment.open_for=5s")];
+        [("GATEWAY_TIMEOUT", "300ms"), ("GATEWAY_PATIENCE", "600ms"), ("RESILIENCE", "process_payment.open_for=8s")];
     stage.restart_with("payment", &impatient).await?;
-    stage.claim_is("the breaker is closed", breaker(stage).await?.state.as_str(), "closed");
+    let closed = breakers(stage).await?.iter().all(Breaker::is_closed);
+    stage.claim("the breaker is closed, in every replica", closed);
 
     stage.step("The gateway takes two seconds for everything").await;
     stage.break_gateway(GatewayFaults { latency_ms: 2_000, ..GatewayFaults::default() }).await?;
@@ -29,14 +30,16 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.step(&format!("{ORDERS} orders arrive")).await;
     let orders = (0..ORDERS).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, "tok_visa")).collect();
     let placed = stage.place_all(orders).await?;
-    let open = async || Ok(breaker(stage).await.ok().filter(|breaker| breaker.state == "open"));
-    let opened = stage.claim_soon("the breaker opens", PATIENCE, open).await?;
-    stage.note(opened.why.as_deref().unwrap_or_default());
+    let open = async || Ok(breakers(stage).await.ok().filter(|breakers| breakers.iter().all(|b| b.state == "open")));
+    let opened = stage.claim_soon("the breaker opens, in every replica", PATIENCE, open).await?;
+    for breaker in &opened {
+        stage.note(&format!("{}: {}", breaker.replica, breaker.why.as_deref().unwrap_or_default()));
+    }
 
     stage.step("While it is open, nobody asks the gateway, and nothing is counted").await;
     // What was on its way when it opened may still arrive in the first second, and in the end it probes.
-    let in_between = |breaker: &Breaker| breaker.retry_in_seconds.is_some_and(|left| (2.5..4.0).contains(&left));
-    let quiet = async || Ok(breaker(stage).await.ok().filter(in_between));
+    let in_between = |breaker: &Breaker| breaker.retry_in_seconds.is_some_and(|left| (2.5..7.0).contains(&left));
+    let quiet = async || Ok(breakers(stage).await.ok().filter(|breakers| breakers.iter().all(in_between)));
     stage.claim_soon("it will be open for some seconds", PATIENCE, quiet).await?;
     let before = deliveries(stage).await?;
     sleep(Duration::from_secs(2)).await;
@@ -45,16 +48,17 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
 
     stage.step("The gateway recovers").await;
     stage.mend_gateway().await?;
-    let closed = async || Ok(breaker(stage).await.ok().filter(Breaker::is_closed));
+    // One whose replica finds nothing left to probe with stays half-open.
+    let closed = async || Ok(breakers(stage).await.ok().filter(|breakers| breakers.iter().any(Breaker::is_closed)));
     stage.claim_soon("the breaker probes, and closes", PATIENCE, closed).await?;
     stage.claim_tally(&placed, ORDERS, Duration::from_secs(25)).await?;
     stage.claim_stock(&sku, 1_000 - ORDERS as i64, ORDERS as i64).await?;
 
     stage.step("The breaker's way").await;
-    let breakers = stage.suite.breakers(Service::Payment).await?.context("payment has no breakers")?;
+    let listed = stage.suite.breakers(Service::Payment).await?.context("payment has no breakers")?;
     let mut ways: Vec<String> = Vec::new();
     let began = placed.iter().map(|order| order.created_at).min().context("no order was placed")?;
-    for change in breakers.changes.iter().rev().filter(|change| change.step == STEP && change.at >= began) {
+    for change in listed.changes.iter().rev().filter(|change| change.step == STEP && change.at >= began) {
         stage.note(&format!("{} -> {}: {}", change.from, change.to, change.why.as_deref().unwrap_or_default()));
         ways.push(change.to.clone());
     }
@@ -66,9 +70,12 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.restart("payment").await
 }
 
-async fn breaker(stage: &Stage) -> anyhow::Result<Breaker> {
+/// The step's breaker in each replica.
+async fn breakers(stage: &Stage) -> anyhow::Result<Vec<Breaker>> {
     let breakers = stage.suite.breakers(Service::Payment).await?.context("payment has no breakers")?;
-    breakers.items.into_iter().find(|breaker| breaker.step == STEP).context("the step has no breaker")
+    let of_step: Vec<Breaker> = breakers.items.into_iter().filter(|breaker| breaker.step == STEP).collect();
+    ensure!(!of_step.is_empty(), "the step has no breaker");
+    Ok(of_step)
 }
 
 /// How often the broker has delivered an event to the step so far, repeats included.

@@ -1,12 +1,12 @@
 //! Everything that a scenario can break. Each breakage is noted before it happens, so that it is taken back even when
 //! the scenario is interrupted in the middle.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, bail};
 use tokio::time::sleep;
 
-use super::Stage;
+use super::{PATIENCE, Stage};
 use crate::{
     demo::{processes::Settings, undo::Undo},
     suite::{ArmedFault, FaultSpec, GatewayFaults, Service, Suite},
@@ -35,20 +35,23 @@ impl Stage {
         self.take_back(Undo::Start(process.to_owned())).await
     }
 
-    /// Waits until a process that was made to crash has done so.
-    pub(in crate::demo) async fn crashed(&mut self, process: &str) -> anyhow::Result<()> {
+    /// Waits until one of a service's processes that was made to crash has done so; which one it was.
+    pub(in crate::demo) async fn crashed(&mut self, service: Service) -> anyhow::Result<String> {
         for _ in 0..100 {
-            if self.processes.run("status", process).await?.contains("stopped") {
-                self.claim(&format!("{process} has crashed"), true);
-                // Its faults are gone with it.
-                for service in Service::ALL.into_iter().filter(|service| service.name() == process) {
-                    self.undos.done(&Undo::Disarm(service));
+            for process in processes_of(service).into_iter().filter(|process| self.undos.notes_start_of(process)) {
+                if self.processes.run("status", &process).await?.contains("stopped") {
+                    self.claim(&format!("{process} has crashed"), true);
+                    return Ok(process);
                 }
-                return Ok(());
             }
             sleep(Duration::from_millis(100)).await;
         }
-        bail!("{process} was made to crash, and still runs");
+        bail!("{} was made to crash, and still runs", service.name());
+    }
+
+    /// Whether a process runs; a second replica mostly does not.
+    async fn runs(&self, process: &str) -> bool {
+        self.processes.run("status", process).await.is_ok_and(|status| status.contains("running"))
     }
 
     /// Stops a process in its tracks.
@@ -63,10 +66,16 @@ impl Stage {
 
     /// Starts a process again with other settings.
     pub(in crate::demo) async fn restart_with(&mut self, process: &str, settings: Settings<'_>) -> anyhow::Result<()> {
-        self.undos.note(Undo::Restart(process.to_owned()));
+        // A second replica that is there is to be like the first.
+        let replica = format!("{process}-2");
+        let replica = if self.runs(&replica).await { Some(replica) } else { None };
         let told: Vec<String> = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
         self.note(&format!("{process} is started again with {}", told.join(" ")));
-        self.processes.run_with("restart", process, settings).await.map(drop)
+        for process in replica.iter().map(String::as_str).chain([process]) {
+            self.undos.note(Undo::Restart(process.to_owned()));
+            self.processes.run_with("restart", process, settings).await?;
+        }
+        Ok(())
     }
 
     /// When somebody talks between the steps, orders must not time out meanwhile.
@@ -80,13 +89,19 @@ impl Stage {
     /// Starts a process again with its usual settings.
     pub(in crate::demo) async fn restart(&mut self, process: &str) -> anyhow::Result<()> {
         self.note(&format!("{process} is started again with its usual settings"));
-        self.take_back(Undo::Restart(process.to_owned())).await
+        for undo in [process.to_owned(), format!("{process}-2")].map(Undo::Restart) {
+            if self.undos.notes(&undo) {
+                self.take_back(undo).await?;
+            }
+        }
+        Ok(())
     }
 
-    /// Starts a second replica of a service; the suite as it is seen through that one.
+    /// Starts a second replica of a service, anew if there is one; the suite as it is seen through that one.
     pub(in crate::demo) async fn start_replica(&mut self, service: Service) -> anyhow::Result<Suite> {
         let replica = format!("{}-2", service.name());
         self.undos.note(Undo::Stop(replica.clone()));
+        self.processes.run("stop", &replica).await?;
         self.processes.run("start", &replica).await?;
         let url = self.processes.run("url", &replica).await?;
         self.record.name_server(&url, &replica);
@@ -111,23 +126,33 @@ impl Stage {
         Ok(())
     }
 
-    /// Arms a fault in a service.
+    /// Arms a fault in a service, and claims that each of its replicas holds it.
     pub(in crate::demo) async fn arm(&mut self, service: Service, fault: FaultSpec) -> anyhow::Result<ArmedFault> {
         self.undos.note(Undo::Disarm(service));
         if fault.kind == "crash" {
-            self.undos.note(Undo::Start(service.name().to_owned()));
+            // Whichever it hits.
+            for process in processes_of(service) {
+                if self.runs(&process).await {
+                    self.undos.note(Undo::Start(process));
+                }
+            }
             self.processes.let_crash(service.name()).await?;
         }
         let fault = FaultSpec { expires_in_seconds: self.expiry(), ..fault };
-        let armed = self.home.arm(service, &fault).await?;
-        self.note(&format!("{}: {} at {}, until it is disarmed", service.name(), fault.kind, fault.point));
+        let id = self.home.arm(service, &fault).await?.id;
+        let held = async || Ok(self.home.armed_fault(service, id).await?.filter(|armed| armed.missing.is_empty()));
+        let claim =
+            format!("{}: {} at {}, until it is disarmed, in every replica", service.name(), fault.kind, fault.point);
+        // One that has just died is expected for some seconds more.
+        let armed = self.claim_soon(&claim, PATIENCE, held).await?;
+        self.note(&format!("armed in {}", armed.replicas.join(", ")));
         Ok(armed)
     }
 
     /// How often a fault that is still armed has hit.
     pub(in crate::demo) async fn hits(&self, service: Service, fault: &ArmedFault) -> anyhow::Result<u64> {
-        let armed = self.home.armed_faults(service).await?.unwrap_or_default();
-        armed.into_iter().find(|a| a.id == fault.id).map(|a| a.hits).context("the fault is not armed any more")
+        let armed = self.home.armed_fault(service, fault.id).await?;
+        armed.map(|armed| armed.hits).context("the fault is not armed any more")
     }
 
     pub(in crate::demo) async fn disarm(&mut self, service: Service) -> anyhow::Result<()> {
@@ -178,14 +203,16 @@ impl Stage {
                 self.claim(&format!("tidied up: the breakers of {}: {error:#}", service.name()), false);
             }
         }
+        self.end_annotation().await;
     }
 
     /// What was broken is mended, so nobody has to wait for a breaker to find out.
     async fn close_breakers(&self, service: Service) -> anyhow::Result<()> {
         let breakers = self.home.breakers(service).await?.map(|breakers| breakers.items).unwrap_or_default();
-        for breaker in breakers.iter().filter(|breaker| !breaker.is_closed()) {
-            self.home.reset_breaker(service, &breaker.step).await?;
-            self.note(&format!("tidied up: the breaker of {} is closed", breaker.step));
+        let steps = breakers.iter().filter(|breaker| !breaker.is_closed()).map(|breaker| &breaker.step);
+        for step in steps.collect::<BTreeSet<_>>() {
+            self.home.reset_breaker(service, step).await?;
+            self.note(&format!("tidied up: the breaker of {step} is closed"));
         }
         Ok(())
     }
@@ -200,4 +227,9 @@ impl Stage {
         let expiry = if self.pace.is_paused() { EXPIRY_WITH_PAUSES } else { EXPIRY };
         u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX)
     }
+}
+
+/// Those that a service may run as.
+fn processes_of(service: Service) -> [String; 2] {
+    [service.name().to_owned(), format!("{}-2", service.name())]
 }
