@@ -169,7 +169,7 @@ fn what_the_console_asks_is_done_and_answered() -> Test {
     let said = said(&output);
     ensure!(output.status.code() == Some(1), "the console's own verdict counts: {said}");
     ensure!(said.contains("answered: 1 ok") && asked.contains("docker stop -t 30 one\n"), "{said}{asked}");
-    ensure!(said.contains("answered: 2 ok gateway_simulator  stopped"), "{said}");
+    ensure!(said.contains("answered: 2 ok gateway_simulator  stopped\n"), "{said}");
     let (output, asked) = machine.run("demo nonsense", &[])?;
     ensure!(self::said(&output).contains("before\nanswered: 1 failed order is no question"), "{}", self::said(&output));
     ensure!(asked.contains("--name shop-demo "), "{asked}");
