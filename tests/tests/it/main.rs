@@ -7,6 +7,7 @@ mod audit;
 mod breakers;
 mod broker;
 mod catalogue;
+mod compose;
 mod contract;
 mod database;
 mod dead_letters;

@@ -52,7 +52,7 @@ impl Starter {
             let Some(answer) = line.strip_prefix(&format!("{number} ")) else { continue };
             let (verdict, text) = answer.split_once(' ').unwrap_or((answer, ""));
             match verdict {
-                "ok" => return Ok(text.to_owned()),
+                "ok" => return Ok(text.trim().to_owned()),
                 _ => bail!("{question} failed: {text}"),
             }
         }
