@@ -38,7 +38,7 @@ async fn order_for_ever(suite: &Dancers) -> Test {
 }
 
 async fn judge(stage: &Stage, suite: &Dancers, settled: &Value) -> Test {
-    const AUDITS: usize = 30;
+    const AUDITS: usize = 12;
     let patient = Options { settle: Duration::from_secs(30), ..Options::default() };
     let hasty = Options::default();
     let (mut left_out, mut changed) = (0, 0);
