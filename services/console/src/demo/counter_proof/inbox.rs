@@ -28,7 +28,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     let placed = stage.place_all(orders).await?;
     stage.claim_tally(&placed, ORDERS, PATIENCE).await?;
     for order in &placed {
-        stage.suite.cancel(order.order_id, "changed their mind").await?;
+        stage.cancel(order.order_id, "changed their mind").await?;
     }
     stage.claim_tally(&placed, 0, PATIENCE).await?;
 

@@ -27,7 +27,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     let orders = (0..ORDERS).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, "tok_visa")).collect();
     let placed = stage.place_all(orders).await?;
     stage.claim_is("every order was accepted", placed.len(), ORDERS);
-    stage.suite.cancel(early.order_id, "changed his mind").await?;
+    stage.cancel(early.order_id, "changed his mind").await?;
 
     stage.step("The broker is back").await;
     stage.start("nats").await?;

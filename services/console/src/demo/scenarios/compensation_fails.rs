@@ -24,7 +24,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.step("Inventory and the gateway are stopped, and Ivan cancels").await;
     stage.stop("inventory").await?;
     stage.stop("gateway_simulator").await?;
-    stage.suite.cancel(ivan.order_id, "changed his mind").await?;
+    stage.cancel(ivan.order_id, "changed his mind").await?;
     let due = stage.suite.saga(ivan.saga_id).await?.context("the saga is gone")?;
     stage.claim_is("the saga is COMPENSATING", due.status.as_str(), "COMPENSATING");
     stage.claim_is("both undos are due", due.receipts_due, ["inventory", "payment"]);
@@ -49,7 +49,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.restart_with("order", &impatient).await?;
     let scope = Scope { order_id: Some(judy.order_id), step: Some("refund_payment".to_owned()), ..Scope::default() };
     stage.arm(Service::Payment, FaultSpec::new("before_inbox_claim", "drop").scope(scope)).await?;
-    stage.suite.cancel(judy.order_id, "changed her mind").await?;
+    stage.cancel(judy.order_id, "changed her mind").await?;
     let stuck = async || Ok(stage.suite.saga(judy.saga_id).await?.filter(|saga| saga.status == "FAILED"));
     let saga = stage.claim_soon("the saga is driven on again and again, then FAILED", PATIENCE, stuck).await?;
     stage.claim_is("after five attempts", saga.compensation_attempts, 5);

@@ -17,21 +17,21 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.claim_stock(&sku, 7, 3).await?;
 
     stage.step("Then he changes his mind").await;
-    stage.suite.cancel(placed.order_id, "found it cheaper").await?;
+    stage.cancel(placed.order_id, "found it cheaper").await?;
     let cancelled = stage.undone(placed.order_id, PATIENCE).await?;
     stage.claim_undone(&cancelled).await?;
     stage.claim_is("the payment is REFUNDED", cancelled.payment.map(|p| p.status), Some("REFUNDED".to_owned()));
     stage.claim_stock(&sku, 10, 0).await?;
 
     stage.step("He cancels again, because his app repeats itself").await;
-    stage.suite.cancel(placed.order_id, "found it cheaper").await?;
+    stage.cancel(placed.order_id, "found it cheaper").await?;
     let unchanged = stage.suite.order(placed.order_id).await?;
     stage.claim_is("the order stays CANCELLED", unchanged.map(|o| o.status), Some("CANCELLED".to_owned()));
     stage.claim_stock(&sku, 10, 0).await?;
 
     stage.step("Another order is cancelled at once, in the middle of its saga").await;
     let placed = stage.place(&order).await?;
-    stage.suite.cancel(placed.order_id, "ordered by mistake").await?;
+    stage.cancel(placed.order_id, "ordered by mistake").await?;
     let cancelled = stage.undone(placed.order_id, PATIENCE).await?;
     stage.claim_undone(&cancelled).await?;
     let payment = cancelled.payment.map(|p| p.status);

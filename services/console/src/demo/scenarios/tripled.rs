@@ -34,7 +34,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     let regretted = stage.place_all(orders("tok_visa")).await?;
     stage.claim_tally(&regretted, EACH, Duration::from_secs(20)).await?;
     for order in &regretted {
-        stage.suite.cancel(order.order_id, "changed their mind").await?;
+        stage.cancel(order.order_id, "changed their mind").await?;
     }
     stage.claim_tally(&paid, EACH, Duration::from_secs(20)).await?;
     stage.claim_tally(&declined, 0, Duration::from_secs(20)).await?;

@@ -22,7 +22,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.claim_is("the gateway has charged her once", charges, 1);
 
     stage.step("She cancels: what was charged in the dark is given back, too").await;
-    stage.suite.cancel(placed.order_id, "changed her mind").await?;
+    stage.cancel(placed.order_id, "changed her mind").await?;
     let undone = stage.undone(placed.order_id, PATIENCE).await?;
     stage.claim_undone(&undone).await?;
     stage.claim_stock(&sku, 10, 0).await

@@ -51,6 +51,12 @@ impl Stage {
         Ok(order)
     }
 
+    /// Cancels an order as a careful client does, who asks again until there is an answer.
+    pub(in crate::demo) async fn cancel(&self, order_id: Uuid, reason: &str) -> anyhow::Result<()> {
+        until(PATIENCE, || async { self.suite.cancel(order_id, reason).await.map(Some) }).await?;
+        Ok(())
+    }
+
     /// What everybody says of an order when its saga has ended.
     pub(in crate::demo) async fn ended(&mut self, order_id: Uuid) -> anyhow::Result<Ended> {
         self.ended_within(order_id, PATIENCE).await
