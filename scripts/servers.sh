@@ -62,15 +62,22 @@ start_postgres() { # DEFAULT-PORT OPTION...: returns when it accepts connections
     [[ -n ${POSTGRES_DATA-} ]] || choose_data_folder
     cluster=$POSTGRES_DATA/cluster
     [[ -e $cluster ]] || make_cluster
-    # Of a server that was killed, the sessions end a moment later; until then a new one refuses to start.
     for _ in {1..300}; do
-        if [[ ! $(find /proc/[0-9]*/cwd -maxdepth 0 -lname "$cluster" -print -quit 2>/dev/null) ]]; then break; fi
+        is_left_behind "$cluster" || break
         sleep 0.1
     done
     # No socket file: its path could be too long, and everything here speaks TCP.
     start_process postgres "${as_server_user[@]}" "$postgres_bin/postgres" -D "$cluster" -p "$POSTGRES_PORT" \
         -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c log_line_prefix='%m [%p] %q%u@%d ' "$@"
     wait_for postgres 60 postgres_is_ready
+}
+
+# A server that was killed leaves sessions that end a moment later, and its id until its parent has taken note. Until then a
+# new one refuses to start.
+is_left_behind() { # CLUSTER
+    local pid
+    pid=$("${as_server_user[@]}" head -n 1 "$1/postmaster.pid" 2>/dev/null) && kill -s 0 "$pid" 2>/dev/null && return
+    [[ $(find /proc/[0-9]*/cwd -maxdepth 0 -lname "$1" -print -quit 2>/dev/null) ]]
 }
 
 # Its own file says so, and not whoever answers at the port.
