@@ -93,16 +93,16 @@ port_is_promised() { # PORT: whether another suite has written it down
         read -r owner <"$file" || true
         # The folder of a suite that was deleted; one that this user cannot see may well be there.
         if [[ -x $(dirname "$owner") && ! -e $owner/env ]]; then continue; fi
-        if sed 1d "$file" | grep -qx "$1"; then return 0; fi
+        if grep -qx "$1" <(sed 1d "$file"); then return 0; fi
     done
     return 1
 }
 
-port_is_taken() { # PORT: whether any socket of this machine uses it, except one that is only waiting to be forgotten (06)
+port_is_taken() { # PORT: whether a socket listens there (0A), or has it for a connection (01 to 03); closing ones are in nobody's way
     local hex
     printf -v hex '%04X' "$1"
     if [[ -r /proc/net/tcp ]]; then
-        cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -qE "^ *[0-9]+: [0-9A-F]+:$hex [0-9A-F]+:[0-9A-F]{4} (0[^6]|1.) "
+        grep -qsE "^ *[0-9]+: [0-9A-F]+:$hex [0-9A-F]+:[0-9A-F]{4} (0A|0[123]) " /proc/net/tcp /proc/net/tcp6
     else
         (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
     fi
@@ -132,7 +132,7 @@ choose_port() { # NAME DEFAULT: what was remembered if it is free, otherwise the
 }
 
 port_is_chosen() { # NAME PORT: whether this suite uses it for something else
-    grep -v "^$1=" "$run/env" 2>/dev/null | grep -qE "^[A-Z0-9_]+_PORT=$2\$"
+    grep -qE "^[A-Z0-9_]+_PORT=$2\$" <(grep -v "^$1=" "$run/env")
 }
 
 # --- Processes -----------------------------------------------------------------------------------------------------
@@ -270,10 +270,11 @@ http_ok() ( # URL: with bash alone, because a bare machine has no curl
     read -r -t 2 _ status _ <&3 && [[ $status == 200 ]]
 ) 2>/dev/null
 
-lock() { # one `up`, `down` or `service` at a time
+lock() { # one `down` or `service` at a time; what the one before has remembered is known afterwards
     mkdir -p "$run"
     exec 9>"$run/lock"
     flock -w 120 9 || die "another script holds $run/lock"
+    load_settings
 }
 
 # --- Access --------------------------------------------------------------------------------------------------------

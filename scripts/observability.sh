@@ -69,7 +69,8 @@ start_grafana() { # where it is installed, for Debian has none
     rm -rf "$run/grafana/dashboards"
     mkdir -p "$run/grafana/dashboards"
     for board in "$root"/grafana/dashboards/*.json; do
-        filled "$board" http://127.0.0.1:8081 "$ORDER_URL" >"$run/grafana/dashboards/${board##*/}"
+        filled "$board" http://127.0.0.1:8081 "$ORDER_URL" http://127.0.0.1:8085 "${CONSOLE_URL-http://127.0.0.1:8085}" \
+            >"$run/grafana/dashboards/${board##*/}"
     done
     url=$(database_url auditor "$AUDITOR_DB_PASSWORD")
     [[ $url =~ @([^/?]+)/([^?]*) ]] || die "cannot tell the database's address"

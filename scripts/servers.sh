@@ -58,14 +58,16 @@ start_postgres() { # DEFAULT-PORT OPTION...: returns when it accepts connections
     choose_server_user
     mkdir -p "$run/log"
     remember_default POSTGRES_PASSWORD "$(make_password)"
+    if [[ -n ${POSTGRES_DATA-} ]]; then
+        for _ in {1..300}; do
+            is_left_behind "$POSTGRES_DATA/cluster" || break
+            sleep 0.1
+        done
+    fi
     choose_port POSTGRES_PORT "$port"
     [[ -n ${POSTGRES_DATA-} ]] || choose_data_folder
     cluster=$POSTGRES_DATA/cluster
     [[ -e $cluster ]] || make_cluster
-    for _ in {1..300}; do
-        is_left_behind "$cluster" || break
-        sleep 0.1
-    done
     # No socket file: its path could be too long, and everything here speaks TCP.
     start_process postgres "${as_server_user[@]}" "$postgres_bin/postgres" -D "$cluster" -p "$POSTGRES_PORT" \
         -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c log_line_prefix='%m [%p] %q%u@%d ' "$@"

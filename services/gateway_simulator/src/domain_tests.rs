@@ -212,7 +212,7 @@ fn a_statement_sums_up_what_was_neither_named_nor_changed_since() {
     let refunded = captured_id(&charge(&mut ledger, "new", "tok_visa", 70));
     ledger.refund(refunded).unwrap();
     charge(&mut ledger, "new", "tok_visa", 70);
-    ledger.void(&key("never charged"));
+    ledger.void(&key("never-charged"));
     let asked =
         Reconciliation { since: Some(since), without: vec![key("named")], keys: vec![key("no"), key("unknown")] };
     let statement = ledger.reconcile(&asked).unwrap();
@@ -230,7 +230,7 @@ fn a_statement_sums_up_what_was_neither_named_nor_changed_since() {
         keys.sort();
         keys
     };
-    assert_eq!(keys(&statement.changed), ["never charged", "new"]);
+    assert_eq!(keys(&statement.changed), ["never-charged", "new"]);
     assert_eq!(keys(&statement.outcomes), ["no"]);
 }
 

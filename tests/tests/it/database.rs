@@ -62,7 +62,9 @@ async fn a_unit_of_work_that_the_server_never_answers_is_an_outage_and_leaves_it
 }
 
 /// What is read whole: tables that stay short, and by whom others are.
-const READ_WHOLE: [(&str, &str); 13] = [
+const READ_WHOLE: [(&str, &str); 15] = [
+    ("lease", "select holder"),
+    ("lease", "delete from lease where expires_at"),
     ("relay_lease", ""),
     ("outbox", "select l.holder"),
     ("outbox", "with waiting"),

@@ -82,7 +82,10 @@ fn write_verdict(html: &mut String, known: &Known, alerts: &[Alert], age: Option
         (_, 0, _) => ("bad", format!("All {} invariants hold; alerts that fire: {firing}.", known.verdicts.len())),
     };
     writeln!(html, r#"<p class="verdict {class}">{sentence}</p>"#)?;
-    writeln!(html, r#"<p><a href="/runbook">Runbook</a> · <a href="/alerts">Alerts as JSON</a> · <a href="/docs">API</a></p>"#)
+    writeln!(
+        html,
+        r#"<p><a href="/runbook">Runbook</a> · <a href="/alerts">Alerts as JSON</a> · <a href="/docs">API</a></p>"#
+    )
 }
 
 fn is_current(known: &Known, age: Option<time::Duration>) -> bool {

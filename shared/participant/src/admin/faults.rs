@@ -67,23 +67,17 @@ pub(crate) async fn list_faults(State(desk): Shared) -> Json<FaultList> {
     let answers = participant.replicas.ask(Question::ListFaults, participant.faults.armed()).await;
     let mut items = merged(answers);
     let shared = items.iter().filter(|held| held.fault.shared).map(|held| held.fault.id);
-    if let Some(counted) = participant.shared_faults.look(shared).await {
-        for row in counted {
-            let same = |held: &&mut HeldFault| held.fault.shared && held.fault.id == row.fault_id.unsigned_abs();
-            if let Some(held) = items.iter_mut().find(same) {
-                let known_to_be_done = held.fault.is_done();
-                (held.fault.passes, held.fault.hits) = (row.passes.unsigned_abs(), row.hits.unsigned_abs());
-                if known_to_be_done {
-                    // Who holds it still holds one of its passes; the others need not.
-                    held.missing.clear();
-                } else if held.fault.is_done() {
-                    held.replicas.clear();
-                }
-            }
+    for row in participant.shared_faults.look(shared).await.unwrap_or_default() {
+        let same = |held: &&mut HeldFault| held.fault.shared && held.fault.id == row.fault_id.unsigned_abs();
+        let Some(held) = items.iter_mut().find(same) else { continue };
+        let known_to_be_done = held.fault.is_done();
+        (held.fault.passes, held.fault.hits) = (row.passes.unsigned_abs(), row.hits.unsigned_abs());
+        if !known_to_be_done && held.fault.is_done() {
+            // It has hit all it should, and those who name it have not heard of that yet.
+            held.replicas.clear();
         }
-        // It has hit all it should, and those who list it have not heard of that yet.
-        items.retain(|held| !held.replicas.is_empty());
     }
+    items.retain(|held| !held.replicas.is_empty());
     Json(FaultList { items, points: points.collect() })
 }
 
@@ -146,25 +140,28 @@ pub(super) fn disarm(participant: &Participant, id: Option<u64>) -> Vec<Armed> {
     armed.filter(|armed| participant.shared_faults.disarm_here(armed.id)).collect()
 }
 
-/// The faults that the replicas have named. One that is shared is one fault, of which the others are expected to know, too;
-/// one of a process's own plan is this process's.
+/// The faults that the replicas have named. One that is shared is one fault, which the others should hold, too; one of a
+/// process's own plan is this process's. One that has hit all it should is held by whom it still holds a pass of.
 fn merged(answers: Answers<Vec<Armed>>) -> Vec<HeldFault> {
-    let mut faults: BTreeMap<(u64, Option<String>), HeldFault> = BTreeMap::new();
-    let silent = answers.missing;
-    let asked: BTreeSet<String> = answers.given.iter().map(|(replica, _)| replica.clone()).collect();
-    for (replica, listed) in answers.given {
+    let Answers { given, missing: silent } = answers;
+    let all: BTreeSet<String> = given.iter().map(|(replica, _)| replica).chain(&silent).cloned().collect();
+    let mut faults: BTreeMap<(u64, Option<String>), Vec<(String, Armed)>> = BTreeMap::new();
+    for (replica, listed) in given {
         for armed in listed {
             let key = (armed.id, (!armed.shared).then(|| replica.clone()));
-            let held = faults.entry(key).or_insert_with(|| HeldFault {
-                missing: if armed.shared { silent.union(&asked).cloned().collect() } else { BTreeSet::new() },
-                fault: Armed { passes: 0, hits: 0, ..armed.clone() },
-                replicas: BTreeSet::new(),
-            });
-            held.missing.remove(&replica);
-            held.replicas.insert(replica.clone());
-            held.fault.passes = held.fault.passes.max(armed.passes);
-            held.fault.hits += armed.hits;
+            faults.entry(key).or_default().push((replica.clone(), armed));
         }
     }
-    faults.into_values().collect()
+    let one = |holders: Vec<(String, Armed)>| {
+        let done = holders.iter().any(|(_, armed)| armed.is_done());
+        let passes = holders.iter().map(|(_, armed)| armed.passes).max().unwrap_or_default();
+        let hits = holders.iter().map(|(_, armed)| armed.hits).sum();
+        let (_, first) = holders.first().cloned()?;
+        let holders = holders.into_iter().filter(|(_, armed)| !done || armed.is_done());
+        let replicas: BTreeSet<String> = holders.map(|(replica, _)| replica).collect();
+        let expected = if first.shared && !done { &all } else { &replicas };
+        let missing = expected.difference(&replicas).cloned().collect();
+        Some(HeldFault { fault: Armed { passes, hits, ..first }, replicas, missing })
+    };
+    faults.into_values().filter_map(one).collect()
 }

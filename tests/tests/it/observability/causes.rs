@@ -20,7 +20,7 @@ impl Monitored {
     /// Lets something go wrong.
     pub(super) async fn cause(&self, name: &str) -> Test {
         match name {
-            "something_is_broken_on_purpose" => self.something_is_broken_on_purpose().await,
+            "a_scenario_is_played" => self.a_scenario_is_played().await,
             "requests_fail" => self.requests_fail().await,
             "a_step_fails_for_one_customer" => self.a_step_fails_for_one_customer().await,
             "a_compensation_fails_for_one_customer" => self.a_compensation_fails_for_one_customer().await,
@@ -54,14 +54,13 @@ impl Monitored {
         Ok(())
     }
 
-    /// A scenario and a fault, as those who play and arm them write them down.
-    async fn something_is_broken_on_purpose(&self) -> Test {
-        self.sql(
-            "insert into saga.annotation (annotation_id, kind, title, service) values
-                (gen_random_uuid(), 'scenario', 'slow gateway', null),
-                (gen_random_uuid(), 'fault', 'in_step: error', 'inventory')",
-        )
-        .await
+    /// The console tells order when a scenario begins and ends.
+    async fn a_scenario_is_played(&self) -> Test {
+        let began = self.order.post("/api/admin/annotations", &json!({"title": "slow gateway"})).await?.expect(201)?;
+        let id = began["annotation_id"].as_str().context("it has no id")?;
+        let ended = self.order.post(&format!("/api/admin/annotations/{id}/end"), &json!({})).await?;
+        ensure!(ended.status < 300, "{}: {}", ended.status, ended.body);
+        Ok(())
     }
 
     /// A step that fails for one customer's orders uses up its attempts.

@@ -27,7 +27,7 @@ const SCRAPE: f64 = 1.0;
 
 /// What is caused at the same time: lines of causes, one after the other.
 const CAUSES: [&[&[&str]]; 3] = [
-    &[&["something_is_broken_on_purpose", "requests_fail"]],
+    &[&["a_scenario_is_played", "requests_fail"]],
     &[
         &["a_compensation_fails_for_one_customer"],
         &["a_step_fails_for_one_customer"],
