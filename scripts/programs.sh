@@ -70,7 +70,10 @@ find_postgres() { # sets postgres_bin
         if [[ -x $candidate/postgres && -x $candidate/initdb && -x $candidate/pg_isready ]]; then
             postgres_bin=$candidate
             # It was unpacked with those libraries that the machine has not.
-            if [[ $candidate == "$tools"/* ]]; then export LD_LIBRARY_PATH=$tools/postgresql/usr/lib/$(uname -m)-linux-gnu; fi
+            if [[ $candidate == "$tools"/* ]]; then
+                LD_LIBRARY_PATH=$tools/postgresql/usr/lib/$(uname -m)-linux-gnu
+                export LD_LIBRARY_PATH
+            fi
             return 0
         fi
     done
@@ -163,10 +166,8 @@ relocate_alertmanager() {
     local folder=$tools/alertmanager
     LC_ALL=C sed -i 's#/usr/share/prometheus/alertmanager#usr/share/prometheus/alertmanager/#g' \
         "$folder/usr/bin/prometheus-alertmanager" || return 1
-    cat >"$folder/alertmanager.new" <<'SCRIPT'
-#!/bin/sh
-cd "$(dirname "$0")" && exec usr/bin/prometheus-alertmanager "$@"
-SCRIPT
+    # shellcheck disable=SC2016
+    printf '#!/bin/sh\ncd "$(dirname "$0")" && exec usr/bin/prometheus-alertmanager "$@"\n' >"$folder/alertmanager.new"
     chmod +x "$folder/alertmanager.new"
     mv "$folder/alertmanager.new" "$folder/alertmanager"
 }

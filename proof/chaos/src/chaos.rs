@@ -106,7 +106,9 @@ async fn run(stage: &Arc<Stage>, settings: &Settings, plan: &Plan) -> anyhow::Re
     anyhow::ensure!(changed > 0, "no price could be changed");
     finish::wait_for_clients(clients, &pressure, plan.settle).await;
     let deleted = tally.deleted().clone();
-    let audit = stage.audit(Options { settle: plan.settle, allow_dead_letters: true, whole: true, deleted }).await;
+    let audit = stage
+        .audit(Options { settle: plan.settle, allow_dead_letters: true, whole: true, deleted, at_work: false })
+        .await;
     unwell.extend(audit.as_ref().err().map(|error| format!("no audit: {error:#}")));
     let settled = settling.elapsed();
     stop.store(true, Ordering::Relaxed);

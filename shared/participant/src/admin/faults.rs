@@ -145,14 +145,15 @@ pub(super) fn disarm(participant: &Participant, id: Option<u64>) -> Vec<Armed> {
 fn merged(answers: Answers<Vec<Armed>>) -> Vec<HeldFault> {
     let Answers { given, missing: silent } = answers;
     let all: BTreeSet<String> = given.iter().map(|(replica, _)| replica).chain(&silent).cloned().collect();
-    let mut faults: BTreeMap<(u64, Option<String>), Vec<(String, Armed)>> = BTreeMap::new();
+    type Holders = Vec<(String, Armed)>;
+    let mut faults = BTreeMap::<(u64, Option<String>), Holders>::new();
     for (replica, listed) in given {
         for armed in listed {
             let key = (armed.id, (!armed.shared).then(|| replica.clone()));
             faults.entry(key).or_default().push((replica.clone(), armed));
         }
     }
-    let one = |holders: Vec<(String, Armed)>| {
+    let one = |holders: Holders| {
         let done = holders.iter().any(|(_, armed)| armed.is_done());
         let passes = holders.iter().map(|(_, armed)| armed.passes).max().unwrap_or_default();
         let hits = holders.iter().map(|(_, armed)| armed.hits).sum();

@@ -224,9 +224,11 @@ async fn breakers_of_all_replicas_are_listed_and_reset_at_any_of_them() -> Test 
 
 #[tokio::test]
 async fn a_fault_is_one_band_on_the_boards_and_so_is_a_scenario() -> Test {
+    /// Kind, title, service, and whether it still lasts.
+    type Band = (String, String, Option<String>, bool);
     let stage = Stage::new().await?;
     let both = two(&stage, INVENTORY).await?;
-    let bands = async || -> anyhow::Result<Vec<(String, String, Option<String>, bool)>> {
+    let bands = async || -> anyhow::Result<Vec<Band>> {
         let bands =
             "select kind, title, service, coalesce(ended_at > now(), true) from saga.annotation order by began_at";
         Ok(sqlx::query_as(bands).fetch_all(&stage.pool).await?)

@@ -18,7 +18,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.claim_stock(&sku, 9, 1).await?;
 
     stage.step("The gateway's books").await;
-    let charges = stage.suite.charges_since(position, &[placed.clone()]).await?;
+    let charges = stage.suite.charges_since(position, std::slice::from_ref(&placed)).await?;
     stage.claim_is("the gateway has charged her once", charges, 1);
 
     stage.step("She cancels: what was charged in the dark is given back, too").await;
