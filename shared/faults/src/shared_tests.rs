@@ -75,6 +75,7 @@ async fn a_probability_hits_the_same_passes_whoever_takes_them() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the test waits for each of its tasks")]
 async fn of_passes_at_the_same_moment_exactly_as_many_are_hit_as_asked_for() {
     for round in 0..50 {
         let (two, _) = replicas(2, error().first(3));
