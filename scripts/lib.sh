@@ -86,13 +86,15 @@ forget_ports() {
 }
 
 port_is_promised() { # PORT: whether another suite has written it down
-    local file mine owner
+    local file mine owner seen
     mine=$(port_file)
     for file in "$ports_folder"/*[0-9]; do
         [[ $file != "$mine" && -f $file ]] || continue
         read -r owner <"$file" || true
-        # The folder of a suite that was deleted; one that this user cannot see may well be there.
-        if [[ -x $(dirname "$owner") && ! -e $owner/env ]]; then continue; fi
+        # A suite that was deleted keeps no ports; one whose folder this user may not look into may well be there.
+        seen=$owner
+        until [[ -e $seen ]]; do seen=$(dirname "$seen"); done
+        if [[ -x $seen && ! -e $owner/env ]]; then continue; fi
         if grep -qx "$1" <(sed 1d "$file"); then return 0; fi
     done
     return 1
