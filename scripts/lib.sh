@@ -194,7 +194,7 @@ start_process() { # NAME COMMAND...: in the background, in a session of its own,
         self=$BASHPID # within a substitution it is another one
         printf '%s %s\n' "$self" "$(process_mark "$self")" >"$run/pid/$name.new"
         mv "$run/pid/$name.new" "$run/pid/$name"
-        exec setsid "$@" </dev/null >>"$run/log/$name.log" 2>&1 9>&-
+        exec setsid "$@" </dev/null >>"$run/log/$name.log" 2>&1 7>&- 8>&- 9>&-
     ) &
     until is_recorded "$name" $!; do sleep 0.01; done
 }
