@@ -2,6 +2,7 @@
 //! that the three of them dance. No IO.
 
 pub mod catalogue;
+pub mod charge;
 mod ids;
 mod money;
 pub mod order_fulfillment;

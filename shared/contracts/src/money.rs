@@ -108,8 +108,9 @@ mod tests {
 
     #[test]
     fn a_currency_is_three_capitals() {
-        assert!("usd".parse::<Currency>().is_err());
-        assert!("USDX".parse::<Currency>().is_err());
+        for bad in ["", "usd", "US", "USDX", "U$D", "€"] {
+            assert!(bad.parse::<Currency>().is_err(), "{bad:?}");
+        }
         assert_eq!("JPY".parse::<Currency>().map(|c| c.to_string()), Ok("JPY".to_owned()));
     }
 }

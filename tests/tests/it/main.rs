@@ -25,6 +25,7 @@ mod observability;
 mod overtaking;
 mod processes;
 mod redelivery;
+mod refusals;
 mod relay;
 mod saga_paths;
 mod traces;

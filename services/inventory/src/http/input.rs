@@ -1,7 +1,7 @@
 //! What a request may contain, beyond what its types say. All faults are reported at once.
 
 use bootstrap::{Problem, http::FieldError};
-use contracts::Money;
+use contracts::{Money, charge::MIN_AMOUNT};
 
 use crate::domain::MAX_SUPPLY;
 
@@ -23,8 +23,8 @@ pub(super) fn text(pointer: &str, text: Option<&str>) -> Option<FieldError> {
 }
 
 pub(super) fn price(price: Option<Money>) -> Option<FieldError> {
-    fault(price?.amount >= 1, "/price/amount", || {
-        "must be at least 1: nothing can be charged for a product that costs nothing".to_owned()
+    fault(price?.amount >= MIN_AMOUNT, "/price/amount", || {
+        format!("must be at least {MIN_AMOUNT}: nothing can be charged for a product that costs nothing")
     })
 }
 

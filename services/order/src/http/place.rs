@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::LOCATION},
 };
 use bootstrap::{Json, Problem, RequestContext, detached};
-use contracts::Sku;
+use contracts::{Sku, charge};
 use messaging::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -113,8 +113,8 @@ impl PlaceOrder {
     /// What can be refused without looking anything up.
     fn check(&self) -> Result<(), Problem> {
         let named = |pointer: &str, text: &str| {
-            let sound = (1..=128).contains(&text.chars().count()) && !text.chars().any(char::is_control);
-            (!sound).then(|| (pointer.to_owned(), "1 to 128 characters, none of them control characters."))
+            let detail = format!("1 to {} characters, none of them control characters.", charge::MAX_NAME);
+            (!charge::is_name(text)).then(|| (pointer.to_owned(), detail))
         };
         let wrong = [named("/customer_id", &self.customer_id), named("/payment_method", &self.payment_method)];
         let mut wrong = wrong.into_iter().flatten();
