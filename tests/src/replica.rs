@@ -1,6 +1,6 @@
 //! One replica of one service, in this process: its tasks, its HTTP server, its end.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bootstrap::{
     Metrics, Readiness, Shell, Startup,
@@ -9,7 +9,7 @@ use bootstrap::{
 use clap::Parser;
 use contracts::{INVENTORY, ORDER, PAYMENT};
 use faults::Faults;
-use messaging::Subscription;
+use messaging::{Consumer, Subscription};
 use saga::Service;
 use testkit::eventually;
 use tokio::net::TcpListener;
@@ -172,6 +172,23 @@ impl Replica {
         let text = self.startup.metrics.encode()?;
         let counts = text.lines().filter(|line| line.starts_with("inbox_duplicates_total{"));
         Ok(counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
+    }
+
+    /// One more consumer of the replica, of whatever it takes; nobody runs it yet.
+    pub fn consumer(&self, subscription: Subscription, publisher: Service) -> Consumer {
+        let participant = self.app.participant();
+        Consumer {
+            policy: participant.policy(subscription.step),
+            breaker: participant.breakers.of(subscription.step),
+            subscription,
+            publisher,
+            bus: participant.bus.clone(),
+            pool: participant.pools.work.clone(),
+            settings: participant.settings.messaging.clone(),
+            metrics: participant.metrics().clone(),
+            faults: Faults::none(),
+            report: Arc::new(|_| {}),
+        }
     }
 
     /// Stops as a deployment does: intake first, then work in hand, then connections.

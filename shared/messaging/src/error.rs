@@ -64,20 +64,19 @@ pub enum Severity {
     Failed,
 }
 
+/// Beginnings of the SQLSTATEs that say that the server is away.
+const AWAY: [&str; 10] = ["08", "28", "3D000", "53", "55000", "57P", "58", "25006", "25P03", "XX001"];
+
 impl Severity {
-    /// Sorts by SQLSTATE: classes 08 (connection), 53 (resources), 57P (shutdown) and 58 (system), and
-    /// 25P03 (idle in a transaction for too long: we were frozen), and everything that never reached the
-    /// server, mean that it is away; 40001, 40P01, 55P03 and 57014
+    /// Sorts by SQLSTATE: classes 08 (connection), 28 (login refused), 53 (resources), 57P (shutdown) and 58 (system),
+    /// 3D000 and 55000 (no such database, or it is closed), 25P03 (idle in a transaction for too long: we were frozen), and
+    /// everything that never reached the server, mean that it is away; 40001, 40P01, 55P03 and 57014
     /// (statement timeout: somebody holds a lock) are lost races.
     pub fn of(error: &sqlx::Error) -> Self {
         match error {
             sqlx::Error::Database(database) => match database.code().as_deref() {
                 Some("40001" | "40P01" | "55P03" | "57014") => Severity::Contended,
-                Some(code)
-                    if ["08", "53", "57P", "58", "25006", "25P03", "XX001"].iter().any(|c| code.starts_with(c)) =>
-                {
-                    Severity::Unavailable
-                }
+                Some(code) if AWAY.iter().any(|c| code.starts_with(c)) => Severity::Unavailable,
                 _ => Severity::Failed,
             },
             sqlx::Error::Io(_)

@@ -2,18 +2,31 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
 use anyhow::{Context, ensure};
-use contracts::{INVENTORY, ORDER, PAYMENT};
-use messaging::{Severity, retry_contended};
+use bootstrap::CancellationToken;
+use contracts::{
+    INVENTORY, ORDER, PAYMENT,
+    catalogue::{PROJECT_PRODUCT_CREATED, ProductCreated},
+};
+use messaging::{Batch, Committed, Consumer, Outbox, Severity, StepError, retry_contended, subscribe};
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
-use suite_tests::{Stage, Tuning, order_of};
+use sqlx::{
+    AssertSqlSafe, Connection, PgConnection, Row,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use suite_tests::{Forged, Stage, Tuning, order_of};
 use testkit::{Database, Postgres, eventually};
+use uuid::Uuid;
 
-use crate::Test;
+use crate::{Test, messages::product};
 
 #[tokio::test]
 async fn an_illegal_saga_transition_is_refused_by_the_database() -> Test {
@@ -287,6 +300,75 @@ async fn postgres_stopped_at_once_and_started_again_under_load_loses_no_order() 
     stage.nothing_was_counted().await?;
     ensure!(stage.number("select count(*) from orders.customer_order where status = 'CONFIRMED'").await? == 150);
     Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_lets_nobody_in_is_away_for_steps_and_for_clients() -> Test {
+    let server = Postgres::start().await?;
+    let mut admin = PgConnection::connect(&server.server().url("postgres")).await?;
+    for sql in
+        ["create role locked_out nologin", "create database closed", "alter database closed allow_connections false"]
+    {
+        sqlx::query(sql).execute(&mut admin).await?;
+    }
+    let server = server.server();
+    for (url, expected) in [
+        (server.url_for("locked_out", "postgres"), "28000"),
+        (server.url("no_such_database"), "3D000"),
+        (server.url("closed"), "55000"),
+    ] {
+        let refused = PgConnection::connect(&url).await.err().context("it was let in")?;
+        ensure!(code(&refused) == expected, "{refused}");
+        ensure!(Severity::of(&refused) == Severity::Unavailable, "{expected} counts against an event");
+        let answer = bootstrap::Problem::from(refused);
+        ensure!(answer.status.as_u16() == 503 && answer.retry_after.is_some(), "{expected}: {answer:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_login_that_is_refused_costs_no_attempt() -> Test {
+    let server = Postgres::start().await?;
+    let prepare = async |url| Ok(provision::database::prepare(url).await?);
+    let database = Database::from_template_on(&server.server(), "suite", prepare).await?;
+    let stage = Stage::on(database, Tuning { by_hand: true, ..Tuning::default() }).await?;
+    let order = stage.start(ORDER).await?;
+    // As after a change of the password: old sessions go on, and no new one begins.
+    sqlx::query("alter role order_service nologin").execute(&stage.pool).await?;
+    let pool = |url: String| {
+        let options = PgConnectOptions::from_str(&url)?.options([("search_path", "orders,saga")]);
+        anyhow::Ok(PgPoolOptions::new().connect_lazy_with(options))
+    };
+    let refused = pool(stage.database.url_for("order_service:order_service"))?;
+    let subscription = subscribe(&order.app.participant().outbox.on(refused), &PROJECT_PRODUCT_CREATED, take);
+    let outages = Arc::new(AtomicU32::new(0));
+    let heard = Arc::clone(&outages);
+    let consumer = Consumer {
+        pool: pool(stage.database.admin_url())?,
+        report: Arc::new(move |state| {
+            heard.fetch_add(u32::from(state.is_err()), Ordering::Relaxed);
+        }),
+        ..order.consumer(subscription, INVENTORY)
+    };
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(consumer.run(stop.clone()));
+    stage.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &product("A"))).await?;
+    eventually(Duration::from_secs(20), async || {
+        stage.nothing_was_counted().await?;
+        ensure!(outages.load(Ordering::Relaxed) >= 5, "the consumer does not pause");
+        anyhow::Ok(())
+    })
+    .await?;
+    sqlx::query("alter role order_service login").execute(&stage.pool).await?;
+    let had = "select count(*) from orders.inbox";
+    eventually(Duration::from_secs(20), async || stage.number(had).await.is_ok_and(|n| n == 1)).await?;
+    stop.cancel();
+    running.await?;
+    stage.nothing_was_counted().await
+}
+
+async fn take(outbox: Outbox, batch: Batch<ProductCreated>) -> Result<Committed, StepError> {
+    outbox.claim(batch).await?.0.commit().await
 }
 
 #[tokio::test]

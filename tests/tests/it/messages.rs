@@ -15,7 +15,8 @@ use uuid::Uuid;
 
 use crate::Test;
 
-fn product(sku: &str) -> ProductCreated {
+/// Tells of a product.
+pub(crate) fn product(sku: &str) -> ProductCreated {
     ProductCreated {
         product: Product {
             sku: Sku::try_from(sku.to_owned()).unwrap(),

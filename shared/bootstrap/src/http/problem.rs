@@ -222,11 +222,12 @@ fn is_unavailable(error: &sqlx::Error) -> bool {
     }
 }
 
-/// SQLSTATEs (PostgreSQL manual, appendix A) that say "not now" rather than "never": connection exceptions, a server
-/// without resources or in shutdown, a standby, deadlocks, serialization failures, lock and statement timeouts.
+/// SQLSTATEs (PostgreSQL manual, appendix A) that say "not now" rather than "never": connection exceptions, a refused login,
+/// a database that is not there or closed, a server without resources or in shutdown, a standby, deadlocks, serialization
+/// failures, lock and statement timeouts.
 fn is_passing(code: &str) -> bool {
-    const CLASSES: [&str; 4] = ["08", "53", "57", "58"];
-    const CODES: [&str; 6] = ["25006", "25P03", "40001", "40P01", "55P03", "XX001"];
+    const CLASSES: [&str; 5] = ["08", "28", "53", "57", "58"];
+    const CODES: [&str; 8] = ["25006", "25P03", "3D000", "40001", "40P01", "55000", "55P03", "XX001"];
     CODES.contains(&code) || CLASSES.iter().any(|class| code.starts_with(class))
 }
 
