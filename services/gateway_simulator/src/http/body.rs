@@ -23,7 +23,7 @@ pub(super) struct ChargeBody {
     #[schema(minimum = 1, example = 1999)]
     amount: i64,
     /// ISO 4217.
-    #[schema(pattern = "^[A-Z]{3}$", example = "USD")]
+    #[schema(schema_with = contracts::iso_4217_schema)]
     currency: String,
     /// The card.
     #[schema(min_length = 1, max_length = 128, pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$", example = "tok_visa")]
@@ -116,9 +116,9 @@ impl ChargeBody {
         if self.amount < MIN_AMOUNT {
             refuse("/amount", "must be at least 1, in minor units");
         }
-        let currency: Option<Currency> = self.currency.parse().ok();
+        let currency: Option<Currency> = self.currency.parse().ok().filter(Currency::is_listed);
         if currency.is_none() {
-            refuse("/currency", "must be an ISO 4217 code of three capital letters");
+            refuse("/currency", "must be a currency of ISO 4217");
         }
         if !charge::is_name(&self.token) {
             refuse("/token", "must have 1 to 128 characters, none of them control characters");

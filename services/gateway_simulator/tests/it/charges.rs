@@ -108,6 +108,7 @@ async fn a_bad_body_is_a_problem_that_points_at_the_fault() {
         (json!({"amount": "1", "currency": "USD", "token": "t"}), "/amount"),
         (json!({"amount": 1e30, "currency": "USD", "token": "t"}), "/amount"),
         (json!({"amount": 1, "currency": "usd", "token": "t"}), "/currency"),
+        (json!({"amount": 1, "currency": "AAA", "token": "t"}), "/currency"),
         (json!({"amount": 1, "currency": "USD", "token": ""}), "/token"),
         (json!({"amount": 1, "currency": "USD", "token": "é".repeat(129)}), "/token"),
         (json!({"amount": 1, "currency": "USD"}), "/token"),

@@ -45,6 +45,7 @@ struct Price {
     /// Minor units.
     #[schema(minimum = 1, example = 129900)]
     amount: i64,
+    #[schema(schema_with = contracts::iso_4217_schema)]
     currency: Currency,
 }
 
@@ -109,6 +110,7 @@ pub(crate) async fn create_product(
         input::text("/name", Some(&new.name)),
         input::text("/category", new.category.as_deref()),
         input::price(Some(new.price)),
+        input::currency(Some(new.price)),
         input::units("/initial_quantity", new.initial_quantity, 0),
     ])?;
     let location = format!("/api/products/{}", path_segment(&new.sku));
@@ -171,7 +173,11 @@ pub(crate) async fn patch_product(
     Path(sku): Path<Sku>,
     Json(patch): Json<ProductPatch>,
 ) -> Result<Json<ProductBody>, Problem> {
-    input::refuse([input::text("/name", patch.name.as_deref()), input::price(patch.price)])?;
+    input::refuse([
+        input::text("/name", patch.name.as_deref()),
+        input::price(patch.price),
+        input::currency(patch.price),
+    ])?;
     let changes = Changes { price: patch.price, name: patch.name, status: patch.status };
     let changed = detached(async move { change(&app, &context_of(&request), &sku, changes).await }).await?;
     Ok(Json(body(changed)))
