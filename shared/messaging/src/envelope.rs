@@ -140,7 +140,7 @@ impl StoredHeaders {
             source: format!("/services/{publisher}"),
             saga_type: context.saga.as_ref().map(|s| s.saga_type.clone()),
             step_number: step.number.to_string(),
-            compensating: step.is_compensation().to_string(),
+            compensating: step.is_compensating().to_string(),
             correlation_id: context.correlation_id.clone(),
             causation_id: context.causation_id,
             traceparent: trace.to_string(),

@@ -217,7 +217,7 @@ impl Sagas {
             let doubled = 1u32.checked_shl(row.compensation_attempts.unsigned_abs().into()).unwrap_or(u32::MAX);
             change.compensation_deadline = Some(self.definition.compensation.deadline.saturating_mul(doubled));
         }
-        let direction = if recorded.step.is_compensation() { "COMPENSATION" } else { "FORWARD" };
+        let direction = if recorded.step.is_compensating() { "COMPENSATION" } else { "FORWARD" };
         self.journal.push(JournalEntry {
             saga_id: row.saga_id,
             position: row.version,

@@ -189,3 +189,32 @@ fn routes_of(service: &str) -> impl Iterator<Item = &'static (&'static str, &'st
     };
     own.iter().chain(ADMINISTRATION)
 }
+
+#[tokio::test]
+async fn whatever_undoes_an_order_says_so_on_the_wire_and_in_the_journal() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    let order = suite.place(&[("A", 1)], "tok_declined").await?;
+    let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
+    let undoing = ["cancel_unpaid_order", "refund_payment", "release_stock"];
+    for entry in saga["steps"].as_array().into_iter().flatten() {
+        let undoes = entry["step"].as_str().is_some_and(|step| undoing.contains(&step));
+        let direction = if undoes { "COMPENSATION" } else { "FORWARD" };
+        ensure!(entry["direction"] == direction, "{entry:#}");
+    }
+    let jetstream = stage.jetstream().await?;
+    let mut marked = Vec::new();
+    for service in contracts::SERVICES {
+        let stream = jetstream.get_stream(service.stream()).await?;
+        for sequence in 1..=stream.cached_info().state.last_sequence {
+            let headers = stream.get_raw_message(sequence).await?.headers;
+            let header = |name| headers.get(name).map(|value| value.as_str().to_owned()).unwrap_or_default();
+            if header("ce-compensating") == "true" {
+                marked.push(header("ce-type"));
+            }
+        }
+    }
+    ensure!(marked == ["OrderCancelled.v1", "StockReleased.v1", "PaymentRefunded.v1"], "{marked:?}");
+    Ok(())
+}
