@@ -4,7 +4,7 @@
 use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use async_nats::{
-    Client, ConnectError, ConnectErrorKind, ConnectOptions, Event,
+    Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr,
     connection::State,
     jetstream::{
         self, Context, ErrorCode,
@@ -77,7 +77,7 @@ pub async fn connect(access: &Access, limit: Duration) -> Result<Connection, Err
             Ok(client) => return Ok(Connection { client, connected }),
             Err(error) => error,
         };
-        let (url, waited) = (access.url.clone(), started.elapsed());
+        let (url, waited) = (hosts(&access.url), started.elapsed());
         if !matches!(error.kind(), ConnectErrorKind::Io | ConnectErrorKind::TimedOut | ConnectErrorKind::Dns) {
             let user = access.user.clone().unwrap_or_else(|| "nobody".to_owned());
             return Err(Error::Refused { url, user, source: error });
@@ -88,6 +88,12 @@ pub async fn connect(access: &Access, limit: Duration) -> Result<Connection, Err
         tracing::info!(url, "waiting for NATS: {error}");
         sleep(Duration::from_secs(1)).await;
     }
+}
+
+/// Hosts and ports, to be named in logs and errors: a URL may hold a password.
+fn hosts(urls: &str) -> String {
+    let servers = urls.split(',').filter_map(|url| url.trim().parse::<ServerAddr>().ok());
+    servers.map(|server| format!("{}:{}", server.host(), server.port())).collect::<Vec<_>>().join(",")
 }
 
 /// Everything that must exist, streams before their consumers.

@@ -75,7 +75,7 @@ pub struct DatabaseArgs {
 #[derive(Args)]
 pub struct BrokerArgs {
     /// Server URL; several may be given, separated by commas.
-    #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222")]
+    #[arg(long, env = "NATS_URL", hide_env_values = true, default_value = "nats://127.0.0.1:4222")]
     pub nats_url: String,
     /// User name; not given when the server asks for none.
     #[arg(long, env = "NATS_USER")]

@@ -20,9 +20,10 @@ pub struct BaseArgs {
     /// Logs and traces.
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
-    /// Where the service runs. Production refuses settings that are only fit for development.
-    #[arg(long, env = "APP_ENV", value_enum, default_value_t = AppEnv::Development)]
-    pub app_env: AppEnv,
+    /// Where the service runs. Production refuses settings that are only fit for development; it is the default where
+    /// other machines can reach the service (LISTEN).
+    #[arg(long, env = "APP_ENV", value_enum)]
+    pub app_env: Option<AppEnv>,
 }
 
 /// Where the service runs.
@@ -105,7 +106,7 @@ pub struct PostgresArgs {
 #[derive(Args, Clone, Debug)]
 pub struct NatsArgs {
     /// Server URL; several may be given, separated by commas.
-    #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222")]
+    #[arg(long, env = "NATS_URL", hide_env_values = true, default_value = "nats://127.0.0.1:4222")]
     pub nats_url: String,
     /// User name; its permissions are limited to the service's own subjects.
     #[arg(long, env = "NATS_USER")]
@@ -130,7 +131,7 @@ pub struct TelemetryArgs {
     /// Base URL of an OTLP/HTTP collector, for example `http://127.0.0.1:4318`. Without it spans are not exported.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
-    /// Share of traces to sample, 0.0 to 1.0, for requests that do not bring a decision along.
+    /// Share of requests to trace, 0.0 to 1.0, whatever their clients ask for.
     #[arg(long, env = "TRACE_SAMPLE_RATIO", default_value_t = 1.0)]
     pub trace_sample_ratio: f64,
 }
@@ -149,6 +150,12 @@ pub enum LogFormat {
 pub struct Secret(String);
 
 impl BaseArgs {
+    /// Where the service runs, as it is told or by who can reach it.
+    pub fn env(&self) -> AppEnv {
+        let reached = if self.http.listen.ip().is_loopback() { AppEnv::Development } else { AppEnv::Production };
+        self.app_env.unwrap_or(reached)
+    }
+
     /// Refuses settings that contradict each other or the environment.
     ///
     /// # Errors
@@ -158,9 +165,10 @@ impl BaseArgs {
         if token.is_empty() {
             return Err(StartError::Configuration("ADMIN_TOKEN must not be empty".to_owned()));
         }
-        if self.app_env == AppEnv::Production && token == DEVELOPMENT_ADMIN_TOKEN {
+        if self.env() == AppEnv::Production && token == DEVELOPMENT_ADMIN_TOKEN {
             return Err(StartError::Configuration(
-                "ADMIN_TOKEN is the public development token, which APP_ENV=production refuses: set another one"
+                "ADMIN_TOKEN is the public development token, which is refused with APP_ENV=production, or without \
+                 APP_ENV where other machines can reach the service (LISTEN): set another one"
                     .to_owned(),
             ));
         }
@@ -252,6 +260,15 @@ mod tests {
         assert!(refused.unwrap_err().to_string().contains("ADMIN_TOKEN"));
         let args = parse(&["--app-env", "production", "--admin-token", "another"]);
         assert!(args.base.check().is_ok());
+    }
+
+    #[test]
+    fn the_development_admin_token_is_refused_where_other_machines_reach_it() {
+        for (listen, accepted) in [("127.0.0.1:1", true), ("[::1]:1", true), ("0.0.0.0:1", false), ("[::]:1", false)] {
+            assert_eq!(parse(&["--listen", listen]).base.check().is_ok(), accepted, "{listen}");
+            assert!(parse(&["--listen", listen, "--app-env", "development"]).base.check().is_ok(), "{listen}");
+            assert!(parse(&["--listen", listen, "--admin-token", "another"]).base.check().is_ok(), "{listen}");
+        }
     }
 
     #[test]

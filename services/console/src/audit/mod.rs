@@ -35,7 +35,7 @@ pub struct Stores {
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: String,
     /// The suite's broker
-    #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222")]
+    #[arg(long, env = "NATS_URL", hide_env_values = true, default_value = "nats://127.0.0.1:4222")]
     pub nats_url: String,
     /// The broker's read-only user; empty for a broker without users
     #[arg(long, env = "NATS_USER", default_value = "auditor")]

@@ -125,8 +125,11 @@ async fn two_at_once_do_not_disturb_each_other() {
 
 #[tokio::test]
 async fn a_broker_that_is_not_there_is_waited_for_up_to_the_limit() {
-    let nobody = Access { url: format!("nats://127.0.0.1:{}", free_port()), user: None, password: String::new() };
+    let url = format!("nats://me:hunter2@127.0.0.1:{}", free_port());
+    let nobody = Access { url, user: None, password: String::new() };
     let error = broker::connect(&nobody, Duration::from_millis(1500)).await.err().unwrap();
+    let told = error.to_string();
+    assert!(told.contains("127.0.0.1:") && !told.contains("hunter2"), "{told}");
     assert!(matches!(error, broker::Error::Unreachable { waited, .. } if waited >= Duration::from_millis(1500)));
 }
 
