@@ -74,7 +74,7 @@ pub struct PostgresArgs {
     /// Connection URL, for example `postgres://order_service:secret@127.0.0.1:5432/shop`.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Secret,
-    /// Connections for HTTP handlers.
+    /// Connections for HTTP handlers. These and those below are all open before the service is ready.
     #[arg(long, env = "DATABASE_HTTP_POOL", default_value_t = 8)]
     pub http_pool: u32,
     /// Connections for consumers and housekeeping.
@@ -93,7 +93,7 @@ pub struct PostgresArgs {
     /// Time an HTTP handler waits for a free connection before it is answered 503.
     #[arg(long, env = "DATABASE_ACQUIRE_TIMEOUT", value_parser = humantime::parse_duration, default_value = "1s")]
     pub acquire_timeout: Duration,
-    /// Time the database has to appear at start before the service gives up.
+    /// Time the database has to appear at start, and to let in all connections, before the service gives up.
     #[arg(long, env = "DATABASE_STARTUP_LIMIT", value_parser = humantime::parse_duration, default_value = "60s")]
     pub database_startup_limit: Duration,
     /// Start although the server may lose committed transactions (`fsync`, `full_page_writes` or

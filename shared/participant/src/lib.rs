@@ -75,7 +75,8 @@ impl Participant {
             (format!("{schema}._messaging_migration"), &messaging::MIGRATIONS),
             ("saga._migration".to_owned(), &saga_store::MIGRATIONS),
         ] {
-            bootstrap::postgres::expect_migrations(&pools.http, &table, expected).await?;
+            let limit = settings.postgres.database_startup_limit;
+            bootstrap::postgres::expect_migrations(&pools.http, &table, expected, limit).await?;
         }
         let client = startup.nats(&settings.nats).await?;
         let bus = Bus::new(client.clone(), service);

@@ -79,7 +79,7 @@ impl Postgres {
             ("fsync", "off"),
             ("full_page_writes", "off"),
             ("shared_buffers", "128MB"),
-            ("max_connections", "300"),
+            ("max_connections", "1000"),
             ("jit", "off"),
         ];
         let own = self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));

@@ -379,7 +379,7 @@ async fn a_service_refuses_an_unsafe_server_and_a_schema_that_it_does_not_know()
     ensure!(error.contains("provision"), "the message does not say what to do: {error}");
     stage.start(INVENTORY).await?;
     let unsafe_server = sqlx::query_scalar::<_, String>("show fsync").fetch_one(&stage.pool).await?;
-    let pools = bootstrap::postgres::check_durability(&stage.pool, false).await;
+    let pools = bootstrap::postgres::check_durability(&stage.pool, false, Duration::ZERO).await;
     ensure!(pools.is_err() == (unsafe_server == "off"), "fsync is {unsafe_server}");
     Ok(())
 }

@@ -8,6 +8,7 @@ mod breakers;
 mod broker;
 mod catalogue;
 mod compose;
+mod connections;
 mod consumers;
 mod contract;
 mod database;

@@ -1,11 +1,11 @@
 //! What a service checks of its database before it trusts it: that committed means durable, and that the schema is
 //! the one this build was made for.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use sqlx::{AssertSqlSafe, PgPool, migrate::Migrator};
 
-use crate::error::StartError;
+use crate::{error::StartError, lifecycle::every_second};
 
 /// A setting, the values that lose committed transactions, and one that does not.
 const DURABILITY: [(&str, &str, &str); 3] =
@@ -14,14 +14,13 @@ const DURABILITY: [(&str, &str, &str); 3] =
 /// Refuses a server that may lose committed transactions, unless that is allowed by name.
 ///
 /// # Errors
-/// [`StartError::UnsafeDurability`] naming the setting, [`StartError::PostgresCheck`] when it cannot be read.
-pub async fn check_durability(pool: &PgPool, allow_unsafe: bool) -> Result<(), StartError> {
+/// [`StartError::UnsafeDurability`] naming the setting, [`StartError::PostgresCheck`] when it cannot be read within `limit`.
+pub async fn check_durability(pool: &PgPool, allow_unsafe: bool, limit: Duration) -> Result<(), StartError> {
     for (setting, unsafe_value, expected) in DURABILITY {
-        let value: String = sqlx::query_scalar("select current_setting($1)")
-            .bind(setting)
-            .fetch_one(pool)
-            .await
-            .map_err(|source| StartError::PostgresCheck { subject: format!("setting {setting}"), source })?;
+        let value: String = read(limit, format!("setting {setting}"), async || {
+            sqlx::query_scalar("select current_setting($1)").bind(setting).fetch_one(pool).await
+        })
+        .await?;
         if value != unsafe_value {
             continue;
         }
@@ -41,23 +40,36 @@ pub async fn check_durability(pool: &PgPool, allow_unsafe: bool) -> Result<(), S
 ///
 /// # Errors
 /// [`StartError::SchemaMismatch`] listing what is missing, changed or unknown; [`StartError::PostgresCheck`] when the
-/// table cannot be read.
-pub async fn expect_migrations(pool: &PgPool, table: &str, expected: &Migrator) -> Result<(), StartError> {
+/// table cannot be read within `limit`.
+pub async fn expect_migrations(
+    pool: &PgPool,
+    table: &str,
+    expected: &Migrator,
+    limit: Duration,
+) -> Result<(), StartError> {
     if !table.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.') {
         return Err(StartError::Configuration(format!("`{table}` is not a table's name")));
     }
-    let applied = match applied(pool, table).await {
-        Ok(applied) => applied,
-        Err(error) if is_missing_table(&error) => Vec::new(),
-        Err(source) => {
-            return Err(StartError::PostgresCheck { subject: format!("migrations in {table}"), source });
-        }
-    };
+    let applied = read(limit, format!("migrations in {table}"), async || match applied(pool, table).await {
+        Err(error) if is_missing_table(&error) => Ok(Vec::new()),
+        applied => applied,
+    })
+    .await?;
     let findings = differences(expected, &applied);
     if findings.is_empty() {
         return Ok(());
     }
     Err(StartError::SchemaMismatch { table: table.to_owned(), findings: findings.join("; ") })
+}
+
+/// Waits for the answer as for the database itself.
+async fn read<T>(
+    limit: Duration,
+    subject: String,
+    ask: impl AsyncFnMut() -> Result<T, sqlx::Error>,
+) -> Result<T, StartError> {
+    let answer = every_second(limit, &format!("the database's {subject}"), ask).await;
+    answer.map_err(|source| StartError::PostgresCheck { subject, source })
 }
 
 struct Applied {
