@@ -8,7 +8,7 @@ use contracts::{INVENTORY, ORDER, PAYMENT};
 use faults::Faults;
 use provision::broker;
 use serde_json::{Value, json};
-use sqlx::{PgPool, postgres::PgPoolOptions};
+use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
 use testkit::{Database, Nats, eventually};
 use tokio::{sync::Mutex, task::JoinHandle};
 
@@ -143,6 +143,15 @@ impl Stage {
             )
             .await?;
         ensure!(counted == 0, "{counted} attempts or dead letters were counted");
+        Ok(())
+    }
+
+    /// What waits for a replica that can read it has waited for long enough.
+    pub async fn end_the_wait_for_newer_replicas(&self) -> anyhow::Result<()> {
+        for schema in ["orders", "inventory", "payment"] {
+            let sql = format!("update {schema}.delivery_attempt set unread_since = unread_since - interval '1 hour'");
+            sqlx::query(AssertSqlSafe(sql)).execute(&self.pool).await?;
+        }
         Ok(())
     }
 

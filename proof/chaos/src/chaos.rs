@@ -24,13 +24,15 @@ use crate::{
     workload::{self, PRODUCTS, Pressure, SCARCE, Wishes, plenty_sku, scarce_sku},
 };
 
-/// Shorter deadlines than in production, so that what times out does so within the run, and no supply but ours.
+/// Shorter deadlines than in production, so that what times out does so within the run, and no supply but ours. Events of
+/// versions that do not exist are forged, and nobody is going to read them.
 const SETTINGS: &[(&str, &str)] = &[
     ("FAULTS_ENABLED", "true"),
     ("SAGA_DEADLINE", "20s"),
     ("COMPENSATION_DEADLINE", "20s"),
     ("REPLENISH_ENABLED", "false"),
     ("CATALOGUE_REBUILD_EVERY", "5s"),
+    ("UNKNOWN_VERSION_WAIT", "3s"),
 ];
 
 /// What a run consists of.

@@ -6,6 +6,7 @@
 mod batch;
 mod control;
 mod measure;
+mod unread;
 
 use std::{sync::Arc, time::Duration};
 

@@ -120,6 +120,7 @@ pub struct Metrics {
     pub refusals: Family<StepLabel, Counter>,
     pub step_failures: Family<StepLabel, Counter>,
     pub step_retries: Family<StepOutcome, Counter>,
+    pub handed_back: Family<StepLabel, Counter>,
     pub dead_letters: Family<StepLabel, Counter>,
     pub dead_letter_actions: Family<LetterAction, Counter>,
     pub saga_started: Family<SagaLabel, Counter>,
@@ -155,6 +156,7 @@ impl Default for Metrics {
             refusals: Family::default(),
             step_failures: Family::default(),
             step_retries: Family::default(),
+            handed_back: Family::default(),
             dead_letters: Family::default(),
             dead_letter_actions: Family::default(),
             saga_started: Family::default(),
@@ -205,6 +207,9 @@ impl Metrics {
         registry.register("step_failures", help, m.step_failures.clone());
         let help = "Failed deliveries that are tried again, or no more, by step";
         registry.register("step_retries", help, m.step_retries.clone());
+        let help =
+            "Deliveries of events in a version that this build cannot read, handed back for a replica of another build";
+        registry.register("unknown_versions_handed_back", help, m.handed_back.clone());
         registry.register("dead_letters", "Events that became dead letters, by step", m.dead_letters.clone());
         let help = "What was done to dead letters, and what came of it";
         registry.register("dead_letter_actions", help, m.dead_letter_actions.clone());

@@ -24,6 +24,10 @@ pub struct MessagingArgs {
     /// How many events a consumer takes into one transaction at most.
     #[arg(long, env = "CONSUMER_BATCH", default_value_t = 200, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     pub consumer_batch: usize,
+    /// For how long an event of a version that this build cannot read is handed back, so that a replica of another build can
+    /// take it; after that it becomes a dead letter.
+    #[arg(long, env = "UNKNOWN_VERSION_WAIT", default_value = "5m", value_parser = humantime::parse_duration)]
+    pub unknown_version_wait: Duration,
     /// How often old partitions are dropped and new ones created ahead.
     #[arg(long, env = "HOUSEKEEPING_EVERY", default_value = "60s", value_parser = humantime::parse_duration)]
     pub housekeeping_every: Duration,
@@ -50,6 +54,7 @@ impl Default for MessagingArgs {
             reconcile_every: Duration::from_secs(30),
             relay_max_attempts: 5,
             consumer_batch: 200,
+            unknown_version_wait: Duration::from_secs(5 * 60),
             housekeeping_every: Duration::from_secs(60),
             metrics_every: Duration::from_secs(5),
             inbox_retention: Duration::from_secs(10 * 24 * 3600),

@@ -8,7 +8,7 @@ use resilience::Permit;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::{Consumer, measure::Stopwatch};
+use super::{Consumer, measure::Stopwatch, unread};
 use crate::{
     Committed, StepError,
     batch::Effect,
@@ -150,11 +150,8 @@ async fn settle(consumer: &Consumer, batch: &[Message], permits: Vec<Permit>, ra
         // Of the halves, too, what cannot be read is found and becomes a dead letter.
         return Settled::Split;
     }
-    for (place, error) in &ran.unreadable {
-        let Some(message) = batch.get(*place) else { continue };
-        if let Err(error) = bury(consumer, message, &Failure::unreadable(error)).await {
-            return Settled::Away(error.to_string());
-        }
+    if let Err(error) = unread::settle(consumer, batch, &ran.unreadable).await {
+        return Settled::Away(error.to_string());
     }
     match ran.result {
         Ok(committed) => {
@@ -222,7 +219,8 @@ async fn acknowledge(consumer: &Consumer, batch: &[Message], read: &[(usize, Uui
 /// cannot help, a lost race or another system's outage, is not counted.
 async fn failed(consumer: &Consumer, message: &Message, error: &StepError) -> Settled {
     if matches!(error, StepError::Unavailable(_) | StepError::Contended(_)) {
-        let _ = message.ack_with(AckKind::Nak(Some(longer_each_time(message)))).await;
+        let wait = longer_each_time(message, OUTAGE_WAIT, Duration::from_secs(10));
+        let _ = message.ack_with(AckKind::Nak(Some(wait))).await;
         return Settled::Done;
     }
     let step = consumer.subscription.step;
@@ -265,11 +263,11 @@ async fn failed(consumer: &Consumer, message: &Message, error: &StepError) -> Se
     Settled::Done
 }
 
-/// Half a second after the first delivery, doubling up to ten, with jitter.
-fn longer_each_time(message: &Message) -> Duration {
+/// `first` after the first delivery, doubling up to `longest`, with jitter.
+pub(super) fn longer_each_time(message: &Message, first: Duration, longest: Duration) -> Duration {
     let delivered = message.info().map_or(1, |info| info.delivered).clamp(1, 6);
-    let bound = OUTAGE_WAIT * 2_u32.pow(u32::try_from(delivered - 1).unwrap_or(0));
-    bound.min(Duration::from_secs(10)).mul_f64(rand::random_range(0.5..=1.0))
+    let bound = first * 2_u32.pow(u32::try_from(delivered - 1).unwrap_or(0));
+    bound.min(longest).mul_f64(rand::random_range(0.5..=1.0))
 }
 
 async fn count_attempt(pool: &PgPool, consumer: &str, event_id: Uuid, error: &str) -> Result<i32, sqlx::Error> {
@@ -288,7 +286,7 @@ async fn count_attempt(pool: &PgPool, consumer: &str, event_id: Uuid, error: &st
 }
 
 /// Writes the dead letter, and only then acknowledges.
-async fn bury(consumer: &Consumer, message: &Message, failure: &Failure) -> Result<(), sqlx::Error> {
+pub(super) async fn bury(consumer: &Consumer, message: &Message, failure: &Failure) -> Result<(), sqlx::Error> {
     let step = consumer.subscription.step;
     dead_letter::write(&consumer.pool, step, consumer.publisher, &raw(message), failure).await?;
     consumer.metrics.dead_letters.get_or_create_owned(&StepLabel { step: step.name }).inc();
@@ -317,7 +315,7 @@ fn ids(message: &Message) -> [&str; 4] {
     [header(envelope::CE_ID), header(envelope::CE_SAGAID), header("ce-correlationid"), trace_id]
 }
 
-fn event_id(message: &Message) -> Option<Uuid> {
+pub(super) fn event_id(message: &Message) -> Option<Uuid> {
     let headers = message.headers.as_ref()?;
     envelope::header(headers, envelope::CE_ID)?.parse().ok()
 }

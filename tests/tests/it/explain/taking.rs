@@ -1,10 +1,11 @@
 //! From the stream to the commit of the step.
 
 use anyhow::ensure;
+use async_nats::HeaderMap;
 use contracts::{INVENTORY, ORDER, PAYMENT};
 use serde_json::json;
 use sqlx::Connection;
-use suite_tests::{Dancers, Replica, Stage, Tuning, order_of};
+use suite_tests::{Dancers, Forged, Replica, Stage, Tuning, order_of};
 use testkit::eventually;
 
 use super::{LIMIT, awaited, dancers, explained, finding, follow, found, kinds, says};
@@ -61,6 +62,30 @@ async fn an_operator_has_paused_the_consumer() -> Test {
     follow(&paused, &suite.payment).await?;
     suite.saga_becomes(&placed, "COMPLETED").await?;
     Ok(())
+}
+
+#[tokio::test]
+async fn only_another_build_can_read_the_event() -> Test {
+    let stage = Stage::new().await?;
+    let suite = dancers(&stage).await?;
+    stage.pause(&suite.payment, "process_payment").await?;
+    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
+    let published = "select stream_sequence from inventory.outbox_published where event_type = 'StockReserved.v1'";
+    let sequence: i64 =
+        eventually(LIMIT, async || sqlx::query_scalar(published).fetch_optional(&stage.pool).await).await?;
+    // As if a newer inventory had published it.
+    let stream = stage.jetstream().await?.get_stream("INVENTORY").await?;
+    let stored = stream.get_raw_message(sequence.unsigned_abs()).await?;
+    stream.delete_message(stored.sequence).await?;
+    let mut headers = HeaderMap::new();
+    for (name, values) in stored.headers.iter().filter(|(name, _)| !name.to_string().starts_with("Nats-")) {
+        values.iter().for_each(|value| headers.append(name.clone(), value.clone()));
+    }
+    let forged = Forged::bytes(&stored.subject, headers, stored.payload.to_vec());
+    stage.publish(&forged.header("ce-type", "StockReserved.v2")).await?;
+    stage.resume(&suite.payment, "process_payment").await?;
+    let (_, waits) = found(&suite.order, &placed, "retry_wait").await?;
+    says(&waits, &["payment cannot read StockReserved for process_payment", "is a StockReserved.v2", "another build"])
 }
 
 #[tokio::test]

@@ -46,6 +46,7 @@ async fn garbage_in_every_lane_is_parked_as_it_came_and_stops_nobody() -> Test {
     let applied = "select (select count(*) from orders.inbox) + (select count(*) from inventory.inbox)
         + (select count(*) from payment.inbox)";
     eventually(Duration::from_secs(60), async || {
+        stage.end_the_wait_for_newer_replicas().await?;
         let parked = stage.number(parked).await?;
         let applied = stage.number(applied).await?;
         ensure!(parked == deliveries, "of {deliveries} {parked} are parked and {applied} applied");

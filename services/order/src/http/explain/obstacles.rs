@@ -266,10 +266,16 @@ fn retry(known: &Known, fact: &Fact, event: &str) -> Finding {
     let (step, service) = (fact.step(), fact.service.as_str());
     let of = known.attempts.iter().find(|(name, _)| *name == step).map(|(_, attempts)| format!(" of {attempts}"));
     let (done, of, error) = (fact.attempts, of.unwrap_or_default(), quoted(fact.detail.as_deref()));
-    let what = format!(
-        "{step} of {service} has failed on {event} {done}{of} times, at last with: {error}. It is tried again by itself; \
-        after the last time it becomes a dead letter."
-    );
+    let what = match done {
+        0 => format!(
+            "A replica of {service} cannot read {event} for {step}: {error}. It goes back until a replica of another build \
+            takes it; after a while it becomes a dead letter."
+        ),
+        _ => format!(
+            "{step} of {service} has failed on {event} {done}{of} times, at last with: {error}. It is tried again by \
+            itself; after the last time it becomes a dead letter."
+        ),
+    };
     Finding::new(FindingKind::RetryWait, what, fact.since)
 }
 
