@@ -372,6 +372,25 @@ async fn take(outbox: Outbox, batch: Batch<ProductCreated>) -> Result<Committed,
 }
 
 #[tokio::test]
+async fn a_newer_schema_is_accepted_when_all_that_is_new_are_additions() -> Test {
+    let stage = Stage::new().await?;
+    let migrate = async |version: i64, description: &str| {
+        let newer = "insert into payment._migration (version, description, success, checksum, execution_time)
+            values ($1, $2, true, '', 0)";
+        sqlx::query(newer).bind(version).bind(description).execute(&stage.pool).await
+    };
+    migrate(9001, "loyalty points additive").await?;
+    stage.start(PAYMENT).await?;
+    provision::database::prepare(stage.database.admin_url()).await?;
+    migrate(9002, "drop what was additive contract").await?;
+    let refused = stage.start(PAYMENT).await.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(refused.contains("9002") && !refused.contains("9001"), "{refused}");
+    let refused = provision::database::prepare(stage.database.admin_url()).await.err().context("it was accepted")?;
+    ensure!(format!("{:#}", anyhow::Error::new(refused)).contains("9002"));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_service_refuses_an_unsafe_server_and_a_schema_that_it_does_not_know() -> Test {
     let stage = Stage::new().await?;
     sqlx::query("delete from payment._migration").execute(&stage.pool).await?;
