@@ -312,12 +312,12 @@ with_access() { # NAME COMMAND...: with the database role and the broker user of
 # shellcheck disable=SC2120
 build_suite() { # [ARGUMENT...]: what the suite consists of, and what else is named
     # With faults: they are what scenarios are made of, and nothing happens before one is armed.
-    (cd "$root" && SQLX_OFFLINE=true cargo build --profile demo --locked --bins -p order -p inventory -p payment \
+    (cd "$root" && SQLX_OFFLINE=true cargo build --profile "${SUITE_PROFILE:-demo}" --locked --bins -p order -p inventory -p payment \
         -p gateway_simulator -p provision -p console --features order/faults,inventory/faults,payment/faults "$@")
 }
 
 program() { # NAME: the path of one of the suite's programs
-    local path=${SUITE_BIN_DIR:-${CARGO_TARGET_DIR:-$root/target}/demo}/$1
+    local path=${SUITE_BIN_DIR:-${CARGO_TARGET_DIR:-$root/target}/${SUITE_PROFILE:-demo}}/$1
     [[ -x $path ]] || die "$path is not built; ./scripts/up builds it"
     printf %s "$path"
 }

@@ -27,13 +27,17 @@ start_alertmanager() {
 }
 
 start_prometheus() {
+    local alerts
     if is_running prometheus; then return; fi
     need_prometheus
     choose_ports prometheus
     remember PROMETHEUS_URL "http://127.0.0.1:$PROMETHEUS_PORT"
-    mkdir -p "$run/prometheus"
+    mkdir -p "$run/prometheus/alerts"
     scrape_targets
-    filled "$root/docker/prometheus/local.yml" @ROOT@ "${root//\'/\'\'}" @RUN@ "${run//\'/\'\'}" \
+    for alerts in "$root"/grafana/alerts/*.yml; do
+        filled "$alerts" http://127.0.0.1:8085 "${CONSOLE_URL-http://127.0.0.1:8085}" >"$run/prometheus/alerts/${alerts##*/}"
+    done
+    filled "$root/docker/prometheus/local.yml" @RUN@ "${run//\'/\'\'}" \
         @ALERTMANAGER@ "127.0.0.1:${ALERTMANAGER_PORT:-9093}" >"$run/prometheus/prometheus.yml"
     start_process prometheus "$prometheus" --config.file="$run/prometheus/prometheus.yml" "${prometheus_options[@]}" \
         --storage.tsdb.path="$run/prometheus/data" --storage.tsdb.retention.time=3d \

@@ -115,7 +115,7 @@ impl Ledger {
         }
         let (answer, entry) = match imposed.or_else(|| card::refusal(&request.token, request.amount)) {
             Some(code) => {
-                let decline = declined(key, code, Some(&request.currency));
+                let decline = declined(key, code, Some(request.currency));
                 (ChargeAnswer::Declined(decline.clone()), Entry::Declined { fingerprint, decline })
             }
             None => {
@@ -156,8 +156,8 @@ impl Ledger {
     }
 
     /// Sums and counts, by currency.
-    pub fn totals(&self) -> impl Iterator<Item = (&Currency, &Totals)> {
-        self.totals.iter()
+    pub fn totals(&self) -> impl Iterator<Item = (Currency, Totals)> {
+        self.totals.iter().map(|(currency, totals)| (*currency, *totals))
     }
 
     /// How many entries have led here.
@@ -217,7 +217,7 @@ impl Ledger {
         match entry.clone() {
             Entry::Charged { fingerprint, charge } => {
                 self.history.push(charge.idempotency_key.clone());
-                let totals = self.totals.entry(charge.currency.clone()).or_default();
+                let totals = self.totals.entry(charge.currency).or_default();
                 totals.charged += charge.amount;
                 totals.charges += 1;
                 let outcome = Outcome::Charged { fingerprint, charge_id: charge.charge_id };
@@ -225,7 +225,7 @@ impl Ledger {
                 self.charges.insert(charge.charge_id, charge);
             }
             Entry::Declined { fingerprint, decline } => {
-                if let Some(currency) = decline.currency.clone() {
+                if let Some(currency) = decline.currency {
                     self.totals.entry(currency).or_default().declines += 1;
                 }
                 self.history.push(decline.idempotency_key.clone());
@@ -235,7 +235,7 @@ impl Ledger {
                 if let Some(charge) = self.charges.get_mut(&charge_id) {
                     charge.refunded = true;
                     self.history.push(charge.idempotency_key.clone());
-                    let totals = self.totals.entry(charge.currency.clone()).or_default();
+                    let totals = self.totals.entry(charge.currency).or_default();
                     totals.refunded += charge.amount;
                     totals.refunds += 1;
                 }
@@ -253,15 +253,15 @@ fn captured(key: &IdempotencyKey, request: &ChargeRequest, charge_id: Uuid) -> C
         charge_id,
         idempotency_key: key.clone(),
         amount: request.amount,
-        currency: request.currency.clone(),
+        currency: request.currency,
         order_id: request.order_id.clone(),
         customer_id: request.customer_id.clone(),
         refunded: false,
     }
 }
 
-fn declined(key: &IdempotencyKey, decline_code: DeclineCode, currency: Option<&Currency>) -> Decline {
-    Decline { idempotency_key: key.clone(), decline_code, currency: currency.cloned() }
+fn declined(key: &IdempotencyKey, decline_code: DeclineCode, currency: Option<Currency>) -> Decline {
+    Decline { idempotency_key: key.clone(), decline_code, currency }
 }
 
 #[cfg(test)]

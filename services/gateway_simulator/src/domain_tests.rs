@@ -10,13 +10,7 @@ fn key(text: &str) -> IdempotencyKey {
 }
 
 fn request(token: &str, amount: i64) -> ChargeRequest {
-    ChargeRequest {
-        amount,
-        currency: Currency::parse("USD").unwrap(),
-        token: token.to_owned(),
-        order_id: None,
-        customer_id: None,
-    }
+    ChargeRequest { amount, currency: Currency::USD, token: token.to_owned(), order_id: None, customer_id: None }
 }
 
 fn charge(ledger: &mut Ledger, text: &str, token: &str, amount: i64) -> Change<ChargeAnswer> {
@@ -38,7 +32,7 @@ fn decline_code(change: &Change<ChargeAnswer>) -> DeclineCode {
 }
 
 fn totals(ledger: &Ledger) -> Totals {
-    ledger.totals().next().map(|(_, totals)| *totals).unwrap_or_default()
+    ledger.totals().next().map(|(_, totals)| totals).unwrap_or_default()
 }
 
 #[test]
@@ -146,10 +140,10 @@ fn a_void_of_a_declined_key_leaves_the_decline_as_it_is() {
 fn currencies_are_added_up_apart() {
     let mut ledger = Ledger::default();
     charge(&mut ledger, "usd", "tok_visa", 500);
-    let euro = ChargeRequest { currency: Currency::parse("EUR").unwrap(), ..request("tok_visa", 700) };
+    let euro = ChargeRequest { currency: "EUR".parse().unwrap(), ..request("tok_visa", 700) };
     ledger.charge(&key("eur"), &euro, Uuid::now_v7(), None).unwrap();
-    let sums: Vec<_> = ledger.totals().map(|(currency, totals)| (currency.as_str(), totals.charged)).collect();
-    assert_eq!(sums, [("EUR", 700), ("USD", 500)]);
+    let sums: Vec<_> = ledger.totals().map(|(currency, totals)| (currency.to_string(), totals.charged)).collect();
+    assert_eq!(sums, [("EUR".to_owned(), 700), ("USD".to_owned(), 500)]);
 }
 
 #[test]
@@ -218,7 +212,7 @@ fn a_statement_sums_up_what_was_neither_named_nor_changed_since() {
     let statement = ledger.reconcile(&asked).unwrap();
     assert_eq!((since, statement.position), (3, 6), "an answer that was repeated is no entry");
     let sums = Totals { charged: 500, charges: 1, declines: 1, ..Totals::default() };
-    assert_eq!(statement.totals, [(Currency::parse("USD").unwrap(), sums)]);
+    assert_eq!(statement.totals, [(Currency::USD, sums)]);
     let keys = |answers: &[ChargeAnswer]| {
         let mut keys: Vec<String> = answers
             .iter()

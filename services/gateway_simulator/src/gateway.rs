@@ -121,7 +121,7 @@ impl Gateway {
 
     /// Sums and counts, by currency.
     pub async fn totals(&self) -> Result<Vec<(Currency, Totals)>, JournalStopped> {
-        self.read(|ledger| ledger.totals().map(|(currency, totals)| (currency.clone(), *totals)).collect()).await
+        self.read(|ledger| ledger.totals().collect()).await
     }
 
     /// What is to be compared with other books, or `None` when the ledger has not come that far.

@@ -18,7 +18,7 @@ fn key(n: usize) -> IdempotencyKey {
 fn request() -> ChargeRequest {
     ChargeRequest {
         amount: 1_999,
-        currency: Currency::parse("USD").unwrap(),
+        currency: Currency::USD,
         token: "tok_visa".to_owned(),
         order_id: Some("order-1".to_owned()),
         customer_id: None,

@@ -1,6 +1,7 @@
 //! The external card processor, as far as an integration can tell: `http` takes the calls, `gateway` gives answers or
 //! loses them, `domain` is the ledger, `journal` keeps it on disk, `card` and `faults` decide what goes wrong. It is
-//! the outside world: it knows nothing of orders, sagas or events.
+//! the outside world: it knows nothing of orders, sagas or events, and of what we call `contracts` only which charges it
+//! will look at.
 
 use std::{io, net::SocketAddr, sync::Arc};
 

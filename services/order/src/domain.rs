@@ -127,6 +127,19 @@ pub enum Ending {
     Skip(&'static str),
 }
 
+/// Somebody was paid, and not what the order costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{} {} was paid for an order that costs {} {}", .paid.amount, .paid.currency, .total.amount, .total.currency)]
+pub struct WrongAmount {
+    paid: Money,
+    total: Money,
+}
+
+/// Payment charges what inventory passes on to it, so order itself looks whether that is its own total.
+pub fn paid_in_full(paid: Money, total: Money) -> Result<(), WrongAmount> {
+    if paid == total { Ok(()) } else { Err(WrongAmount { paid, total }) }
+}
+
 /// May a paid order be confirmed? Only while nothing else has ended it.
 pub fn confirm(order: Option<OrderStatus>, saga: Option<Status>) -> Ending {
     match (order, saga) {
@@ -258,6 +271,18 @@ mod tests {
         assert_eq!(price(&[line("A", 1), line("EURO", 1)], &catalogue(1)).expect_err("mixed")[0].pointer, "/lines/1");
         assert!(price(&[line("A", MAX_QUANTITY)], &catalogue(i64::MAX)).is_err());
         assert!(price(&[], &catalogue(1)).is_err());
+    }
+
+    #[test]
+    fn an_order_is_paid_with_its_total_and_with_nothing_else() {
+        let usd = |amount| Money::new(amount, Currency::USD);
+        assert_eq!(paid_in_full(usd(500), usd(500)), Ok(()));
+        let yen = Money::new(500, "JPY".parse().expect("a currency"));
+        for paid in [usd(499), usd(501), yen] {
+            assert!(paid_in_full(paid, usd(500)).is_err(), "{paid:?}");
+        }
+        let told = paid_in_full(yen, usd(500)).map_err(|e| e.to_string());
+        assert_eq!(told, Err("500 JPY was paid for an order that costs 500 USD".to_owned()));
     }
 
     #[test]

@@ -21,7 +21,8 @@ use crate::{
     store::{self, OrderRow},
 };
 
-/// Step 3, the pivot: paid, so the order is the customer's.
+/// Step 3, the pivot: paid, so the order is the customer's. A payment of another amount is a dead letter, and the order
+/// goes on towards its deadline.
 pub(crate) async fn confirm_order(app: App, batch: Batch<PaymentProcessed>) -> Result<Committed, StepError> {
     let (mut work, payments) = app.participant.outbox.claim(batch).await?;
     let mut sagas = lock_sagas(&app, &mut work, &payments).await?;
@@ -30,6 +31,9 @@ pub(crate) async fn confirm_order(app: App, batch: Batch<PaymentProcessed>) -> R
     for Delivery { event, meta } in &payments {
         let context = meta.context();
         let order = orders.get_mut(&event.order_id.0);
+        if let Some(order) = order.as_deref() {
+            domain::paid_in_full(event.amount, total_of(order)?).map_err(|wrong| StepError::Poison(wrong.into()))?;
+        }
         let status = order.as_deref().and_then(status_of);
         match (domain::confirm(status, sagas.status(meta.saga_id())), order) {
             (Ending::Apply, Some(order)) => {

@@ -25,6 +25,8 @@
 //! `domain/model_tests.rs` walks through every interleaving of the two with a gateway that keeps its word, and runs this
 //! very code; the last row is tested on its own.
 
+use contracts::charge::MIN_AMOUNT;
+
 /// The gateway's name for a charge.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Reference(pub String);
@@ -142,7 +144,9 @@ pub fn plan_charge(payment: Option<&Payment>, moves_forward: bool, amount: i64) 
         _ if *cancelled => Plan::Ask(Ask::Void),
         Status::Pending if !moves_forward => Plan::Skip(TOO_LATE),
         // No card processor charges nothing; there is no need to hear it from ours.
-        Status::Pending if amount < 1 => Plan::Known(Answer::Declined(DeclineCode("amount_too_small".to_owned()))),
+        Status::Pending if amount < MIN_AMOUNT => {
+            Plan::Known(Answer::Declined(DeclineCode("amount_too_small".to_owned())))
+        }
         Status::Pending => Plan::Ask(Ask::Charge),
         _ => Plan::Skip(SETTLED),
     }

@@ -35,7 +35,7 @@ impl fmt::Debug for Intent {
 
 /// Whoever charges cards.
 pub trait PaymentGateway: Send + Sync {
-    /// Asks once. A decline is an answer.
+    /// Asks once. A decline is an answer, and so is any other refusal of a charge: beyond doubt nothing is charged.
     fn ask<'a>(
         &'a self,
         ask: &'a Ask,
@@ -47,14 +47,14 @@ pub trait PaymentGateway: Send + Sync {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
-    /// The gateway was not reached, so this call had no effect.
-    #[error("the gateway cannot be reached")]
+    /// The gateway was not reached or does not know us, so this call had no effect.
+    #[error("the gateway cannot be used")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
     /// The call may have had its effect, or may have it yet: ask again.
     #[error("the outcome at the gateway is unknown")]
     Unknown(#[source] Box<dyn Error + Send + Sync>),
-    /// The gateway does not accept the request as such; to repeat it at once would not help.
-    #[error("the gateway rejects the request with status {status}")]
+    /// The gateway will not give this money back, whoever asks again: an operator has to look.
+    #[error("the gateway rejects the request for good, with status {status}")]
     Rejected { status: u16 },
 }
 
@@ -69,7 +69,9 @@ impl From<GatewayError> for StepError {
     fn from(error: GatewayError) -> Self {
         match error {
             GatewayError::Unavailable(_) => StepError::unavailable(error),
-            GatewayError::Unknown(_) | GatewayError::Rejected { .. } => StepError::failed(error),
+            GatewayError::Unknown(_) => StepError::failed(error),
+            // About this one payment: kept as a dead letter, while its saga knows what is owed.
+            GatewayError::Rejected { .. } => StepError::Poison(error.into()),
         }
     }
 }

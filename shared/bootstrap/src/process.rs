@@ -144,7 +144,7 @@ mod tests {
         let http = Args::parse_from(["service"]).http;
         let (router, _) =
             assemble(&Shell::new(service, &http, Readiness::default(), Metrics::default()), OpenApiRouter::new());
-        let request = axum::http::Request::get("/metrics").body(Body::empty()).unwrap();
+        let request = axum::http::Request::get("/metrics").header("host", "a").body(Body::empty()).unwrap();
         let body = to_bytes(router.oneshot(request).await.unwrap().into_body(), usize::MAX).await.unwrap();
         let text = String::from_utf8(body.to_vec()).unwrap();
         for (name, kind) in [

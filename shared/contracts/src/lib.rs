@@ -2,11 +2,14 @@
 //! that the three of them dance. No IO.
 
 pub mod catalogue;
+pub mod charge;
 mod ids;
+mod iso_4217;
 mod money;
 pub mod order_fulfillment;
 
 pub use ids::{InvalidSku, OrderId, PaymentId, SagaId, Sku};
+pub use iso_4217::{ISO_4217, iso_4217_schema};
 pub use money::{Currency, InvalidCurrency, Money, MoneyError};
 
 use saga::{Service, Step};

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// An ISO 4217 code: three capital letters.
+use crate::ISO_4217;
+
+/// A currency's code: three capital letters. Which ones there are is asked where products and charges come in; what is
+/// stored is not judged anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String, pattern = "^[A-Z]{3}$", example = "USD")]
@@ -16,6 +19,11 @@ pub struct InvalidCurrency;
 
 impl Currency {
     pub const USD: Currency = Currency(*b"USD");
+
+    /// Whether ISO 4217 knows it. Each currency is a series of metrics, so nobody may make one up.
+    pub fn is_listed(&self) -> bool {
+        ISO_4217.binary_search(&self.as_str()).is_ok()
+    }
 
     pub fn as_str(&self) -> &str {
         // The constructors let only ASCII capitals in.
@@ -107,8 +115,13 @@ mod tests {
 
     #[test]
     fn a_currency_is_three_capitals() {
-        assert!("usd".parse::<Currency>().is_err());
-        assert!("USDX".parse::<Currency>().is_err());
+        for bad in ["", "usd", "US", "USDX", "U$D", "€"] {
+            assert!(bad.parse::<Currency>().is_err(), "{bad:?}");
+        }
         assert_eq!("JPY".parse::<Currency>().map(|c| c.to_string()), Ok("JPY".to_owned()));
+        assert!(Currency::USD.is_listed());
+        for unknown in ["AAA", "XTS", "XXX", "XAU", "DEM"] {
+            assert_eq!(unknown.parse::<Currency>().map(|c| c.is_listed()), Ok(false), "{unknown}");
+        }
     }
 }

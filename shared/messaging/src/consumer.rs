@@ -5,6 +5,7 @@
 
 mod batch;
 mod control;
+mod intake;
 mod measure;
 mod unread;
 
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{Metrics, Report, Subscription, bus::Bus, error::chain, settings::MessagingArgs};
 
 pub use control::{BrokerSide, ConsumerState, broker_side, pause, state};
+pub use intake::Intake;
 
 /// How long one pull request stays open, and how often the broker says that it is still there.
 const PULL_EXPIRES: Duration = Duration::from_secs(10);
@@ -135,6 +137,8 @@ impl Consumer {
         // What a fault concerns is held up by nobody and holds up nobody.
         let mut apart = tokio::task::JoinSet::new();
         let halt = Arc::new(Notify::new());
+        let mut asked_to_look = self.subscription.intake.looks();
+        let intake = self.subscription.intake.open();
         let mut look = tokio::time::interval(Duration::from_secs(1));
         let mut breaker = self.breaker.watch();
         let mut next = Instant::now();
@@ -146,7 +150,7 @@ impl Consumer {
                 () = opens(&mut breaker) => break PullEnd::Paused,
                 Some(_) = in_hand.join_next() => {}
                 Some(_) = apart.join_next() => {}
-                _ = look.tick() => match control::is_paused(&self.pool, &self.name()).await {
+                () = either(look.tick(), asked_to_look.changed()) => match control::is_paused(&self.pool, &self.name()).await {
                     Ok(true) => break PullEnd::Paused,
                     Ok(false) => {}
                     Err(error) => break PullEnd::Broken(error.to_string()),
@@ -177,6 +181,7 @@ impl Consumer {
         while let Some(Some(chunk)) = batches.next().now_or_never() {
             batch::give_back(until_error(chunk).0.iter()).await;
         }
+        drop(intake);
         while in_hand.join_next().await.is_some() {}
         while apart.join_next().await.is_some() {}
         Ok(end)
@@ -191,6 +196,10 @@ impl Consumer {
     /// Takes as many events as there are probes left, and works on them.
     async fn probe(self: &Arc<Self>, places: u32, stop: &CancellationToken) -> Result<PullEnd, String> {
         let (consumer, progress) = self.find().await?;
+        let intake = self.subscription.intake.open();
+        if control::is_paused(&self.pool, &self.name()).await.map_err(|e| e.to_string())? {
+            return Ok(PullEnd::Paused);
+        }
         let most = usize::try_from(places).unwrap_or(usize::MAX);
         let mut messages = consumer.fetch().max_messages(most).messages().await.map_err(|e| chain(&e))?;
         (self.report)(Ok(()));
@@ -209,6 +218,7 @@ impl Consumer {
             batch::give_back(probes.iter()).await;
             return Err(error);
         }
+        drop(intake);
         if probes.is_empty() {
             sleep_or_stop(PROBE_POLL, stop).await;
         }
@@ -227,6 +237,13 @@ impl Consumer {
             self.bus.jetstream.get_consumer_from_stream(self.name(), stream).await.map_err(|e| chain(&e))?;
         let progress = (consumer.cached_info().config.ack_wait / 3).max(Duration::from_millis(100));
         Ok((consumer, progress))
+    }
+}
+
+async fn either<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) {
+    tokio::select! {
+        _ = one => {}
+        _ = other => {}
     }
 }
 

@@ -12,6 +12,7 @@ use saga::{Event, EventType, Step, StepOn};
 
 use crate::{
     Batch, Committed, Delivery, Span, StepError, TraceContext,
+    consumer::Intake,
     envelope::{self, BAGGAGE, CE_ID, CE_SAGAID, EnvelopeError},
     silence::unless_silent,
 };
@@ -93,6 +94,8 @@ pub struct Subscription {
     pub event: EventType,
     /// How many batches of this step may be worked on at the same time.
     pub lanes: usize,
+    /// Of this process.
+    pub intake: Intake,
     handler: Arc<Handler>,
     faults: Faults,
 }
@@ -126,7 +129,8 @@ where
             ran
         })
     };
-    Subscription { step: &step.step, event: E::TYPE, lanes: 1, handler: Arc::new(run), faults: Faults::none() }
+    let (handler, faults) = (Arc::new(run), Faults::none());
+    Subscription { step: &step.step, event: E::TYPE, lanes: 1, intake: Intake::new(), handler, faults }
 }
 
 impl Subscription {

@@ -31,7 +31,7 @@ pub(crate) struct Desk {
 
 impl Desk {
     fn steps(&self) -> Vec<&'static Step> {
-        self.subscriptions.iter().map(|subscription| subscription.step).collect()
+        steps_of(&self.subscriptions)
     }
 }
 
@@ -67,17 +67,18 @@ pub(crate) fn routes(participant: Participant, subscriptions: Vec<Subscription>)
 }
 
 /// What this replica answers another one.
-pub(crate) fn answer(
+pub(crate) async fn answer(
     participant: &Participant,
-    steps: &[&'static Step],
+    subscriptions: &[Subscription],
     question: Question,
 ) -> serde_json::Result<Value> {
     match question {
-        Question::ListBreakers => serde_json::to_value(breakers::own(participant, steps)),
+        Question::ListBreakers => serde_json::to_value(breakers::own(participant, &steps_of(subscriptions))),
         Question::ResetBreaker { step } => {
-            let steps: Vec<_> = steps.iter().copied().filter(|known| known.name == step).collect();
+            let steps: Vec<_> = steps_of(subscriptions).into_iter().filter(|known| known.name == step).collect();
             serde_json::to_value(breakers::reset(participant, &steps))
         }
+        Question::CloseIntake { step } => serde_json::to_value(consumers::close_intake(subscriptions, &step).await),
         #[cfg(feature = "faults")]
         Question::ListFaults => serde_json::to_value(participant.faults.armed()),
         #[cfg(feature = "faults")]
@@ -85,6 +86,10 @@ pub(crate) fn answer(
         #[cfg(feature = "faults")]
         Question::DisarmFaults(id) => serde_json::to_value(faults::disarm(participant, id)),
     }
+}
+
+fn steps_of(subscriptions: &[Subscription]) -> Vec<&'static Step> {
+    subscriptions.iter().map(|subscription| subscription.step).collect()
 }
 
 /// Who acts: the token says that they may, `x-actor` who they are.

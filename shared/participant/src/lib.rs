@@ -68,7 +68,7 @@ impl Participant {
         settings: &ParticipantArgs,
         faults: Faults,
     ) -> anyhow::Result<Arc<Self>> {
-        expect_steps(settings)?;
+        expect_steps(settings, &faults)?;
         let pools = startup.postgres(&settings.postgres, schema).await?;
         for (table, expected) in [
             (format!("{schema}._migration"), migrations),
@@ -163,12 +163,18 @@ impl Participant {
     }
 }
 
-/// Refuses overrides for steps that nobody takes: a misspelt name would change nothing, silently.
-fn expect_steps(settings: &ParticipantArgs) -> anyhow::Result<()> {
+/// Refuses overrides and faults for steps that nobody takes: a misspelt name would change nothing, silently.
+fn expect_steps(settings: &ParticipantArgs, faults: &Faults) -> anyhow::Result<()> {
     let known: Vec<&str> = contracts::consumers().iter().map(|c| c.step.name).collect();
     for step in settings.resilience.overrides.steps() {
         ensure!(known.contains(&step), "RESILIENCE names the step {step:?}, and there is none; there are {known:?}");
     }
+    #[cfg(feature = "faults")]
+    for step in faults.armed().iter().filter_map(|armed| armed.spec.scope.step.as_deref()) {
+        ensure!(known.contains(&step), "FAULT_PLAN names the step {step:?}, and there is none; there are {known:?}");
+    }
+    #[cfg(not(feature = "faults"))]
+    let _ = faults;
     Ok(())
 }
 

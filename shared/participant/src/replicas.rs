@@ -10,8 +10,8 @@ use std::{
 use anyhow::Context as _;
 use async_nats::{Client, connection::State};
 use futures_util::StreamExt as _;
-use messaging::{Report, housekeeping, lease};
-use saga::{Service, Step};
+use messaging::{Report, Subscription, housekeeping, lease};
+use saga::Service;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sqlx::PgPool;
 use tokio::time::timeout;
@@ -31,6 +31,10 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 pub(crate) enum Question {
     ListBreakers,
     ResetBreaker {
+        step: String,
+    },
+    /// Its consumers are paused: do they take events still?
+    CloseIntake {
         step: String,
     },
     #[cfg(feature = "faults")]
@@ -134,11 +138,14 @@ impl Replicas {
     pub(crate) async fn run(
         self,
         participant: Participant,
-        steps: Vec<&'static Step>,
+        subscriptions: Vec<Subscription>,
         report: Report,
         stop: CancellationToken,
     ) {
-        tokio::join!(self.answer_all(&participant, &steps, &stop), self.be_present(&participant, report, &stop));
+        tokio::join!(
+            self.answer_all(&participant, &subscriptions, &stop),
+            self.be_present(&participant, report, &stop)
+        );
         let absent = async { lease::be_absent(&mut *self.pool.acquire().await?, &self.holder).await };
         if let Err(error) = absent.await {
             tracing::debug!(%error, "this replica will be taken to be there for some seconds more");
@@ -164,7 +171,7 @@ impl Replicas {
         .await;
     }
 
-    async fn answer_all(&self, participant: &Participant, steps: &[&'static Step], stop: &CancellationToken) {
+    async fn answer_all(&self, participant: &Participant, subscriptions: &[Subscription], stop: &CancellationToken) {
         let mut questions = match self.client.subscribe(self.questions()).await {
             Ok(questions) => questions,
             Err(error) => return tracing::error!(%error, "this replica answers no other"),
@@ -175,7 +182,7 @@ impl Replicas {
                 () = stop.cancelled() => return,
             };
             let Some(question) = question else { return };
-            if let Err(error) = self.answer(participant, steps, &question).await {
+            if let Err(error) = self.answer(participant, subscriptions, &question).await {
                 tracing::warn!(%error, "a question of another replica is not answered");
             }
         }
@@ -184,7 +191,7 @@ impl Replicas {
     async fn answer(
         &self,
         participant: &Participant,
-        steps: &[&'static Step],
+        subscriptions: &[Subscription],
         message: &async_nats::Message,
     ) -> anyhow::Result<()> {
         let Asked { by, question } = serde_json::from_slice(&message.payload)?;
@@ -192,7 +199,7 @@ impl Replicas {
         if by == self.holder {
             return Ok(());
         }
-        let answer = admin::answer(participant, steps, question)?;
+        let answer = admin::answer(participant, subscriptions, question).await?;
         let answer = serde_json::to_vec(&Answer { replica: self.holder.clone(), answer })?;
         Ok(self.client.publish(to, answer.into()).await?)
     }

@@ -66,9 +66,8 @@ impl Participant {
 
     /// Ready once the others can know of this replica.
     fn answer_replicas(&self, startup: &Startup, subscriptions: &[Subscription]) -> impl Future<Output = ()> + use<> {
-        let steps = subscriptions.iter().map(|subscription| subscription.step).collect();
         let report = report_to(startup.readiness.register("replicas"));
-        self.replicas.clone().run(self.clone(), steps, report, startup.stop.clone())
+        self.replicas.clone().run(self.clone(), subscriptions.to_vec(), report, startup.stop.clone())
     }
 
     /// One consumer per publisher of the step's trigger.

@@ -23,7 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("order", &["bootstrap", "contracts", "faults", "messaging", "participant", "saga", "saga_store"]),
     ("inventory", &["bootstrap", "contracts", "faults", "messaging", "participant", "saga", "saga_store"]),
     ("payment", &["bootstrap", "contracts", "faults", "messaging", "participant", "resilience", "saga", "saga_store"]),
-    ("gateway_simulator", &["bootstrap"]),
+    ("gateway_simulator", &["bootstrap", "contracts"]),
     ("provision", &["contracts", "messaging", "saga"]),
     ("console", &["bootstrap", "contracts", "saga"]),
     ("chaos", &["console", "contracts", "faults", "saga", "testkit"]),

@@ -1,5 +1,6 @@
 //! Those who mean harm, or do not know better: at the doors, on the wire, in requests, in events, in the database.
 
+mod charges;
 mod dice;
 mod doors;
 mod events;

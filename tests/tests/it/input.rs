@@ -62,6 +62,43 @@ async fn every_bad_order_is_refused_with_a_helpful_problem_and_nothing_is_writte
 }
 
 #[tokio::test]
+async fn what_cannot_be_kept_as_it_is_is_refused() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 1000).await?;
+    let placed = async |address: &str, wait: &str| {
+        let body = format!(
+            r#"{{"customer_id": "a", "payment_method": "tok_visa", "lines": [{{"sku": "A", "quantity": 1}}],
+            "shipping_address": {address}}}"#
+        );
+        let request = suite.order.client.request(Method::POST, "/api/orders").header("prefer", wait).body(body);
+        suite.order.client.send(request.header("content-type", "application/json")).await
+    };
+    for large in ["18446744073709551616", "-9223372036854775809", "12345678901234567890123", "1e300"] {
+        let refused = placed(&format!(r#"{{"door": [{{"code": {large}}}]}}"#), "wait=0").await?.expect(422)?;
+        ensure!(refused["errors"][0]["pointer"] == "/shipping_address", "{large}: {refused:#}");
+    }
+    let exact = r#"{"code":18446744073709551615,"height":0.5,"lower":-9223372036854775808}"#;
+    let answer = placed(exact, "Wait = \"20\"; urgent").await?;
+    ensure!(answer.header("preference-applied") == Some("wait=20"), "{answer:?}");
+    let order = answer.expect(201)?;
+    let kept = order["shipping_address"].to_string();
+    ensure!(order["status"] == "CONFIRMED" && kept == exact, "{order:#}");
+
+    for (currency, status) in [("AAA", 422), ("XTS", 422), ("usd", 422), ("CHF", 201)] {
+        let product = json!({
+            "sku": currency, "name": "b", "initial_quantity": 1, "price": {"amount": 1, "currency": currency}
+        });
+        suite.inventory.client.post("/api/products", &product).await?.expect(status)?;
+        let path = "/api/products/A";
+        let price = json!({"price": {"amount": 1, "currency": currency}});
+        let request = suite.inventory.client.request(Method::PATCH, path).json(&price);
+        suite.inventory.client.send(request).await?.expect(if status == 201 { 200 } else { 422 })?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn administration_needs_the_token() -> Test {
     let stage = Stage::new().await?;
     let payment = stage.start(contracts::PAYMENT).await?;

@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use bootstrap::CancellationToken;
 use contracts::{
-    INVENTORY, ORDER, OrderId, Sku,
+    Currency, INVENTORY, Money, ORDER, OrderId, Sku,
     catalogue::{Product, ProductCreated, ProductStatus},
-    order_fulfillment::StockReservationFailed,
+    order_fulfillment::{StockReservationFailed, StockReserved},
 };
 use messaging::{Batch, Committed, Outbox, StepError, subscribe};
 use saga::{Event, EventType, Kind, StepOn};
 use serde::{Deserialize, Serialize};
-use suite_tests::{Forged, Stage};
+use serde_json::Value;
+use suite_tests::{Dancers, Forged, Stage};
 use testkit::eventually;
 use uuid::Uuid;
 
@@ -191,4 +192,69 @@ async fn an_event_of_an_order_that_nobody_knows_changes_nothing() -> Test {
     ensure!(order.client.get("/api/admin/dlq/count").await?.body["count"] == 0);
     ensure!(stage.number("select count(*) from orders.outbox_published").await? == 0);
     Ok(())
+}
+
+/// An order of 5.00 whose stock nobody reserves for now.
+async fn waiting_order(stage: &Stage, suite: &Dancers) -> anyhow::Result<(OrderId, Uuid, Value)> {
+    suite.sell("A", 500, 10).await?;
+    stage.pause(&suite.inventory, "reserve_stock").await?;
+    let order = suite.place(&[("A", 1)], "tok_visa").await?;
+    let id = |name: &str| order[name].as_str().unwrap().parse::<Uuid>();
+    Ok((OrderId(id("order_id")?), id("saga_id")?, order))
+}
+
+/// The payment is parked, the order goes its way to the deadline or, here, to its customer's change of mind.
+async fn parked_and_undone(stage: &Stage, suite: &Dancers, order: &Value) -> Test {
+    let letter = eventually(Duration::from_secs(20), async || {
+        let letters = suite.order.client.get("/api/admin/dlq?step=confirm_order").await?.expect(200)?;
+        let status = suite.order(order).await?["status"].clone();
+        letters["items"].get(0).cloned().map(Some).with_context(|| format!("nothing is parked, the order is {status}"))
+    })
+    .await?;
+    ensure!(letter["reason"] == "poison" && letter["attempts"] == 1, "{letter:#}");
+    ensure!(letter["error_chain"].as_str().is_some_and(|chain| chain.contains("500 USD")), "{letter:#}");
+    let breaker = suite.order.breaker("confirm_order").await?;
+    ensure!(breaker["state"] == "closed" && breaker["failures"] == 0, "{breaker:#}");
+    ensure!(suite.order(order).await?["status"] == "PENDING");
+    let replay = format!("/api/admin/dlq/{}/replay", letter["id"].as_str().unwrap());
+    let again = suite.order.client.post(&replay, &serde_json::json!({"reason": "hoping"})).await?.expect(200)?;
+    ensure!(again["status"] == "PENDING", "a replay let it through: {again:#}");
+    stage.resume(&suite.inventory, "reserve_stock").await?;
+    ensure!(suite.cancel(order).await? == 202);
+    suite.saga_becomes(order, "COMPENSATED").await?;
+    let totals = stage.gateway_client().get("/v1/totals").await?.expect(200)?;
+    ensure!(totals["totals"].as_array().unwrap().iter().all(|t| t["charged"] == t["refunded"]), "{totals}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_order_that_is_charged_a_cent_is_not_confirmed() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    let (order_id, saga_id, order) = waiting_order(&stage, &suite).await?;
+    let event = StockReserved {
+        order_id,
+        customer_id: "alice".to_owned(),
+        total: Money::new(1, Currency::USD),
+        payment_method: "tok_visa".to_owned(),
+        lines: Vec::new(),
+    };
+    stage.publish(&Forged::new(INVENTORY, saga_id, &event)).await?;
+    parked_and_undone(&stage, &suite, &order).await
+}
+
+#[tokio::test]
+async fn an_order_that_is_paid_in_another_currency_is_not_confirmed() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    let (order_id, saga_id, order) = waiting_order(&stage, &suite).await?;
+    let event = StockReserved {
+        order_id,
+        customer_id: "alice".to_owned(),
+        total: Money::new(500, "JPY".parse()?),
+        payment_method: "tok_visa".to_owned(),
+        lines: Vec::new(),
+    };
+    stage.publish(&Forged::new(INVENTORY, saga_id, &event)).await?;
+    parked_and_undone(&stage, &suite, &order).await
 }

@@ -1,9 +1,10 @@
 //! The administration that all services share: consumers and relays.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use reqwest::Method;
 use serde::Deserialize;
+use tokio::net::lookup_host;
 use uuid::Uuid;
 
 use super::{Service, Suite, SuiteError, until};
@@ -88,7 +89,8 @@ impl Suite {
         self.http.text(self.admin(Method::POST, service, "relay/resume")).await.map(drop)
     }
 
-    /// One of a service's metrics, all its labels summed up; `None` when it has no such metric.
+    /// One of a service's metrics, all its labels and all replicas behind its address summed up; `None` when it has no
+    /// such metric.
     pub async fn metric(&self, service: Service, name: &str) -> Result<Option<f64>, SuiteError> {
         Ok(sum_of(&self.metrics(service).await?, name, ""))
     }
@@ -99,8 +101,23 @@ impl Suite {
     }
 
     async fn metrics(&self, service: Service) -> Result<String, SuiteError> {
-        self.http.text(self.http.get(&format!("{}/metrics", self.addresses.of(service)))).await
+        let mut all = String::new();
+        for replica in replicas_at(self.addresses.of(service)).await {
+            all += &self.http.text(self.http.get(&format!("{replica}/metrics"))).await?;
+        }
+        Ok(all)
     }
+}
+
+/// The address of each replica, where a name stands for several; the same address where nothing is known of others.
+async fn replicas_at(address: &str) -> Vec<String> {
+    let Some((host, port)) = address.strip_prefix("http://").and_then(|rest| rest.rsplit_once(':')) else {
+        return vec![address.to_owned()];
+    };
+    // A machine with two kinds of addresses is one replica.
+    let found = lookup_host(format!("{host}:{port}")).await.into_iter().flatten().filter(SocketAddr::is_ipv4);
+    let replicas: Vec<String> = found.map(|replica| format!("http://{replica}")).collect();
+    if replicas.is_empty() { vec![address.to_owned()] } else { replicas }
 }
 
 /// The sum of a metric's samples in the Prometheus text format: of those with a label, or of all when it is empty.

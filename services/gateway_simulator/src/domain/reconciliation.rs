@@ -47,12 +47,12 @@ impl Ledger {
     }
 
     fn totals_without(&self, left_out: HashSet<&IdempotencyKey>) -> Vec<(Currency, Totals)> {
-        let mut totals: BTreeMap<&Currency, Totals> = self.totals().map(|(currency, sums)| (currency, *sums)).collect();
+        let mut totals: BTreeMap<Currency, Totals> = self.totals().collect();
         for outcome in left_out.into_iter().filter_map(|key| self.outcomes.get(key)) {
             match outcome {
                 Outcome::Charged { charge_id, .. } => {
                     let charge = &self.charges[charge_id];
-                    let sums = totals.entry(&charge.currency).or_default();
+                    let sums = totals.entry(charge.currency).or_default();
                     sums.charged -= charge.amount;
                     sums.charges -= 1;
                     if charge.refunded {
@@ -61,13 +61,13 @@ impl Ledger {
                     }
                 }
                 Outcome::Declined { decline, .. } => {
-                    if let Some(currency) = &decline.currency {
+                    if let Some(currency) = decline.currency {
                         totals.entry(currency).or_default().declines -= 1;
                     }
                 }
                 Outcome::Voided => {}
             }
         }
-        totals.into_iter().map(|(currency, sums)| (currency.clone(), sums)).collect()
+        totals.into_iter().collect()
     }
 }

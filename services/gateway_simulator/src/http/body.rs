@@ -1,6 +1,7 @@
 //! Request and answer bodies of charges, refunds, voids and totals. Amounts are integers in minor units.
 
 use bootstrap::Problem;
+use contracts::charge::{self, MIN_AMOUNT};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -11,8 +12,8 @@ use crate::{
     domain::{ChargeAnswer, Totals, VoidAnswer},
 };
 
-/// The longest token or reference, in bytes.
-const MAX_TEXT: usize = 255;
+/// The longest reference, in characters.
+const MAX_REFERENCE: usize = 255;
 
 /// What to charge.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -22,10 +23,10 @@ pub(super) struct ChargeBody {
     #[schema(minimum = 1, example = 1999)]
     amount: i64,
     /// ISO 4217.
-    #[schema(pattern = "^[A-Z]{3}$", example = "USD")]
+    #[schema(schema_with = contracts::iso_4217_schema)]
     currency: String,
     /// The card.
-    #[schema(min_length = 1, max_length = 255, example = "tok_visa")]
+    #[schema(min_length = 1, max_length = 128, pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$", example = "tok_visa")]
     token: String,
     /// The caller's own reference.
     #[schema(max_length = 255)]
@@ -112,18 +113,18 @@ impl ChargeBody {
     pub(super) fn validated(self) -> Result<ChargeRequest, Problem> {
         let mut problem = Problem::unprocessable("The charge is not acceptable; see `errors`.");
         let mut refuse = |pointer: &str, detail: &str| problem = problem.clone().with_error(pointer, detail);
-        if self.amount < 1 {
+        if self.amount < MIN_AMOUNT {
             refuse("/amount", "must be at least 1, in minor units");
         }
-        let currency = Currency::parse(&self.currency);
+        let currency: Option<Currency> = self.currency.parse().ok().filter(Currency::is_listed);
         if currency.is_none() {
-            refuse("/currency", "must be an ISO 4217 code of three capital letters");
+            refuse("/currency", "must be a currency of ISO 4217");
         }
-        if !(1..=MAX_TEXT).contains(&self.token.len()) {
-            refuse("/token", "must have 1 to 255 characters");
+        if !charge::is_name(&self.token) {
+            refuse("/token", "must have 1 to 128 characters, none of them control characters");
         }
         for (pointer, text) in [("/order_id", &self.order_id), ("/customer_id", &self.customer_id)] {
-            if text.as_ref().is_some_and(|text| text.len() > MAX_TEXT) {
+            if text.as_ref().is_some_and(|text| text.chars().count() > MAX_REFERENCE) {
                 refuse(pointer, "must have at most 255 characters");
             }
         }

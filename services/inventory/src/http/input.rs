@@ -1,7 +1,7 @@
 //! What a request may contain, beyond what its types say. All faults are reported at once.
 
 use bootstrap::{Problem, http::FieldError};
-use contracts::Money;
+use contracts::{Money, charge::MIN_AMOUNT};
 
 use crate::domain::MAX_SUPPLY;
 
@@ -23,8 +23,15 @@ pub(super) fn text(pointer: &str, text: Option<&str>) -> Option<FieldError> {
 }
 
 pub(super) fn price(price: Option<Money>) -> Option<FieldError> {
-    fault(price?.amount >= 1, "/price/amount", || {
-        "must be at least 1: nothing can be charged for a product that costs nothing".to_owned()
+    fault(price?.amount >= MIN_AMOUNT, "/price/amount", || {
+        format!("must be at least {MIN_AMOUNT}: nothing can be charged for a product that costs nothing")
+    })
+}
+
+pub(super) fn currency(price: Option<Money>) -> Option<FieldError> {
+    let currency = price?.currency;
+    fault(currency.is_listed(), "/price/currency", || {
+        format!("must be a currency of ISO 4217, which {currency} is not")
     })
 }
 
@@ -51,13 +58,15 @@ mod tests {
             text("/category", None),
             text("/reason", Some(&"é".repeat(200))),
             price(Some(Money::new(-1, Currency::USD))),
+            currency(Some(Money::new(1, Currency::USD))),
+            currency("DOL".parse().ok().map(|dollar| Money::new(1, dollar))),
             units("/initial_quantity", 0, 0),
             units("/quantity", MAX_SUPPLY + 1, 1),
         ];
-        let problem = refuse(faults).expect_err("three faults");
+        let problem = refuse(faults).expect_err("four faults");
         assert_eq!(problem.status.as_u16(), 422);
         let pointers: Vec<_> = problem.errors.iter().map(|e| e.pointer.as_str()).collect();
-        assert_eq!(pointers, ["/name", "/price/amount", "/quantity"]);
+        assert_eq!(pointers, ["/name", "/price/amount", "/price/currency", "/quantity"]);
         assert!(refuse([text("/name", Some("a")), units("/quantity", 1, 1)]).is_ok());
     }
 }

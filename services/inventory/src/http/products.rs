@@ -43,6 +43,7 @@ struct Price {
     /// Minor units.
     #[schema(minimum = 1, example = 129900)]
     amount: i64,
+    #[schema(schema_with = contracts::iso_4217_schema)]
     currency: Currency,
 }
 
@@ -112,6 +113,7 @@ pub(crate) async fn create_product(
         input::text("/name", Some(&new.name)),
         input::text("/category", new.category.as_deref()),
         input::price(Some(new.price.into())),
+        input::currency(Some(new.price.into())),
         input::units("/initial_quantity", new.initial_quantity, 0),
     ])?;
     let location = format!("/api/products/{}", path_segment(&new.sku));
@@ -176,7 +178,7 @@ pub(crate) async fn patch_product(
     Json(patch): Json<ProductPatch>,
 ) -> Result<Json<ProductBody>, Problem> {
     let price = patch.price.map(Money::from);
-    input::refuse([input::text("/name", patch.name.as_deref()), input::price(price)])?;
+    input::refuse([input::text("/name", patch.name.as_deref()), input::price(price), input::currency(price)])?;
     let changes = Changes { price, name: patch.name, status: patch.status };
     let changed = detached(async move { change(&app, &context_of(&request), &sku, changes).await }).await?;
     Ok(Json(body(changed)))

@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::LOCATION},
 };
 use bootstrap::{Json, Problem, RequestContext, detached};
-use contracts::Sku;
+use contracts::{Sku, charge};
 use messaging::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -37,6 +37,8 @@ pub(super) struct PlaceOrder {
     /// The card's token.
     #[schema(min_length = 1, max_length = 128, pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$", example = "tok_visa")]
     payment_method: String,
+    /// Kept as it is. A number has to be an integer of 64 bits or smaller than 2^53; others are refused, because they would
+    /// be rounded.
     #[schema(value_type = Option<Object>)]
     shipping_address: Option<Map<String, Value>>,
 }
@@ -113,10 +115,14 @@ impl PlaceOrder {
     /// What can be refused without looking anything up.
     fn check(&self) -> Result<(), Problem> {
         let named = |pointer: &str, text: &str| {
-            let sound = (1..=128).contains(&text.chars().count()) && !text.chars().any(char::is_control);
-            (!sound).then(|| (pointer.to_owned(), "1 to 128 characters, none of them control characters."))
+            let detail = format!("1 to {} characters, none of them control characters.", charge::MAX_NAME);
+            (!charge::is_name(text)).then(|| (pointer.to_owned(), detail))
         };
-        let wrong = [named("/customer_id", &self.customer_id), named("/payment_method", &self.payment_method)];
+        let rounded = self.shipping_address.iter().flat_map(Map::values).any(is_rounded).then(|| {
+            let detail = "A number in it is too large to be kept exactly. Send it as a text.".to_owned();
+            ("/shipping_address".to_owned(), detail)
+        });
+        let wrong = [named("/customer_id", &self.customer_id), named("/payment_method", &self.payment_method), rounded];
         let mut wrong = wrong.into_iter().flatten();
         match wrong.next() {
             None => Ok(()),
@@ -143,13 +149,25 @@ impl PlaceOrder {
     }
 }
 
+/// Whether a number was, or may have been, rounded when it was read: from here on not even integers are all floats.
+fn is_rounded(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64() && number.as_f64().is_none_or(|n| n.abs() >= 2_f64.powi(53)),
+        Value::Array(items) => items.iter().any(is_rounded),
+        Value::Object(members) => members.values().any(is_rounded),
+        Value::Null | Value::Bool(_) | Value::String(_) => false,
+    }
+}
+
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let mut values = headers.get_all("idempotency-key").iter();
+    let Some(value) = values.next() else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
-    if (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic()) {
+    let sound = (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+    if sound && values.next().is_none() {
         return Ok(Some(text.to_owned()));
     }
-    Err(Problem::bad_request("An Idempotency-Key is 1 to 128 visible ASCII characters."))
+    Err(Problem::bad_request("There may be one Idempotency-Key, of 1 to 128 visible ASCII characters."))
 }
 
 fn location(order_id: Uuid) -> Result<HeaderValue, Problem> {
@@ -169,6 +187,36 @@ impl From<Refusal> for Problem {
             }
             Refusal::KeyReused => Problem::unprocessable("This Idempotency-Key stands for an order with another body."),
             Refusal::Failed(error) => problem(&error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_idempotency_keys_are_one_too_many() {
+        let keys = |keys: &[&'static str]| {
+            let pairs =
+                keys.iter().map(|key| (HeaderName::from_static("idempotency-key"), HeaderValue::from_static(key)));
+            idempotency_key(&pairs.collect())
+        };
+        assert_eq!(keys(&[]), Ok(None));
+        assert_eq!(keys(&["a"]), Ok(Some("a".to_owned())));
+        for wrong in [&["a", "b"][..], &["a", "a"], &[""], &["a b"]] {
+            assert_eq!(keys(wrong).map_err(|problem| problem.status), Err(StatusCode::BAD_REQUEST), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_would_be_rounded_is_noticed() {
+        let read = |text: &str| is_rounded(&serde_json::from_str(text).expect("JSON"));
+        for kept in ["18446744073709551615", "-9223372036854775808", "0.5", "1e15", "[{\"zip\": 12345}]", "\"1e99\""] {
+            assert!(!read(kept), "{kept}");
+        }
+        for rounded in ["18446744073709551616", "-9223372036854775809", "1e300", "{\"a\": [12345678901234567890123]}"] {
+            assert!(read(rounded), "{rounded}");
         }
     }
 }

@@ -29,12 +29,32 @@ impl Patience {
     }
 }
 
-/// The wait that the request prefers, cut off at 30 s. A preference that cannot be read is ignored, as RFC 7240 says.
+/// The wait that the request prefers, cut off at 30 s. A preference that cannot be read is ignored, and of several waits
+/// the first one counts, as RFC 7240 says.
 pub(super) fn asked_for(headers: &HeaderMap) -> Option<Patience> {
-    let preferences = headers.get_all("prefer").iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
-    let wait = preferences.filter_map(|p| p.trim().strip_prefix("wait=")).next()?;
-    let seconds: u64 = wait.trim().parse().ok()?;
+    let preferences = headers.get_all("prefer").iter().filter_map(|v| v.to_str().ok()).flat_map(|v| parts(v, ','));
+    let wait = preferences.filter_map(wait_of).next()?;
+    let seconds: u64 = wait.parse().ok()?;
     Some(Patience { seconds: seconds.min(LONGEST) })
+}
+
+/// `3` of `Wait = "3"; parameter`.
+fn wait_of(preference: &str) -> Option<&str> {
+    let (name, value) = parts(preference, ';').next()?.split_once('=')?;
+    let value = value.trim();
+    let unquoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+    name.trim().eq_ignore_ascii_case("wait").then_some(unquoted.unwrap_or(value))
+}
+
+/// The parts of a list; what stands in quotation marks separates nothing.
+fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    let (mut quoted, mut escaped) = (false, false);
+    text.split(move |c: char| {
+        let literal = escaped;
+        escaped = quoted && c == '\\' && !literal;
+        quoted ^= c == '"' && !literal;
+        c == separator && !quoted
+    })
 }
 
 /// Waits until the order's saga has ended, the patience is over, or the service is about to stop.
@@ -71,5 +91,20 @@ mod tests {
         assert_eq!(preferring("wait=3600"), Some(LONGEST));
         assert_eq!(preferring("wait=soon"), None);
         assert_eq!(preferring("return=minimal"), None);
+    }
+
+    #[test]
+    fn a_wait_is_read_however_rfc_7240_lets_it_be_written() {
+        for three in
+            ["Wait=3", "WAIT=3", "wait=\"3\"", "wait = 3", "wait=3; strict", "wait=3;a=\",\", x", "x=\"a, b\", wait=3"]
+        {
+            assert_eq!(preferring(three), Some(3), "{three}");
+        }
+        assert_eq!(preferring("wait=3, wait=5"), Some(3), "the first one counts");
+        for none in
+            ["x=\"wait=3\"", "x=\"\\\", wait=3\"", "await=3", "wait", "wait=", "wait=\"3", "wait=-1", "wait=3.5"]
+        {
+            assert_eq!(preferring(none), None, "{none}");
+        }
     }
 }

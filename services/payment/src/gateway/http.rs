@@ -21,6 +21,9 @@ use crate::{
 /// A gateway that is there accepts a connection within this time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Our code for a charge that the gateway does not even put to the card.
+const NOT_ACCEPTED: &str = "charge_not_accepted";
+
 /// A card processor that speaks the protocol of our simulator.
 #[derive(Debug)]
 pub struct HttpGateway {
@@ -103,10 +106,27 @@ impl HttpGateway {
         };
         let response = self.send(keyed(self.post("/v1/charges", context), intent.payment_id).json(&body)).await?;
         if response.status() == StatusCode::PAYMENT_REQUIRED {
-            let DeclineView { decline_code } = read(response).await?;
-            return Ok(Answer::Declined(DeclineCode(decline_code)));
+            return match read(response).await {
+                Ok(DeclineView { decline_code }) => Ok(Answer::Declined(DeclineCode(decline_code))),
+                Err(_) => self.refused(intent, context).await,
+            };
         }
-        read::<ChargeView>(accepted(response)?).await?.answer(intent.amount)
+        match accepted(response) {
+            Ok(response) => read::<ChargeView>(response).await?.answer(intent.amount),
+            Err(GatewayError::Rejected { .. }) => self.refused(intent, context).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    /// This request is refused for good, which does not say what an earlier one has left under the key. A void does, and
+    /// sees to it that nothing is charged.
+    async fn refused(&self, intent: &Intent, context: &Context) -> Result<Answer, GatewayError> {
+        match self.void(intent, context).await {
+            Ok(Answer::Fenced) => Ok(Answer::Declined(DeclineCode(NOT_ACCEPTED.to_owned()))),
+            // Nothing in a void is the customer's, so this is not about the charge.
+            Err(error @ GatewayError::Rejected { .. }) => Err(unknown(error)),
+            other => other,
+        }
     }
 
     async fn refund(&self, intent: &Intent, charge: &Reference, context: &Context) -> Result<Answer, GatewayError> {
@@ -188,17 +208,19 @@ fn keyed(request: RequestBuilder, payment_id: PaymentId) -> RequestBuilder {
 }
 
 /// Lets only success through. Timeouts (408), throttling (425, 429) and the gateway's own failures leave the
-/// outcome open; any other refusal is about the request.
+/// outcome open. Refused credentials (401, 403, 407) are ours and the same for every payment: nothing is done until
+/// they are put right. Any other 4xx is the last word on this request.
 fn accepted(response: Response) -> Result<Response, GatewayError> {
     let status = response.status();
     if status.is_success() {
         return Ok(response);
     }
-    let about_the_request = status.is_client_error() && !matches!(status.as_u16(), 408 | 425 | 429);
-    match response.error_for_status() {
-        Err(_) if about_the_request => Err(GatewayError::Rejected { status: status.as_u16() }),
-        Err(error) => Err(unknown(error)),
-        Ok(_) => Err(unknown(Absurd("the answer is a redirection"))),
+    match (status.as_u16(), response.error_for_status()) {
+        (401 | 403 | 407, Err(error)) => Err(GatewayError::Unavailable(error.into())),
+        (408 | 425 | 429, Err(error)) => Err(unknown(error)),
+        (status @ 400..500, Err(_)) => Err(GatewayError::Rejected { status }),
+        (_, Err(error)) => Err(unknown(error)),
+        (_, Ok(_)) => Err(unknown(Absurd("the answer is a redirection"))),
     }
 }
 

@@ -20,7 +20,13 @@ use tokio::net::TcpListener;
 
 /// Answers every request with the same, after it has seen that it is well-formed.
 async fn gateway(status: u16, body: Value) -> HttpGateway {
+    gateway_that_voids(status, body.clone(), status, body).await
+}
+
+/// Answers voids with something else than charges and refunds.
+async fn gateway_that_voids(status: u16, body: Value, void_status: u16, void_body: Value) -> HttpGateway {
     let answer = move |uri: Uri, headers: HeaderMap, sent: String| async move {
+        let (mut status, mut body) = (status, body);
         assert!(headers.contains_key("traceparent"));
         match uri.path() {
             "/v1/charges" => {
@@ -31,7 +37,10 @@ async fn gateway(status: u16, body: Value) -> HttpGateway {
                 );
                 assert!(headers.contains_key("idempotency-key"));
             }
-            "/v1/voids" => assert!(headers.contains_key("idempotency-key")),
+            "/v1/voids" => {
+                assert!(headers.contains_key("idempotency-key"));
+                (status, body) = (void_status, void_body);
+            }
             path => assert_eq!(path, "/v1/charges/ch_1/refund"),
         }
         (StatusCode::from_u16(status).unwrap(), axum::Json(body)).into_response()
@@ -121,10 +130,48 @@ async fn whatever_leaves_the_outcome_open_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_not_accepted_is_rejected() {
-    for status in [400, 401, 404, 409, 422] {
-        let error = asked(&gateway(status, json!({})).await, Ask::Void).await.unwrap_err();
-        assert!(matches!(error, GatewayError::Rejected { status: told } if told == status), "{error:?}");
+async fn a_charge_refused_for_good_is_voided_and_declined() {
+    let voided = json!({"outcome": "voided"});
+    for status in [400, 402, 404, 405, 409, 410, 413, 418, 422, 451, 499] {
+        let gateway = gateway_that_voids(status, json!({}), 200, voided.clone()).await;
+        let answer = asked(&gateway, Ask::Charge).await.unwrap();
+        assert_eq!(answer, Answer::Declined(DeclineCode("charge_not_accepted".to_owned())), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn what_an_earlier_attempt_of_a_refused_charge_took_is_given_back() {
+    let refunded = json!({"outcome": "refunded", "charge_id": "ch_1", "amount": 1999, "currency": "USD"});
+    let answer = asked(&gateway_that_voids(409, json!({}), 200, refunded).await, Ask::Charge).await.unwrap();
+    assert_eq!(answer, Answer::GivenBack(ch_1()));
+}
+
+#[tokio::test]
+async fn a_refused_charge_that_cannot_be_voided_is_unknown() {
+    for void_status in [404, 429, 503] {
+        let gateway = gateway_that_voids(422, json!({}), void_status, json!({})).await;
+        let error = asked(&gateway, Ask::Charge).await.unwrap_err();
+        assert!(error.is_unknown(), "{void_status}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn refunds_and_voids_can_be_refused_for_good() {
+    for ask in [Ask::Refund(ch_1()), Ask::Void] {
+        for status in [400, 404, 409, 422] {
+            let error = asked(&gateway(status, json!({})).await, ask.clone()).await.unwrap_err();
+            assert!(matches!(error, GatewayError::Rejected { status: told } if told == status), "{error:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_does_not_know_us_is_unavailable() {
+    for ask in [Ask::Charge, Ask::Refund(ch_1()), Ask::Void] {
+        for status in [401, 403, 407] {
+            let error = asked(&gateway(status, json!({})).await, ask.clone()).await.unwrap_err();
+            assert!(matches!(error, GatewayError::Unavailable(_)), "{status}: {error:?}");
+        }
     }
 }
 

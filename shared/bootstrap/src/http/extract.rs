@@ -1,4 +1,4 @@
-//! Input, with refusals as problems: 415 for another media type, 413 for too much, 400 for what is not JSON, and
+//! Input, with refusals as problems: 415 for another media type or an encoding, 413 for too much, 400 for what is not JSON, and
 //! 422 with a pointer to the place for well-formed input that does not fit. NUL characters are refused here, because
 //! PostgreSQL cannot store them.
 
@@ -111,6 +111,13 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
 }
 
 fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
+    if headers
+        .get_all(header::CONTENT_ENCODING)
+        .iter()
+        .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+    {
+        return Err(Problem::unsupported_media_type("The request body must not be encoded: no `Content-Encoding`."));
+    }
     let media_type = headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())

@@ -116,6 +116,21 @@ async fn another_media_type_is_415_and_a_huge_body_413() {
 }
 
 #[tokio::test]
+async fn an_encoded_body_is_415_and_says_so() {
+    let encoded = |path: &str, coding: &str| {
+        let request = Request::post(path).header("content-type", "application/json");
+        request.header("content-encoding", coding).body(Body::from(r#"{"customer_id":"alice","lines":[]}"#)).unwrap()
+    };
+    for coding in ["gzip", "br", "deflate, gzip", "identity, gzip"] {
+        let (status, problem) = send(encoded("/orders", coding)).await;
+        assert_eq!(status, 415, "{coding}: {problem}");
+        assert!(problem["detail"].as_str().unwrap().contains("Content-Encoding"), "{problem}");
+    }
+    assert_eq!(send(encoded("/cancel", "gzip")).await.0, 415);
+    assert_eq!(send(encoded("/orders", "Identity")).await.0, 200);
+}
+
+#[tokio::test]
 async fn an_optional_body_may_be_empty_but_not_wrong() {
     let empty = Request::post("/cancel").body(Body::empty()).unwrap();
     assert_eq!(send(empty).await, (200, Value::Bool(false)));

@@ -6,14 +6,14 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use axum::{
     body::{Body, Bytes, HttpBody as _},
     extract::{FromRequest as _, Request, State},
-    http::{StatusCode, header},
+    http::{StatusCode, Version, header},
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
 use futures_util::FutureExt as _;
 use tokio::{sync::Semaphore, time::timeout};
 
-use super::{PROBLEM_JSON, Problem, admin::is_admin_path, extract::unreadable_body};
+use super::{PROBLEM_JSON, Problem, admin::is_admin_path, extract::unreadable_body, serve::READ_AHEAD};
 
 /// The limits of [`receive`] and [`guard`].
 #[derive(Clone, Debug)]
@@ -21,6 +21,22 @@ pub(crate) struct Limits {
     pub(crate) in_flight: Arc<Semaphore>,
     pub(crate) request_timeout: Duration,
     pub(crate) body_read_timeout: Duration,
+}
+
+/// Middleware: refuses more headers than a connection reads ahead, and a request of HTTP/1.1 that does not name exactly one
+/// host (RFC 9112, 3.2).
+pub(crate) async fn check_headers(request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    // Each is followed by ": " or a line's end.
+    let size: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    if size > READ_AHEAD {
+        let detail = format!("The request's headers are longer than {READ_AHEAD} bytes.");
+        return Problem::headers_too_large(detail).into_response();
+    }
+    if request.version() == Version::HTTP_11 && headers.get_all(header::HOST).iter().count() != 1 {
+        return Problem::bad_request("A request of HTTP/1.1 has exactly one `Host` header.").into_response();
+    }
+    next.run(request).await
 }
 
 /// Middleware: takes in the whole body, up to the body limit, before the request counts as work in progress. So a

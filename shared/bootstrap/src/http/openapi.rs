@@ -65,7 +65,7 @@ fn common_answers(path: &str, operation: &Operation) -> Vec<(&'static str, &'sta
         answers.push(("400", "The body is not JSON"));
         answers.push(("408", "The body did not arrive in time"));
         answers.push(("413", "The body is too large"));
-        answers.push(("415", "The body is not declared as JSON"));
+        answers.push(("415", "The body is not declared as JSON, or it is encoded"));
     }
     if operation.request_body.is_some() || operation.parameters.as_ref().is_some_and(|all| !all.is_empty()) {
         answers.push(("422", "The input is well-formed, but not acceptable"));

@@ -122,6 +122,11 @@ impl Problem {
         Self::unprocessable(detail.clone()).with_error(pointer, detail)
     }
 
+    /// 431: the headers are larger than the service accepts.
+    pub fn headers_too_large(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+    }
+
     /// 500: logs the cause with everything below it and tells the client nothing of it.
     pub fn internal(cause: &(dyn Error + 'static)) -> Self {
         tracing::error!(error = %chain(cause), "request failed");

@@ -19,9 +19,10 @@ use tower::ServiceExt as _;
 
 use crate::config::HttpArgs;
 
-/// What is read ahead of a connection at most, in bytes; request headers beyond it are answered 431. hyper's own limit of
-/// 400 KiB would let a thousand connections hold 400 MiB.
-const READ_AHEAD: usize = 64 * 1024;
+/// What is read ahead of a connection, in bytes; request headers beyond it are answered 431. hyper's own limit of
+/// 400 KiB would let a thousand connections hold 400 MiB. It looks between two reads, so what it lets through may be twice as
+/// large, and the shell looks again.
+pub(super) const READ_AHEAD: usize = 64 * 1024;
 
 /// The limits of [`serve`].
 #[derive(Clone, Copy, Debug)]

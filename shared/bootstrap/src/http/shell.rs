@@ -85,6 +85,7 @@ fn layered(shell: &Shell, router: Router) -> Router {
         .layer(from_fn_with_state(shell.limits.clone(), guard::receive))
         .layer(DefaultBodyLimit::max(shell.body_limit))
         .layer(from_fn_with_state(shell.admin_token.clone(), admin::require_admin_token))
+        .layer(from_fn(guard::check_headers))
         .layer(from_fn(guard::describe_problems))
         .layer(from_fn_with_state(shell.http_metrics.clone(), observe::observe))
         .layer(from_fn(context::with_request_context))

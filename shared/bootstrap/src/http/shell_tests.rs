@@ -96,12 +96,11 @@ impl Answer {
 }
 
 async fn ask(app: &Router, method: &str, path: &str, body: &str) -> Answer {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("content-type", "application/json")
-        .body(Body::from(body.to_owned()))
-        .unwrap();
+    let request = Request::builder().method(method).uri(path).header("host", "a");
+    send(app, request.header("content-type", "application/json").body(Body::from(body.to_owned())).unwrap()).await
+}
+
+async fn send(app: &Router, request: Request<Body>) -> Answer {
     let response = app.clone().oneshot(request).await.unwrap();
     let (parts, body) = response.into_parts();
     let bytes = to_bytes(body, usize::MAX).await.unwrap();
@@ -134,6 +133,31 @@ async fn every_error_is_a_problem_with_path_correlation_id_and_trace() {
         assert!(problem["detail"].as_str().unwrap().len() > 10);
         assert!(answer.headers.contains_key("x-correlation-id"));
         assert_eq!(answer.headers["traceparent"].len(), 55);
+    }
+}
+
+#[tokio::test]
+async fn a_request_of_http_1_1_names_one_host() {
+    let (app, _) = assemble(&shell_with(&[]), api());
+    let request = || Request::get("/api/orders/1");
+    for wrong in [request(), request().header("host", "a").header("host", "b"), Request::get("/health/live")] {
+        let answer = send(&app, wrong.body(Body::empty()).unwrap()).await;
+        assert_eq!((answer.status, answer.json()["status"].as_u64()), (400, Some(400)));
+    }
+    let old = request().version(axum::http::Version::HTTP_10);
+    for right in [request().header("host", "a"), old] {
+        assert_eq!(send(&app, right.body(Body::empty()).unwrap()).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn headers_are_64_kib_at_most() {
+    let (app, _) = assemble(&shell_with(&[]), api());
+    for (length, status) in [(65_000, 200), (65_536, 431), (100_000, 431)] {
+        let request = Request::get("/api/orders/1").header("host", "a").header("x-large", "x".repeat(length));
+        let answer = send(&app, request.body(Body::empty()).unwrap()).await;
+        assert_eq!(answer.status, status, "{length}");
+        assert!(status == 200 || answer.headers["content-type"] == "application/problem+json");
     }
 }
 

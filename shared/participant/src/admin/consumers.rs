@@ -1,13 +1,20 @@
 //! The consumers of this service, and an operator's hold on them.
 
-use axum::extract::State;
+use std::{collections::BTreeSet, time::Duration};
+
+use axum::{extract::State, http::StatusCode};
 use bootstrap::{Json, Path, Problem, detached};
-use messaging::{consumer, consumer::ConsumerState};
+use messaging::{Subscription, consumer, consumer::ConsumerState};
 use serde::Serialize;
 use time::OffsetDateTime;
+use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use super::{Desk, Shared};
+use crate::replicas::{Answers, Question};
+
+/// How long a replica waits for its consumers to stop; shorter than others wait for its answer.
+const CLOSE_LIMIT: Duration = Duration::from_millis(800);
 
 /// A step's consumer on one publisher's stream.
 #[derive(Debug, Serialize, ToSchema)]
@@ -41,10 +48,23 @@ pub(crate) struct ConsumerList {
     items: Vec<ConsumerBody>,
 }
 
+/// The consumers, and who may take events still
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct PausedConsumers {
+    items: Vec<ConsumerBody>,
+    /// Replicas that have not said that they take no more events of this step: the broker does not reach them, or they have
+    /// died within the last seconds. One that is alive stops within a second.
+    missing: BTreeSet<String>,
+}
+
 /// Every consumer with its lag, and why it is paused
 #[utoipa::path(get, path = "/api/admin/consumers", tag = "administration",
     responses((status = 200, description = "The consumers", body = ConsumerList)))]
 pub(crate) async fn list_consumers(State(desk): Shared) -> Result<Json<ConsumerList>, Problem> {
+    Ok(Json(ConsumerList { items: consumers_of(&desk).await? }))
+}
+
+async fn consumers_of(desk: &Desk) -> Result<Vec<ConsumerBody>, Problem> {
     let mut items = Vec::new();
     for subscription in &desk.subscriptions {
         for publisher in subscription.event.publishers {
@@ -65,7 +85,7 @@ pub(crate) async fn list_consumers(State(desk): Shared) -> Result<Json<ConsumerL
             });
         }
     }
-    Ok(Json(ConsumerList { items }))
+    Ok(items)
 }
 
 fn paused_because(state: &ConsumerState) -> Option<String> {
@@ -77,12 +97,29 @@ fn paused_because(state: &ConsumerState) -> Option<String> {
 }
 
 /// Stop consuming for this step, in every replica
+///
+/// What is in hand is finished. No other event is taken up once this is answered with 200.
 #[utoipa::path(post, path = "/api/admin/consumers/{step}/pause", tag = "administration",
     params(("step" = String, Path, description = "The step's name")),
-    responses((status = 200, description = "The consumers", body = ConsumerList),
+    responses((status = 200, description = "The consumers, paused", body = PausedConsumers),
+        (status = 202, description = "They are going to be: `missing` says which replicas have not stopped yet", body = PausedConsumers),
         (status = 404, description = "No such step in this service", body = Problem, content_type = "application/problem+json")))]
-pub(crate) async fn pause_consumer(state: Shared, step: Path<String>) -> Result<Json<ConsumerList>, Problem> {
-    set_paused(state, step, true).await
+pub(crate) async fn pause_consumer(
+    State(desk): Shared,
+    Path(step): Path<String>,
+) -> Result<(StatusCode, Json<PausedConsumers>), Problem> {
+    set_paused(&desk, &step, true).await?;
+    let closed = close_intake(&desk.subscriptions, &step).await;
+    let Answers { given, mut missing } = desk.participant.replicas.ask(Question::CloseIntake { step }, closed).await;
+    missing.extend(given.into_iter().filter(|(_, closed)| !closed).map(|(replica, _)| replica));
+    let status = if missing.is_empty() { StatusCode::OK } else { StatusCode::ACCEPTED };
+    Ok((status, Json(PausedConsumers { items: consumers_of(&desk).await?, missing })))
+}
+
+/// Whether this replica takes no more events of a step that is paused.
+pub(super) async fn close_intake(subscriptions: &[Subscription], step: &str) -> bool {
+    let Some(subscription) = subscriptions.iter().find(|s| s.step.name == step) else { return true };
+    timeout(CLOSE_LIMIT, subscription.intake.closed()).await.is_ok()
 }
 
 /// Consume again
@@ -90,20 +127,20 @@ pub(crate) async fn pause_consumer(state: Shared, step: Path<String>) -> Result<
     params(("step" = String, Path, description = "The step's name")),
     responses((status = 200, description = "The consumers", body = ConsumerList),
         (status = 404, description = "No such step in this service", body = Problem, content_type = "application/problem+json")))]
-pub(crate) async fn resume_consumer(state: Shared, step: Path<String>) -> Result<Json<ConsumerList>, Problem> {
-    set_paused(state, step, false).await
-}
-
-async fn set_paused(
+pub(crate) async fn resume_consumer(
     State(desk): Shared,
     Path(step): Path<String>,
-    paused: bool,
 ) -> Result<Json<ConsumerList>, Problem> {
-    let consumer = consumer_of(&desk, &step)?;
+    set_paused(&desk, &step, false).await?;
+    list_consumers(State(desk)).await
+}
+
+async fn set_paused(desk: &Desk, step: &str, paused: bool) -> Result<(), Problem> {
+    let consumer = consumer_of(desk, step)?;
     let pool = desk.participant.pools.http.clone();
     detached(async move { consumer::pause(&mut *pool.acquire().await?, &consumer, paused).await }).await?;
     tracing::warn!(step, paused, "an operator has set a consumer");
-    list_consumers(State(desk)).await
+    Ok(())
 }
 
 fn consumer_of(desk: &Desk, step: &str) -> Result<String, Problem> {

@@ -95,6 +95,13 @@ pub(crate) async fn arm_fault(
     Json(spec): Json<FaultSpec>,
 ) -> Result<(StatusCode, Json<HeldFault>), Problem> {
     let participant = &desk.participant;
+    if let Some(step) = spec.scope.step.as_deref() {
+        let known: Vec<&str> = desk.steps().iter().map(|known| known.name).collect();
+        if !known.contains(&step) {
+            let detail = format!("This service has no step {step:?}. It has {}.", known.join(", "));
+            return Err(Problem::invalid("/scope/step", detail));
+        }
+    }
     let fault = participant.faults.draft(spec, &actor(&headers));
     let fault = fault.map_err(|refused| Problem::unprocessable(format!("Nothing is armed: {refused}.")))?;
     participant.shared_faults.arm(&fault).await;

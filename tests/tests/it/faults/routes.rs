@@ -41,6 +41,23 @@ async fn faults_are_armed_listed_and_disarmed_over_rest_and_expire() -> Test {
 }
 
 #[tokio::test]
+async fn a_fault_of_a_step_that_is_not_there_is_refused() -> Test {
+    let stage = Stage::new().await?;
+    let inventory = stage.start_with(INVENTORY, Faults::armable(), "").await?;
+    // One that nobody has, and one that another service has.
+    for step in ["reserve_stok", "process_payment"] {
+        let fault = json!({"point": "in_step", "kind": "error", "scope": {"step": step}});
+        let refused = inventory.client.post("/api/admin/faults", &fault).await?.expect(422)?;
+        ensure!(refused["errors"][0]["pointer"] == "/scope/step", "{refused:#}");
+        let detail = refused["detail"].as_str().unwrap_or_default();
+        ensure!(detail.contains(step) && detail.contains("reserve_stock, release_stock"), "{refused:#}");
+    }
+    ensure!(!inventory.faults.is_armed());
+    inventory.arm(&json!({"point": "in_step", "kind": "error", "scope": {"step": "reserve_stock"}})).await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn without_faults_enabled_the_routes_are_not_there() -> Test {
     let stage = Stage::new().await?;
     let inventory = stage.start(INVENTORY).await?;
@@ -86,6 +103,10 @@ async fn a_plan_is_armed_at_the_start_and_a_plan_that_cannot_be_is_refused() -> 
     std::fs::write(&path, json!([{"point": "http_in", "kind": "decline"}]).to_string())?;
     let refused = Running::start(&stage, ORDER, &settings).await.err().map(|error| format!("{error:#}"));
     ensure!(refused.as_ref().is_some_and(|text| text.contains("decline")), "{refused:?}");
+    let misspelt = json!([{"point": "in_step", "kind": "error", "scope": {"step": "reserve_stok"}}]);
+    std::fs::write(&path, misspelt.to_string())?;
+    let refused = Running::start(&stage, ORDER, &settings).await.err().map(|error| format!("{error:#}"));
+    ensure!(refused.as_ref().is_some_and(|text| text.contains("reserve_stok")), "{refused:?}");
     let production = [("FAULTS_ENABLED", "true"), ("APP_ENV", "production"), ("ADMIN_TOKEN", "a-long-secret-token")];
     let refused = Running::start(&stage, ORDER, &production).await.err().map(|error| format!("{error:#}"));
     ensure!(refused.as_ref().is_some_and(|text| text.contains("FAULTS_ENABLED")), "{refused:?}");

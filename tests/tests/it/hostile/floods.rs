@@ -150,6 +150,7 @@ async fn floods_of_headers_are_refused_and_cost_nobody_else_anything() -> Test {
     let floods = [
         format!("GET /api/products HTTP/1.1\r\nhost: a\r\n{many}\r\n"),
         format!("GET /api/products HTTP/1.1\r\nhost: a\r\nx-large: {}\r\n\r\n", "x".repeat(1_000_000)),
+        format!("GET /api/products HTTP/1.1\r\nhost: a\r\nx-large: {}\r\n\r\n", "x".repeat(100_000)),
         format!("GET /api/products HTTP/1.1\r\nhost: a\r\n{}: x\r\n\r\n", "x".repeat(100_000)),
         format!("GET /api/products?{} HTTP/1.1\r\nhost: a\r\n\r\n", "x".repeat(100_000)),
     ];

@@ -1,0 +1,98 @@
+//! Whatever order accepts, the card processor looks at: it may decline the card, and never refuses the request.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use proptest::{
+    prelude::{Strategy, any, prop_oneof},
+    strategy::BoxedStrategy,
+};
+use serde_json::{Value, json};
+use suite_tests::{Dancers, Scrape, Stage};
+use testkit::eventually;
+
+use super::dice::{self, Dice};
+use crate::Test;
+
+/// Products of every size of price, in currencies with and without minor units: SKU, price, currency.
+const PRODUCTS: [(&str, i64, &str); 6] = [
+    ("!", 1, "USD"),
+    ("~~~", 999_999, "EUR"),
+    ("'\"\\", 1_000_001, "JPY"),
+    ("%00", 90_000_000_000, "KWD"),
+    ("{}", i64::MAX / 1_000_000, "CLF"),
+    ("<script>", i64::MAX, "CHF"),
+];
+
+#[tokio::test]
+async fn whatever_order_accepts_the_card_processor_looks_at() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    sell_all(&suite).await?;
+    let mut dice = Dice::new();
+    let (mut accepted, mut refused) = (0, 0);
+    for _ in 0..dice::cases(250) {
+        let answer = suite.order.client.post("/api/orders", &dice.throw(&order())).await?;
+        match answer.status {
+            201 => accepted += 1,
+            422 => refused += 1,
+            _ => anyhow::bail!("{answer:?}"),
+        }
+    }
+    ensure!(accepted > 0 && refused > 0, "{accepted} accepted, {refused} refused: this proves little");
+    let open = "select count(*) from saga.saga_instance where status not in ('COMPLETED', 'COMPENSATED')";
+    eventually(Duration::from_secs(60), async || {
+        let open = stage.number(open).await?;
+        ensure!(open == 0, "{open} of {accepted} sagas are open");
+        anyhow::Ok(())
+    })
+    .await?;
+    let scrape = Scrape::of(&stage.gateway_client()).await?;
+    let charges = scrape.samples("http_server_requests_total", &[("route", "/v1/charges")]);
+    let statuses: Vec<_> = charges.map(|sample| sample.labels["status"].as_str()).collect();
+    ensure!(statuses.contains(&"402"), "{statuses:?}");
+    ensure!(statuses.iter().all(|status| ["200", "201", "402"].contains(status)), "{statuses:?}");
+    let breaker = suite.payment.breaker("process_payment").await?;
+    ensure!(breaker["state"] == "closed" && breaker["failures"] == 0, "{breaker:#}");
+    stage.nothing_was_counted().await?;
+    stage.audit().await
+}
+
+async fn sell_all(suite: &Dancers) -> Test {
+    for (sku, price, currency) in PRODUCTS {
+        let price = json!({"amount": price, "currency": currency});
+        let product = json!({"sku": sku, "name": sku, "initial_quantity": 1_000_000_000, "price": price});
+        suite.inventory.client.post("/api/products", &product).await?.expect(201)?;
+    }
+    eventually(Duration::from_secs(10), async || {
+        let known = suite.order.client.get("/api/products").await?.expect(200)?;
+        let known = known["items"].as_array().context("no items")?.len();
+        ensure!(known == PRODUCTS.len(), "order knows {known} products");
+        anyhow::Ok(())
+    })
+    .await
+}
+
+fn order() -> BoxedStrategy<Value> {
+    let quantity = prop_oneof![3 => 1_i64..4, 1 => 1_i64..=1_000_000];
+    let line =
+        move |sku: &'static str| quantity.clone().prop_map(move |quantity| json!({"sku": sku, "quantity": quantity}));
+    let lines = proptest::sample::select(PRODUCTS.to_vec())
+        .prop_flat_map(move |(sku, ..)| proptest::collection::vec(line(sku), 1..4));
+    (name(), lines, name())
+        .prop_map(|(customer, lines, card)| json!({"customer_id": customer, "lines": lines, "payment_method": card}))
+        .boxed()
+}
+
+/// Names of every length up to more than is allowed, in characters of one to four bytes, and texts that hurt.
+fn name() -> BoxedStrategy<String> {
+    let cards = ["tok_visa", "tok_declined", "tok_expired", "tok_insufficient_funds"];
+    let letter = proptest::sample::select(vec!["x", "é", "\u{20ac}", "\u{1f4b3}"]);
+    prop_oneof![
+        2 => proptest::sample::select(cards.map(str::to_owned).to_vec()),
+        3 => (letter, 1_usize..=130).prop_map(|(letter, length)| letter.repeat(length)),
+        2 => proptest::collection::vec(any::<char>(), 1..=130).prop_map(String::from_iter),
+        1 => dice::text(),
+    ]
+    .boxed()
+}
