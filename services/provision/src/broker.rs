@@ -58,6 +58,8 @@ pub enum Error {
     Topology(#[from] TopologyError),
     #[error("the broker did not list the consumers of stream {stream}")]
     List { stream: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("the broker did not delete the consumer {consumer}")]
+    Delete { consumer: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 /// Something that must exist on the broker.
@@ -96,7 +98,8 @@ pub fn objects() -> Vec<Object> {
     streams.chain(contracts::consumers().into_iter().map(Object::Consumer)).collect()
 }
 
-/// Creates what is missing and changes what is different. Returns what it had to do; nothing the second time.
+/// Creates what is missing, changes what is different and deletes what a newer build has left behind. Returns what it had to
+/// create or change; nothing the second time.
 pub async fn provision(client: &Client, settings: &Settings) -> Result<Vec<(Object, Ensured)>, Error> {
     refuse_old_server(client)?;
     let js = jetstream::new(client.clone());
@@ -108,7 +111,31 @@ pub async fn provision(client: &Client, settings: &Settings) -> Result<Vec<(Obje
             done.push((object, ensured));
         }
     }
+    delete_leftovers(&js).await?;
     Ok(done)
+}
+
+/// Deletes the services' durable consumers that are of no step here and that nobody pulls from: a newer build was rolled
+/// back. One that is in use is of a replica of another build.
+async fn delete_leftovers(js: &Context) -> Result<(), Error> {
+    let known: HashSet<String> = contracts::consumers().iter().map(|c| c.step.consumer()).collect();
+    let is_ours = |name: &str| contracts::SERVICES.iter().any(|service| name.starts_with(&format!("{service}-")));
+    for stream in contracts::SERVICES.map(Service::stream) {
+        let not_listed = |source| Error::List { stream: stream.clone(), source };
+        let found = js.get_stream(&stream).await.map_err(|error| not_listed(error.into()))?;
+        let consumers: Vec<_> = found.consumers().try_collect().await.map_err(|error| not_listed(error.into()))?;
+        let leftovers = consumers.into_iter().filter(|c| is_ours(&c.name) && !known.contains(&c.name));
+        for consumer in leftovers.filter(|consumer| consumer.num_waiting == 0).map(|consumer| consumer.name) {
+            tracing::warn!(
+                stream,
+                consumer,
+                "no step of this build has the consumer, and nobody takes from it: deleting it"
+            );
+            let deleted = js.delete_consumer_from_stream(&consumer, &stream).await;
+            deleted.map_err(|source| Error::Delete { consumer, source: source.into() })?;
+        }
+    }
+    Ok(())
 }
 
 /// Puts back the streams and consumers that are gone, and returns them. What exists is left alone, however it is set;

@@ -10,6 +10,7 @@ use async_nats::{
         stream::StorageType,
     },
 };
+use futures_util::{StreamExt, TryStreamExt};
 use provision::broker::{self, Access, Object, Settings, objects};
 use testkit::{Nats, eventually, free_port};
 
@@ -57,6 +58,24 @@ async fn other_settings_are_applied_to_what_exists_and_consumers_keep_their_plac
     let after = consumer(&js, reserve_stock).await;
     assert_eq!(after.cached_info().config.max_ack_pending, 17);
     assert_eq!(after.cached_info().ack_floor.stream_sequence, 1);
+}
+
+#[tokio::test]
+async fn what_a_newer_build_left_behind_is_deleted_unless_somebody_takes_it() {
+    let (_nats, client, js) = provisioned().await;
+    let stream = js.get_stream("ORDER").await.unwrap();
+    for name in ["inventory-left_behind", "inventory-in_use", "somebody-else"] {
+        let durable = pull::Config { durable_name: Some(name.to_owned()), ..Default::default() };
+        stream.create_consumer(durable).await.unwrap();
+    }
+    let in_use: Consumer<pull::Config> = stream.get_consumer("inventory-in_use").await.unwrap();
+    let _taking = tokio::spawn(async move { in_use.messages().await.unwrap().next().await.is_some() });
+    let pulls = async || stream.consumer_info("inventory-in_use").await.unwrap().num_waiting == 1;
+    eventually(SOON, pulls).await.unwrap();
+    assert_eq!(broker::provision(&client, &Settings::default()).await.unwrap(), []);
+    let names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();
+    assert!(!names.contains(&"inventory-left_behind".to_owned()), "{names:?}");
+    assert!(["inventory-in_use", "somebody-else"].iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
 }
 
 #[tokio::test]
