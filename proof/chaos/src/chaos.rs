@@ -64,7 +64,11 @@ pub async fn chaos(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
     outcome
 }
 
-async fn supply(stage: &Stage) -> anyhow::Result<()> {
+/// Puts everything on sale that clients want.
+///
+/// # Errors
+/// When a product does not get known.
+pub async fn supply(stage: &Stage) -> anyhow::Result<()> {
     for n in 0..PRODUCTS {
         stage.sell(&plenty_sku(n), 500 + 25 * n as i64, 10_000_000).await?;
     }
@@ -106,7 +110,7 @@ async fn run(stage: &Arc<Stage>, settings: &Settings, plan: &Plan) -> anyhow::Re
         stage.ready(plan.settle).await.err().iter().map(|error| format!("{error:#}")).collect();
     let (clients, changed) = (orders.await?, prices.await?);
     anyhow::ensure!(changed > 0, "no price could be changed");
-    finish::wait_for_clients(clients, &pressure, plan.settle).await;
+    workload::wait_for_clients(clients, &pressure, plan.settle).await;
     let deleted = tally.deleted().clone();
     let audit = stage
         .audit(Options { settle: plan.settle, allow_dead_letters: true, whole: true, deleted, at_work: false })

@@ -1,6 +1,7 @@
 //! A whole suite of its own: PostgreSQL and NATS as durable as in production, the keeper of the broker's topology, the card
 //! processor, and replicas of each service, every one a child process behind proxies of its own.
 
+mod deploy;
 mod users;
 
 use std::{
@@ -78,7 +79,7 @@ pub struct Stage {
     /// Older than every event of the suite, so an event with such an id is known to be none of its own.
     pub before_all: Uuid,
     /// The card processor's journal, and the broker's configuration.
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Stage {
@@ -91,7 +92,8 @@ impl Stage {
         let before_all = Uuid::now_v7();
         let postgres = Postgres::with_settings(POSTGRES).await?;
         let folder = tempfile::tempdir()?;
-        let nats = Nats::with_config(&users::write_configuration(folder.path())?, &users::PASSWORDS).await?;
+        let configuration = users::write_configuration(folder.path(), users::PRODUCTION)?;
+        let nats = Nats::with_config(&configuration, &users::PASSWORDS).await?;
         let owner = postgres.server().url("suite");
         let mut connection = PgConnection::connect(&postgres.server().url("postgres")).await?;
         sqlx::query("create database suite").execute(&mut connection).await?;
@@ -118,7 +120,7 @@ impl Stage {
             pool,
             rest: Rest::new()?,
             before_all,
-            _folder: folder,
+            folder,
         };
         let inventory_port = free_port();
         for number in 0..settings.replicas {

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use console::audit;
 use serde::Serialize;
 use sqlx::PgPool;
 use uuid::Uuid;
@@ -111,6 +112,17 @@ pub fn cancelled_without_cause<'o>(records: &[Record], orders: &'o [Ended]) -> V
     let good = records.iter().filter(|record| record.has_to_be_confirmed);
     let good: HashSet<Uuid> = good.filter_map(|record| record.acknowledged.first().copied()).collect();
     orders.iter().filter(|order| order.status == "CANCELLED" && good.contains(&order.order_id)).collect()
+}
+
+/// What the audit found, in sentences.
+pub fn violations(report: &audit::Report) -> Vec<String> {
+    let found = report.invariants.iter().filter(|verdict| !verdict.ok());
+    found
+        .map(|verdict| {
+            let examples = verdict.examples.iter().take(3).cloned().collect::<Vec<_>>().join("; ");
+            format!("{}: {} violations: {examples}", verdict.name, verdict.violations)
+        })
+        .collect()
 }
 
 fn judge(record: &Record, there: Vec<&Ended>, by_id: &HashMap<Uuid, &Ended>, findings: &mut Findings) {

@@ -157,6 +157,14 @@ impl Nats {
         self.start_again().await
     }
 
+    /// Lets it read its configuration again, without ending any connection whose user is still there.
+    ///
+    /// # Errors
+    /// When the signal cannot be sent.
+    pub fn reload(&mut self) -> anyhow::Result<()> {
+        self.process.as_mut().map_or(Ok(()), |process| process.signal(Signal::Hup))
+    }
+
     /// Freezes it: connections stay open and nothing is answered.
     ///
     /// # Errors

@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("console", &["bootstrap", "contracts", "saga"]),
     ("chaos", &["console", "contracts", "faults", "saga", "testkit"]),
     ("planted", &["chaos", "console", "contracts", "saga", "testkit"]),
+    ("upgrade", &["chaos", "console", "contracts", "saga", "testkit"]),
     // Only the pure decisions of the services.
     ("model", &["contracts", "inventory", "order", "payment", "saga"]),
     ("bench", &["contracts", "faults", "messaging", "resilience", "saga"]),

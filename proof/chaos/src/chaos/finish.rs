@@ -1,4 +1,4 @@
-//! The end of a run: waiting for the last clients, and the judgement.
+//! The end of a run: the judgement.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -6,7 +6,6 @@ use std::{
 };
 
 use console::audit;
-use tokio::task::JoinSet;
 
 use super::Plan;
 use crate::{
@@ -17,7 +16,6 @@ use crate::{
     report::{Cancelled, Report},
     stage::Stage,
     verdict::{self, Ended, Findings},
-    workload::Pressure,
 };
 
 /// What was seen of a run.
@@ -54,22 +52,13 @@ const KINDS: [Kind; 9] = [
     Kind::Clients,
 ];
 
-/// Waits until every client is answered; those who are not within the limit give up.
-pub(super) async fn wait_for_clients(mut clients: JoinSet<()>, pressure: &Pressure, limit: Duration) {
-    let all = async { while clients.join_next().await.is_some() {} };
-    if tokio::time::timeout(limit, all).await.is_err() {
-        pressure.give_up();
-        while clients.join_next().await.is_some() {}
-    }
-}
-
 pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> anyhow::Result<Report> {
     let records = evidence.history.records();
     let orders = verdict::ended_orders(&stage.pool).await?;
     let dead_letters = verdict::unexpected_dead_letters(&stage.pool).await?;
     let mut findings = Findings { dead_letters, ..verdict::compare(&records, &orders) };
     let flow = Flow::new(&records, &orders, evidence.history.epoch_ms());
-    let audit = evidence.audit.as_ref().map(violations).unwrap_or_default();
+    let audit = evidence.audit.as_ref().map(verdict::violations).unwrap_or_default();
     let struck = evidence.struck;
     let mut nemeses: Vec<&str> = struck.iter().filter(|phase| phase.faults > 0).map(|phase| phase.nemesis).collect();
     nemeses.sort_unstable();
@@ -117,17 +106,6 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
         quiet_end_ms,
         unplanned_ends: evidence.unplanned_ends,
     })
-}
-
-/// What the audit found.
-fn violations(report: &audit::Report) -> Vec<String> {
-    let found = report.invariants.iter().filter(|verdict| !verdict.ok());
-    found
-        .map(|verdict| {
-            let examples = verdict.examples.iter().take(3).cloned().collect::<Vec<_>>().join("; ");
-            format!("{}: {} violations: {examples}", verdict.name, verdict.violations)
-        })
-        .collect()
 }
 
 /// What was broken in the life of an order that was cancelled.
