@@ -11,7 +11,7 @@ may_install() { # whether this user can install packages without being asked for
 
 as_root() { if ((EUID == 0)); then "$@"; else sudo -n "$@"; fi; }
 
-install() { # PACKAGE...
+install_packages() { # PACKAGE...
     may_install || return 1
     if [[ -z ${lists_are_fresh-} ]]; then as_root apt-get -qq update </dev/null >/dev/null || true; fi
     lists_are_fresh=1
@@ -56,7 +56,7 @@ first_executable() { # PATH...: prints the first that is one
 need_linker() {
     command -v cc >/dev/null && return
     say "installing gcc, which Rust programs are linked with"
-    install gcc libc6-dev || true
+    install_packages gcc libc6-dev || true
     command -v cc >/dev/null || die "found no C compiler, which Rust programs are linked with (Debian, Ubuntu: apt-get install gcc libc6-dev)"
 }
 
@@ -98,10 +98,10 @@ need_postgres() {
 install_postgres() { # Debian's package makes and starts a cluster of its own unless its configuration forbids it
     local folder=/etc/postgresql-common/createcluster.d file status=0
     file=$folder/zz-suite-installs-no-cluster.conf
-    install postgresql-common || return 1
+    install_packages postgresql-common || return 1
     as_root mkdir -p "$folder"
     echo 'create_main_cluster = false' | as_root tee "$file" >/dev/null
-    install postgresql || status=1
+    install_packages postgresql || status=1
     as_root rm -f "$file"
     return "$status"
 }
@@ -118,6 +118,23 @@ need_nats() {
     say "unpacking nats-server (Debian's package) into .run/tools"
     unpack nats-server nats-server || true
     find_nats || die "found no nats-server: install version 2.9 or later (Debian, Ubuntu: apt-get install nats-server), or set NATS_URL to a running one"
+}
+
+# --- libfaketime ---------------------------------------------------------------------------------------------------
+
+need_faketime() { # sets faketime, a library under which a program's clock can be stepped
+    find_faketime && return
+    say "unpacking libfaketime (Debian's package) into .run/tools"
+    unpack libfaketime libfaketime || true
+    find_faketime || return 1
+}
+
+find_faketime() {
+    local candidate
+    for candidate in /usr/lib/*/faketime/libfaketimeMT.so.1 "$tools"/libfaketime/usr/lib/*/faketime/libfaketimeMT.so.1; do
+        if [[ -r $candidate ]]; then faketime=$candidate && return; fi
+    done
+    return 1
 }
 
 # --- Prometheus and Alertmanager -----------------------------------------------------------------------------------

@@ -24,12 +24,9 @@ use crate::{
     workload::{self, PRODUCTS, Pressure, SCARCE, Wishes, plenty_sku, scarce_sku},
 };
 
-/// Shorter deadlines than in production, so that what times out does so within the run, and no supply but ours. Events of
-/// versions that do not exist are forged, and nobody is going to read them.
+/// No supply but ours. Events of versions that do not exist are forged, and nobody is going to read them.
 const SETTINGS: &[(&str, &str)] = &[
     ("FAULTS_ENABLED", "true"),
-    ("SAGA_DEADLINE", "20s"),
-    ("COMPENSATION_DEADLINE", "20s"),
     ("REPLENISH_ENABLED", "false"),
     ("CATALOGUE_REBUILD_EVERY", "5s"),
     ("UNKNOWN_VERSION_WAIT", "3s"),
@@ -45,6 +42,8 @@ pub struct Plan {
     pub nemeses: Vec<&'static Nemesis>,
     /// The longest that a phase may last, unless its nemesis cannot do with less.
     pub longest_phase: Duration,
+    /// Of a saga, and of its compensation; production's, when none is given.
+    pub deadline: Option<&'static str>,
     /// How long the suite may need to come to rest after everything is healed.
     pub settle: Duration,
     pub demands: Demands,
@@ -55,7 +54,12 @@ pub struct Plan {
 /// # Errors
 /// When the experiment could not be carried out. What it found is in the report.
 pub async fn chaos(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
-    let own = SETTINGS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let deadline = |name| plan.deadline.map(|deadline| (name, deadline));
+    let deadlines = [deadline("SAGA_DEADLINE"), deadline("COMPENSATION_DEADLINE")];
+    let own = SETTINGS
+        .iter()
+        .chain(deadlines.iter().flatten())
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let environment = own.chain(settings.environment.iter().cloned()).collect();
     let stage = Stage::start(&Settings { environment, ..settings.clone() }).await?;
     supply(&stage).await?;

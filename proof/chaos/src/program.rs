@@ -14,6 +14,8 @@ use anyhow::Context;
 use testkit::{Process, Signal, eventually};
 use tokio::sync::Mutex;
 
+use crate::clock::Clock;
+
 /// How long a program may take to stop in good order.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
 
@@ -21,6 +23,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(40);
 #[derive(Debug)]
 pub struct Program {
     pub name: String,
+    /// Its clock, where clocks can be stepped.
+    pub clock: Option<Clock>,
     path: Mutex<PathBuf>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
@@ -37,10 +41,12 @@ impl Program {
         path: PathBuf,
         arguments: &[&str],
         environment: Vec<(String, String)>,
+        clock: Option<Clock>,
         logs: PathBuf,
     ) -> Self {
         Program {
             name: name.to_owned(),
+            clock,
             path: Mutex::new(path),
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
             environment,
@@ -180,6 +186,7 @@ impl Program {
         let mut command = Command::new(&*self.path.lock().await);
         command.args(&self.arguments);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.envs(self.clock.iter().flat_map(Clock::environment));
         command
     }
 }

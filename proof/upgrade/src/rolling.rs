@@ -102,7 +102,7 @@ async fn under_load(mut deployment: Deployment, plan: &Plan) -> anyhow::Result<R
         rate: plan.rate,
         seconds,
         orders: records.len(),
-        cancelled: cancelled.iter().map(|order| order.order_id.to_string()).collect(),
+        cancelled: cancelled.iter().map(|(order, _)| order.order_id.to_string()).collect(),
         findings,
         drift: conservation.violations,
         audit: verdict::violations(&audit),

@@ -69,7 +69,7 @@ pub static PROCESS_PAYMENT: StepOn<StockReserved> = StepOn::new(
     Kind::Compensatable { by: &["refund_payment"] },
 )
 .retry(Retry { attempts: 5, initial: Duration::from_secs(1), ..Retry::DEFAULT })
-.breaker(Breaker { failure_rate: 0.6, open_for: Duration::from_secs(15), ..Breaker::DEFAULT });
+.breaker(Breaker { failure_rate: 0.6, open_for: Duration::from_secs(5), ..Breaker::DEFAULT });
 
 /// The pivot: the order is confirmed, the saga is COMPLETED.
 pub static CONFIRM_ORDER: StepOn<PaymentProcessed> =

@@ -3,13 +3,13 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use tokio::time::sleep;
 
 use super::{PATIENCE, Stage};
 use crate::{
     demo::{processes::Settings, undo::Undo},
-    suite::{ArmedFault, FaultSpec, GatewayFaults, Service, Suite},
+    suite::{ArmedFault, FaultSpec, GatewayFaults, Service, Suite, SuiteError},
 };
 
 /// Longer than any scenario takes; then a fault is gone even if nobody can disarm it.
@@ -150,9 +150,9 @@ impl Stage {
     }
 
     /// How often a fault that is still armed has hit.
-    pub(in crate::demo) async fn hits(&self, service: Service, fault: &ArmedFault) -> anyhow::Result<u64> {
+    pub(in crate::demo) async fn hits(&self, service: Service, fault: &ArmedFault) -> Result<u64, SuiteError> {
         let armed = self.home.armed_fault(service, fault.id).await?;
-        armed.map(|armed| armed.hits).context("the fault is not armed any more")
+        Ok(armed.map_or(0, |armed| armed.hits))
     }
 
     pub(in crate::demo) async fn disarm(&mut self, service: Service) -> anyhow::Result<()> {
