@@ -130,7 +130,8 @@ fn books_agree(o: &Fulfilment) -> bool {
         Some(PaymentStatus::Declined(_)) => o.key == Key::Declined,
         Some(PaymentStatus::Refunded(_)) => o.key == Key::GivenBack,
         Some(PaymentStatus::Voided { asked: true }) => matches!(o.key, Key::Fenced | Key::Declined),
-        Some(PaymentStatus::Voided { asked: false }) => o.key == Key::Fresh,
+        // A tombstone: its void may be on its way.
+        Some(PaymentStatus::Voided { asked: false }) => matches!(o.key, Key::Fresh | Key::Fenced),
     };
     let receipt = o.told.refunded.is_none_or(|refunded| refunded == (o.key == Key::GivenBack) && o.key != Key::Charged);
     holds && receipt && o.told.charges <= 1
@@ -145,7 +146,7 @@ fn tombstones_win(o: &Fulfilment) -> bool {
     let [reservation, payment] = o.told.tombstones;
     let voided = |p: &Payment| p.status == PaymentStatus::Voided { asked: false } && p.cancelled;
     (!reservation || o.reservation.is_some_and(|r| r.status == ReservationStatus::Tombstone && r.held == 0))
-        && (!payment || o.payment.as_ref().is_some_and(voided) && o.key == Key::Fresh)
+        && (!payment || o.payment.as_ref().is_some_and(voided) && matches!(o.key, Key::Fresh | Key::Fenced))
 }
 
 fn has_ended(o: &Fulfilment) -> bool {

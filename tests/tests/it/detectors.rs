@@ -119,7 +119,7 @@ fn paid(order: &serde_json::Value) -> Forged {
     let id = |name: &str| order[name].as_str().and_then(|id| id.parse::<Uuid>().ok()).expect("an id");
     let event = PaymentProcessed {
         order_id: OrderId(id("order_id")),
-        payment_id: PaymentId::new(),
+        payment_id: PaymentId::of(OrderId(id("order_id"))),
         amount: Money::new(100, Currency::USD),
         gateway_reference: "forged".to_owned(),
     };

@@ -210,6 +210,19 @@ async fn the_card_processor_has_not_answered_the_refund() -> Test {
 }
 
 #[tokio::test]
+async fn the_card_processor_has_not_said_that_an_unpaid_order_is_unpaid() -> Test {
+    let stage = Stage::new().await?;
+    let suite = dancers(&stage).await?;
+    suite.sell("RARE", 100, 1).await?;
+    latency(&stage, 2_000).await?;
+    let unfillable = suite.place(&[("RARE", 2)], "tok_visa").await?;
+    let (_, asked) = found(&suite.order, &unfillable, "at_gateway").await?;
+    says(&asked, &["is to be given back, if it was taken", "card processor's answer is not there"])?;
+    suite.saga_becomes(&unfillable, "COMPENSATED").await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_step_is_done_and_the_saga_goes_on_at_this_moment() -> Test {
     let stage = Stage::new().await?;
     let suite = dancers(&stage).await?;

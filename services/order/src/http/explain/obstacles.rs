@@ -251,7 +251,8 @@ fn at_gateway(known: &Known, arrow: &Arrow<'_>) -> Option<Finding> {
             payment.payment_id
         ),
         (name, "UNDO") if name == REFUND_PAYMENT.name => format!(
-            "Payment {} is to be given back, and the card processor's answer is not there: it is slow, or away.",
+            "Payment {} is to be given back, if it was taken, and the card processor's answer is not there: it is slow, or \
+            away.",
             payment.payment_id
         ),
         _ => return None,
