@@ -195,11 +195,29 @@ pub(crate) async fn get_payment(conn: &mut PgConnection, payment_id: Uuid) -> Re
     .await
 }
 
+/// The order's payment, if it is on a page of those before `before`.
+pub(crate) async fn find_payment(
+    conn: &mut PgConnection,
+    order_id: Uuid,
+    before: Uuid,
+) -> Result<Vec<PaymentRow>, sqlx::Error> {
+    sqlx::query_as!(
+        PaymentRow,
+        "select payment_id, order_id, saga_id, amount, currency, method, status, gateway_reference, decline_code,
+            cancelled_at, captured_at, refunded_at, version, created_at, updated_at
+        from payment
+        where order_id = $1 and payment_id < $2",
+        order_id,
+        before,
+    )
+    .fetch_all(conn)
+    .await
+}
+
 /// Newest first; `before` is the last payment of the page before.
 pub(crate) async fn list_payments(
     conn: &mut PgConnection,
-    order_id: Option<Uuid>,
-    before: Option<Uuid>,
+    before: Uuid,
     limit: i64,
 ) -> Result<Vec<PaymentRow>, sqlx::Error> {
     sqlx::query_as!(
@@ -207,11 +225,9 @@ pub(crate) async fn list_payments(
         "select payment_id, order_id, saga_id, amount, currency, method, status, gateway_reference, decline_code,
             cancelled_at, captured_at, refunded_at, version, created_at, updated_at
         from payment
-        where ($1::uuid is null or order_id = $1)
-            and ($2::uuid is null or payment_id < $2)
+        where payment_id < $1
         order by payment_id desc
-        limit $3",
-        order_id,
+        limit $2",
         before,
         limit,
     )

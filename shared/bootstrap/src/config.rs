@@ -73,9 +73,12 @@ pub struct PostgresArgs {
     /// Connection URL, for example `postgres://order_service:secret@127.0.0.1:5432/shop`.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Secret,
-    /// Connections for HTTP handlers.
+    /// Connections for HTTP handlers but those that list or count.
     #[arg(long, env = "DATABASE_HTTP_POOL", default_value_t = 8)]
     pub http_pool: u32,
+    /// Connections for HTTP handlers that list or count; the server cancels their statements after two seconds at most.
+    #[arg(long, env = "DATABASE_READ_POOL", default_value_t = 2)]
+    pub read_pool: u32,
     /// Connections for consumers and housekeeping.
     #[arg(long, env = "DATABASE_WORK_POOL", default_value_t = 8)]
     pub work_pool: u32,

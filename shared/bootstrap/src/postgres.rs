@@ -1,4 +1,4 @@
-//! Connections to PostgreSQL in three pools, so that a burst in one place cannot starve another, with the time limits
+//! Connections to PostgreSQL in four pools, so that a burst in one place cannot starve another, with the time limits
 //! every statement lives under. A connection never goes back to its pool with a transaction open.
 
 use std::{str::FromStr as _, time::Duration};
@@ -23,6 +23,8 @@ const ATTEMPT_LIMIT: Duration = Duration::from_secs(2);
 const BACKGROUND_ACQUIRE_TIMEOUT: Duration = Duration::from_millis(2_500);
 /// A connection that idled longer is tested before use, because its server may be gone.
 const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
+/// A list or a summary that takes longer has gone wrong, and its connection is one of few.
+const READ_STATEMENT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the test of a connection may take. The server of a half-open one never answers, and without a limit its place
 /// in the pool would be lost for ever.
 const TEST_LIMIT: Duration = Duration::from_secs(5);
@@ -34,6 +36,8 @@ const BORROW_TEST_LIMIT: Duration = Duration::from_millis(500);
 pub struct Pools {
     /// For HTTP handlers: gives up fast.
     pub http: PgPool,
+    /// For HTTP handlers that list or count: few, with statements that end soon, so that readers keep nobody from writing.
+    pub read: PgPool,
     /// For consumers and housekeeping.
     pub work: PgPool,
     /// For the outbox relay and its lease.
@@ -60,26 +64,29 @@ pub async fn connect(args: &PostgresArgs, schema: &str, app_name: &str) -> Resul
     // It has served its purpose; a failure to say goodbye is none of ours.
     let _ = connection.close().await;
 
-    let pool = |purpose: &str, size: u32, acquire_timeout: Duration| {
+    let pool = |purpose: &str, size: u32, acquire_timeout: Duration, statement_timeout: Duration| {
         let options = options.clone().application_name(&format!("{app_name}/{purpose}"));
+        let options = options.options([("statement_timeout", statement_timeout.as_millis().to_string())]);
         pool_options(size, acquire_timeout).connect_lazy_with(options)
     };
+    let limit = args.statement_timeout;
     Ok(Pools {
-        http: pool("http", args.http_pool, args.acquire_timeout),
-        work: pool("work", args.work_pool, BACKGROUND_ACQUIRE_TIMEOUT),
-        relay: pool("relay", args.relay_pool, BACKGROUND_ACQUIRE_TIMEOUT),
+        http: pool("http", args.http_pool, args.acquire_timeout, limit),
+        read: pool("read", args.read_pool, args.acquire_timeout, limit.min(READ_STATEMENT_TIMEOUT)),
+        work: pool("work", args.work_pool, BACKGROUND_ACQUIRE_TIMEOUT, limit),
+        relay: pool("relay", args.relay_pool, BACKGROUND_ACQUIRE_TIMEOUT, limit),
     })
 }
 
 impl Pools {
     /// Closes all connections, after those in use have been given back.
     pub async fn close(&self) {
-        tokio::join!(self.http.close(), self.work.close(), self.relay.close());
+        tokio::join!(self.http.close(), self.read.close(), self.work.close(), self.relay.close());
     }
 
     /// The pools with their names.
-    pub fn named(&self) -> [(&'static str, &PgPool); 3] {
-        [("http", &self.http), ("work", &self.work), ("relay", &self.relay)]
+    pub fn named(&self) -> [(&'static str, &PgPool); 4] {
+        [("http", &self.http), ("read", &self.read), ("work", &self.work), ("relay", &self.relay)]
     }
 }
 
@@ -90,7 +97,6 @@ fn options(args: &PostgresArgs, schema: &str) -> Result<PgConnectOptions, StartE
     let milliseconds = |limit: Duration| limit.as_millis().to_string();
     Ok(options.options([
         ("search_path", format!("{schema},saga")),
-        ("statement_timeout", milliseconds(args.statement_timeout)),
         ("lock_timeout", milliseconds(args.lock_timeout)),
         // For as long a fault on purpose may delay a commit.
         ("idle_in_transaction_session_timeout", "30000".to_owned()),
@@ -168,6 +174,7 @@ mod tests {
         PostgresArgs {
             database_url: Secret::new(url),
             http_pool: 1,
+            read_pool: 1,
             work_pool: 1,
             relay_pool: 1,
             statement_timeout: Duration::from_secs(10),

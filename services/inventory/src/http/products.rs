@@ -154,7 +154,7 @@ pub(crate) async fn list_products(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ProductBody>>, Problem> {
     let after: Option<String> = page.after()?;
-    let mut conn = app.participant.pools.http.acquire().await?;
+    let mut conn = app.participant.pools.read.acquire().await?;
     let rows = store::list_products(&mut conn, after.as_deref(), page.rows()).await?;
     Ok(Json(Page::from_rows(rows, &page, |row| row.product.sku.clone()).map(body)))
 }

@@ -137,7 +137,8 @@ pub(super) struct SagaStepBody {
 /// How many sagas are where.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SagaSummary {
-    /// Every status with its count, also those with none.
+    /// Every status with its count, also those with none. Of the sagas that are COMPLETED or COMPENSATED only those among the
+    /// latest 10,000 are counted.
     by_status: BTreeMap<&'static str, i64>,
     /// Age of the oldest saga that still runs, in seconds; null when none does.
     #[schema(required = true)]
@@ -145,6 +146,9 @@ pub(super) struct SagaSummary {
 }
 
 /// Sagas, newest first
+///
+/// Asked for COMPLETED or COMPENSATED ones, for a type or an age, a page is what is found among 5,000 sagas at most: it may be
+/// short, or empty, and have a next one. Those of an order, and of any other status, are found wherever they are.
 #[utoipa::path(get, path = "/api/sagas", tag = "sagas", params(SagaQuery),
     responses((status = 200, description = "A page of sagas", body = Page<SagaBody>)))]
 pub(super) async fn list_sagas(
@@ -157,21 +161,25 @@ pub(super) async fn list_sagas(
     let page = PageQuery::new(query.limit, query.cursor);
     let filter = Filter {
         status: query.status.map(Status::from),
-        saga_type: query.saga_type,
+        saga_type: query.saga_type.as_deref(),
         business_key: query.order_id,
         older_than_seconds: query.older_than,
-        before: page.after()?,
-        limit: page.rows(),
     };
-    let rows = query::list(&app.participant.pools.http, &filter).await?;
-    Ok(Json(Page::from_rows(rows, &page, |row| row.saga_id).map(|row| body(&row))))
+    let before = page.after()?.unwrap_or(Uuid::max());
+    let takes_all = query.status.is_none() && query.saga_type.is_none() && query.older_than.is_none();
+    let distance = if takes_all { page.rows() } else { page.walk() };
+    let pool = &app.participant.pools.read;
+    let walked = query::walk(pool, &filter, before, distance).await?;
+    let Page { items: ids, next_cursor } = Page::from_walk(walked, &page, |id| *id);
+    let rows = query::list(pool, &ids).await?;
+    Ok(Json(Page { items: rows.iter().map(body).collect(), next_cursor }))
 }
 
 /// Counts by status, and the age of the oldest saga that still runs
 #[utoipa::path(get, path = "/api/sagas/summary", tag = "sagas",
     responses((status = 200, description = "The summary", body = SagaSummary)))]
 pub(super) async fn get_saga_summary(State(app): State<App>) -> Result<Json<SagaSummary>, Problem> {
-    let pool = &app.participant.pools.http;
+    let pool = &app.participant.pools.read;
     let counts: BTreeMap<String, i64> = query::counts(pool).await?.into_iter().collect();
     let of = |status: Status| (status.as_str(), counts.get(status.as_str()).copied().unwrap_or_default());
     Ok(Json(SagaSummary {

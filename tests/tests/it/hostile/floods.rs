@@ -209,3 +209,31 @@ async fn connections_without_a_request_are_closed_and_make_room() -> Test {
     }
     is_answered(&order.client).await
 }
+
+/// Lists that take as long as if they had to look for their rows among millions.
+#[tokio::test]
+async fn a_storm_of_readers_keeps_nobody_from_placing_orders() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 1_000).await?;
+    suite.place(&[("A", 1)], "tok_visa").await?;
+    let slow = "alter table orders.customer_order enable row level security;
+        create policy slow on orders.customer_order using
+            (case when current_query() like '%desc%limit%' then pg_sleep(5) is not null else true end)";
+    sqlx::raw_sql(slow).execute(&stage.pool).await?;
+    let reader = || {
+        let client = suite.order.client.clone();
+        tokio::spawn(async move { client.get("/api/orders?status=CANCELLED").await })
+    };
+    let readers: Vec<_> = (0..30).map(|_| reader()).collect();
+    let reading = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
+    eventually(LIMIT, async || stage.number(reading).await.is_ok_and(|n| n >= 2)).await?;
+    for _ in 0..5 {
+        suite.place(&[("A", 1)], "tok_visa").await?;
+    }
+    ensure!(stage.number(reading).await? > 0, "nobody reads any more");
+    for answer in join_all(readers).await {
+        ensure!(answer??.status == 503, "a list that takes so long is given up");
+    }
+    Ok(())
+}
