@@ -34,7 +34,7 @@ pub struct Config {
 /// What to do instead of making everything ready once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
 pub enum Command {
-    /// Make everything ready, then stay and put back the streams and consumers that the broker loses.
+    /// Make the broker ready, then stay and put back the streams and consumers that it loses. Needs nothing of the database.
     Keep,
     /// Print the configuration of the NATS server: its users and what each of them may do.
     NatsConf,

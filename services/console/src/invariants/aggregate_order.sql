@@ -1,11 +1,17 @@
 -- aggregate_order
 -- The events of one aggregate stand in their stream in the order in which they happened.
 with published as (
-    select 'order' as service, * from orders.outbox_published
+    select 'order' as service, event_id, aggregate_type, aggregate_id, aggregate_sequence, position, event_type, stream,
+        stream_sequence, stream_epoch, republication
+    from orders.outbox_published
     union all
-    select 'inventory', * from inventory.outbox_published
+    select 'inventory', event_id, aggregate_type, aggregate_id, aggregate_sequence, position, event_type, stream,
+        stream_sequence, stream_epoch, republication
+    from inventory.outbox_published
     union all
-    select 'payment', * from payment.outbox_published
+    select 'payment', event_id, aggregate_type, aggregate_id, aggregate_sequence, position, event_type, stream,
+        stream_sequence, stream_epoch, republication
+    from payment.outbox_published
 ), neighbours as (
     select service, aggregate_type, aggregate_id, aggregate_sequence, event_type, stream_sequence,
         lag(stream_sequence) over aggregate as previous

@@ -97,7 +97,7 @@ async fn no_role_makes_or_changes_tables() {
 }
 
 #[tokio::test]
-async fn the_auditor_reads_everything_and_writes_nothing() {
+async fn the_auditor_reads_every_table_and_writes_nothing() {
     let database = template().await;
     let mut connection = connect(&database.url_for("auditor")).await;
     for table in tables(&database).await {
