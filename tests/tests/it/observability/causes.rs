@@ -5,13 +5,17 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, bail, ensure};
 use async_nats::jetstream::stream::Config;
+use contracts::PAYMENT;
 use futures_util::future::try_join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use suite_tests::Client;
+use suite_tests::{Client, Running};
 use testkit::eventually;
 
-use super::{monitored::Monitored, orders::order};
+use super::{
+    monitored::{Monitored, SETTINGS},
+    orders::order,
+};
 use crate::Test;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -31,6 +35,9 @@ impl Monitored {
             "payment_pauses_and_the_broker_is_wiped" => self.payment_pauses_and_the_broker_is_wiped().await,
             "nobody_publishes" => self.nobody_publishes().await,
             "a_service_hangs" => self.a_service_hangs().await,
+            "two_publish" => self.two_publish().await,
+            "nothing_is_audited" => self.nothing_is_audited().await,
+            "a_transaction_stays_open" => self.a_transaction_stays_open().await,
             "mend" => self.mend().await,
             other => bail!("nobody knows how to cause {other}"),
         }
@@ -46,7 +53,9 @@ impl Monitored {
             }
             anyhow::Ok(())
         })
-        .await
+        .await?;
+        self.fired.borrow_mut().extend(alerts.iter().map(|alert| (*alert).to_owned()));
+        Ok(())
     }
 
     async fn sql(&self, statement: &'static str) -> Test {
@@ -75,8 +84,22 @@ impl Monitored {
     /// So does a compensation, until its saga gives up. Its stock is owed for half a minute.
     async fn a_compensation_fails_for_one_customer(&self) -> Test {
         arm(&self.inventory, "in_step", "error", json!({"customer_id": "stuck", "step": "release_stock"})).await?;
-        self.order.post("/api/orders", &order("stuck", "PLENTY", "tok_declined")).await?.expect(201)?;
+        let stuck = self.order.post("/api/orders", &order("stuck", "PLENTY", "tok_declined")).await?.expect(201)?;
+        self.has_run_for_long(stuck["saga_id"].as_str().context("it has no saga")?).await?;
+        self.fire(&["SagaStuckCompensating"]).await?;
         self.fire(&["CompensationFailed", "SagaFailed", "CompensationDebtOld"]).await
+    }
+
+    /// As soon as the saga is being undone, it began minutes ago.
+    async fn has_run_for_long(&self, saga_id: &str) -> Test {
+        let began = "update saga.saga_instance set started_at = started_at - interval '5 minutes'
+            where saga_id = $1::uuid and status = 'COMPENSATING'";
+        eventually(LIMIT, async || {
+            let changed = sqlx::query(began).bind(saga_id).execute(&self.stage.pool).await?.rows_affected();
+            ensure!(changed == 1, "the saga {saga_id} is not being undone");
+            anyhow::Ok(())
+        })
+        .await
     }
 
     async fn the_card_processor_fails(&self) -> Test {
@@ -170,6 +193,36 @@ impl Monitored {
         self.inventory_process.borrow_mut().pause()?;
         let fired = self.fire(&["ServiceDown"]).await;
         self.inventory_process.borrow_mut().resume()?;
+        fired
+    }
+
+    /// The relay of payment hangs while it publishes, and does not hear that another has taken over.
+    async fn two_publish(&self) -> Test {
+        let second = Running::start(&self.stage, PAYMENT, SETTINGS).await?;
+        self.scrape_too(PAYMENT.0, second.client.base())?;
+        let both = "count(relay_active{job=\"payment\"}) == 2";
+        eventually(LIMIT, async || self.api.instant(both).await.is_ok_and(|series| !series.is_empty())).await?;
+        let hang = json!({"point": "bus_publish", "kind": "hang", "first": 1, "expires_in_seconds": 300});
+        self.payment.post("/api/admin/faults", &hang).await?.expect(201)?;
+        let fired = self.fire(&["RelayTwice"]).await;
+        self.disarm(&self.payment).await?;
+        self.scrape_no_other()?;
+        fired
+    }
+
+    async fn nothing_is_audited(&self) -> Test {
+        self.sql("revoke usage on schema saga from auditor").await?;
+        let fired = self.fire(&["AuditStale"]).await;
+        self.sql("grant usage on schema saga to auditor").await?;
+        fired
+    }
+
+    /// Somebody begins a transaction, looks at something, and forgets it.
+    async fn a_transaction_stays_open(&self) -> Test {
+        let mut forgotten = self.stage.pool.begin_with("begin isolation level repeatable read").await?;
+        sqlx::query("select count(*) from saga.annotation").execute(&mut *forgotten).await?;
+        let fired = self.fire(&["OldestTransactionHeld"]).await;
+        forgotten.rollback().await?;
         fired
     }
 

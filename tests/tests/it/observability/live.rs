@@ -39,7 +39,11 @@ const CAUSES: [&[&[&str]]; 3] = [
             "payment_pauses_and_the_broker_is_wiped",
         ],
     ],
-    &[&["nobody_publishes", "a_service_hangs", "mend"]],
+    &[
+        &["nobody_publishes", "a_service_hangs", "two_publish", "mend"],
+        &["nothing_is_audited"],
+        &["a_transaction_stays_open"],
+    ],
 ];
 
 /// A query with what the variables of its board stand for.
@@ -75,6 +79,7 @@ async fn every_query_is_answered_and_what_goes_wrong_is_told() -> Test {
         }))
         .await?;
     }
+    monitored.every_alert_was_seen().await?;
     monitored.nothing_unmendable_happened().await?;
     drop(orders);
     monitored.stage.audit_with(Options { settle: LIMIT, ..Options::default() }).await
@@ -97,6 +102,14 @@ impl Monitored {
             anyhow::Ok(())
         })
         .await
+    }
+
+    async fn every_alert_was_seen(&self) -> Test {
+        let alerts = self.api.rules().await?.into_iter().filter(|rule| rule.alerting).map(|rule| rule.name);
+        let fired = self.fired.borrow();
+        let never: Vec<_> = alerts.filter(|alert| !fired.contains(alert)).collect();
+        ensure!(never.is_empty(), "nothing that was caused makes these alerts fire: {never:?}");
+        Ok(())
     }
 
     /// Whatever went wrong and however long it took to mend: at no moment was this violated.
