@@ -125,7 +125,8 @@ async fn refusals_move_no_breaker() -> Test {
         ensure!(breaker["totals"]["ignored"].as_u64() >= Some(15), "{breaker:#}");
     }
     ensure!(suite.payment.breaker("process_payment").await?["calls"] == 0, "a refusal was counted as a call");
-    stage.nothing_was_counted().await
+    stage.nothing_was_counted().await?;
+    stage.audit().await
 }
 
 #[tokio::test]

@@ -179,5 +179,5 @@ async fn a_message_that_vanishes_is_published_once_more_at_half_the_deadline() -
     stream.delete_message(last).await?;
     stage.resume(&suite.payment, "process_payment").await?;
     suite.saga_becomes(&order, "COMPLETED").await?;
-    Ok(())
+    stage.audit().await
 }

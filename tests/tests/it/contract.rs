@@ -1,4 +1,6 @@
 //! The contracts: golden events, OpenAPI against the served routes.
+//!
+//! Not audited: nothing is ordered.
 
 use std::fs;
 

@@ -30,6 +30,7 @@ use crate::{Test, messages::product};
 
 #[tokio::test]
 async fn an_illegal_saga_transition_is_refused_by_the_database() -> Test {
+    // Not audited: the saga is changed by hand.
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 10).await?;
@@ -53,6 +54,7 @@ async fn an_illegal_saga_transition_is_refused_by_the_database() -> Test {
 /// As on a half-open connection: the statement has no limit, and an hour passes at once.
 #[tokio::test]
 async fn a_unit_of_work_that_the_server_never_answers_is_an_outage_and_leaves_its_place_to_others() -> Test {
+    // Not audited: nothing is ordered.
     let stage = Stage::with(Tuning { by_hand: true, ..Tuning::default() }).await?;
     let inventory = stage.start(INVENTORY).await?;
     let participant = inventory.app.participant();
@@ -96,6 +98,7 @@ const READ_WHOLE: [(&str, &str); 14] = [
 /// Prepared statements keep their plans from when tables were empty, which is when reading all of one looks best.
 #[tokio::test]
 async fn no_statement_of_a_service_reads_a_whole_table_because_it_is_empty_yet() -> Test {
+    // Not audited: nothing is ordered.
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
     let partial = "select indexrelid::regclass::text from pg_index where indpred is not null";
@@ -137,6 +140,7 @@ async fn no_statement_of_a_service_reads_a_whole_table_because_it_is_empty_yet()
 /// What has ended is many, and what a filter looks for among it may be at its far end.
 #[tokio::test]
 async fn a_list_or_a_summary_looks_at_a_bounded_number_of_rows() -> Test {
+    // Not audited: orders and sagas are made up.
     let stage = Stage::with(Tuning { by_hand: true, ..Tuning::default() }).await?;
     let order = stage.start(ORDER).await?;
     let id = "(lpad(to_hex(n), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid";
@@ -184,6 +188,7 @@ async fn a_list_or_a_summary_looks_at_a_bounded_number_of_rows() -> Test {
 /// read whole for them looks cheaper than looking up each event.
 #[tokio::test]
 async fn published_events_are_looked_up_one_by_one_though_nearly_all_rows_of_the_outbox_are_dead() -> Test {
+    // Not audited: events are made up.
     let stage = Stage::with(Tuning { by_hand: true, ..Tuning::default() }).await?;
     let mut old = stage.pool.begin().await?;
     sqlx::query("select pg_current_xact_id()").execute(&mut *old).await?;
@@ -280,6 +285,7 @@ fn code(error: &sqlx::Error) -> String {
 
 #[tokio::test]
 async fn a_role_that_reads_a_foreign_schema_is_refused() -> Test {
+    // Not audited: nothing is ordered.
     let stage = Stage::new().await?;
     let tables = [
         ("order_service", ["inventory.product", "payment.payment"]),
@@ -385,6 +391,7 @@ async fn a_server_that_lets_nobody_in_is_away_for_steps_and_for_clients() -> Tes
 
 #[tokio::test]
 async fn a_login_that_is_refused_costs_no_attempt() -> Test {
+    // Not audited: the event is made up.
     let server = Postgres::start().await?;
     let prepare = async |url| Ok(provision::database::prepare(url).await?);
     let database = Database::from_template_on(&server.server(), "suite", prepare).await?;
@@ -430,6 +437,7 @@ async fn take(outbox: Outbox, batch: Batch<ProductCreated>) -> Result<Committed,
 
 #[tokio::test]
 async fn a_service_refuses_an_unsafe_server_and_a_schema_that_it_does_not_know() -> Test {
+    // Not audited: nothing is ordered.
     let stage = Stage::new().await?;
     sqlx::query("delete from payment._migration").execute(&stage.pool).await?;
     let error = stage.start(PAYMENT).await.err().map(|e| format!("{e:#}")).unwrap_or_default();
@@ -443,6 +451,7 @@ async fn a_service_refuses_an_unsafe_server_and_a_schema_that_it_does_not_know()
 
 #[tokio::test]
 async fn housekeeping_creates_days_ahead_drops_old_ones_and_deletes_nothing_younger() -> Test {
+    // Not audited: days are made up.
     let stage = Stage::new().await?;
     let setup = "set search_path = payment;
         create table inbox_20200101 (like inbox including all);

@@ -1,4 +1,6 @@
 //! Bad input gets a problem with the right status and a sentence that helps, and writes nothing.
+//!
+//! Not audited: nothing is written.
 
 use anyhow::ensure;
 use reqwest::Method;

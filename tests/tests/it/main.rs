@@ -4,6 +4,7 @@
 
 mod arrows;
 mod audit;
+mod audited;
 mod breakers;
 mod broker;
 mod catalogue;

@@ -1,4 +1,6 @@
 //! Events that cannot be applied: the lane goes on, and nothing is lost.
+//!
+//! Not audited: events are made up, with no order behind them, and dead letters are left.
 
 use std::time::Duration;
 

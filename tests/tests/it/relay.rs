@@ -1,4 +1,6 @@
 //! The relay: one at a time, in order, and never past a row.
+//!
+//! Not audited: most events are made up, with no order behind them.
 
 use std::{collections::HashSet, time::Duration};
 

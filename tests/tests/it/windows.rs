@@ -50,6 +50,7 @@ async fn every_window_hit_again_and_again_in_every_service_loses_and_doubles_not
 
 #[tokio::test]
 async fn what_is_rolled_back_or_not_the_steps_own_is_never_published() -> Test {
+    // Not audited: nothing is ordered.
     let stage = Stage::new().await?;
     let order = stage.start(ORDER).await?;
     let outbox = &order.app.participant().outbox;

@@ -147,7 +147,10 @@ async fn a_capture_that_the_database_has_forgotten_is_found_again() {
             assert_undone(&lab, &order, "REFUNDED", PRICE).await;
         } else {
             lab.charge(&[&event]).await.unwrap();
-            assert_eq!((lab.payment(&order).await.as_str(), lab.gateway.taken_and_kept()), ("CAPTURED", (PRICE, PRICE)));
+            assert_eq!(
+                (lab.payment(&order).await.as_str(), lab.gateway.taken_and_kept()),
+                ("CAPTURED", (PRICE, PRICE))
+            );
         }
     }
 }

@@ -1,4 +1,6 @@
 //! What the clock has to do with it: deadlines, receipts, and the end of patience.
+//!
+//! Not audited: what is looked at is an order in the middle of its way; deadlines are set by hand.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! From the stream to the commit of the step.
+//!
+//! Not audited: what is looked at is an order in the middle of its way; most are left there.
 
 use anyhow::ensure;
 use contracts::{INVENTORY, ORDER, PAYMENT};

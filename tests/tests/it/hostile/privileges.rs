@@ -1,4 +1,6 @@
 //! What the database lets each role do, in full: equal to what is checked in, so that a right cannot be won unseen.
+//!
+//! Not audited: nothing is ordered.
 
 use std::fs;
 
