@@ -9,7 +9,7 @@ use bootstrap::{
 use clap::Parser;
 use contracts::{INVENTORY, ORDER, PAYMENT};
 use faults::Faults;
-use messaging::{Consumer, Subscription};
+use messaging::{Consumer, Subscription, topology::StreamSettings};
 use saga::Service;
 use testkit::eventually;
 use tokio::net::TcpListener;
@@ -33,6 +33,8 @@ pub struct Tuning {
     pub dead_letter_auto_replay: bool,
     pub gateway_timeout: Duration,
     pub metrics_every: Duration,
+    /// The size of each stream.
+    pub stream_max_bytes: i64,
     /// Nothing runs by itself but the HTTP server: the test takes every step.
     pub by_hand: bool,
 }
@@ -52,6 +54,7 @@ impl Default for Tuning {
             dead_letter_auto_replay: false,
             gateway_timeout: Duration::from_secs(5),
             metrics_every: Duration::from_secs(5),
+            stream_max_bytes: StreamSettings::default().max_bytes,
             by_hand: false,
         }
     }

@@ -86,11 +86,11 @@ pub struct BrokerArgs {
     /// How long to wait for the broker.
     #[arg(long, env = "NATS_STARTUP_LIMIT", value_parser = humantime::parse_duration, default_value = "60s")]
     pub nats_startup_limit: Duration,
-    /// Size of each stream in bytes; a full stream makes its service's events wait in the outbox. The broker
-    /// sets this much aside on its disk.
+    /// Size of each stream in bytes. Half of it is for events that all consumers have had; a stream full of others makes
+    /// its service's events wait in the outbox. The broker sets this much aside on its disk.
     #[arg(long, env = "STREAM_MAX_BYTES", default_value_t = StreamSettings::default().max_bytes)]
     pub stream_max_bytes: i64,
-    /// How long events stay in a stream. The inbox must remember for longer.
+    /// How long events stay in a stream at most, whoever has had them. The inbox must remember for longer.
     #[arg(long, env = "STREAM_MAX_AGE", value_parser = humantime::parse_duration, default_value = "3d")]
     pub stream_max_age: Duration,
     /// Copies of each stream; more than 1 needs a cluster.

@@ -1,22 +1,16 @@
 //! The broker as one service sees it: its own stream to publish to, others' streams to consume.
 
+
 use async_nats::{Client, jetstream};
 use saga::Service;
+
+use crate::acknowledged::{self, Fill, StreamView};
 
 #[derive(Debug, Clone)]
 pub struct Bus {
     pub(crate) client: Client,
     pub(crate) jetstream: jetstream::Context,
     pub(crate) service: Service,
-}
-
-/// How full a stream is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct StreamState {
-    pub bytes: u64,
-    /// 0: without limit.
-    pub max_bytes: u64,
-    pub messages: u64,
 }
 
 impl Bus {
@@ -34,15 +28,24 @@ impl Bus {
         self.client.statistics().connects.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// What the broker says of this service's own stream; none while it is away.
-    pub async fn stream_state(&self) -> Option<StreamState> {
+    /// How full this service's own stream is; none while the broker is away.
+    pub async fn fill(&self) -> Option<Fill> {
         if !self.is_connected() {
             return None;
         }
         let stream = self.jetstream.get_stream(self.service.stream()).await.ok()?;
-        let info = stream.cached_info();
-        let max_bytes = u64::try_from(info.config.max_bytes).unwrap_or(0);
-        Some(StreamState { bytes: info.state.bytes, max_bytes, messages: info.state.messages })
+        Some(Fill::of(stream.cached_info()))
+    }
+
+        let stream = self.jetstream.get_stream(self.service.stream()).await.ok()?;
+    }
+
+    /// This service's own stream and how far its consumers are; none while the broker is away.
+    pub async fn own_stream(&self) -> Option<StreamView> {
+        if !self.is_connected() {
+            return None;
+        }
+        acknowledged::read(&self.jetstream, &self.service.stream()).await.ok().flatten()
     }
 
     pub(crate) async fn nudge(&self) {

@@ -135,7 +135,7 @@ async fn rolled_back(what: Store) -> Test {
 
 #[tokio::test]
 async fn nothing_is_published_to_consumers_that_are_ahead_of_the_stream_whatever_the_receipts_say() -> Test {
-    let mut stage = Stage::new().await?;
+    let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100_000).await?;
     place_many(&suite, 20).await??;

@@ -19,6 +19,7 @@ mod faults;
 mod hostile;
 mod idempotency;
 mod input;
+mod limits;
 mod messages;
 mod metrics;
 mod model;

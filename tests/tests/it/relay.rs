@@ -144,7 +144,7 @@ async fn what_the_broker_lost_is_put_back_before_anything_newer_is_published() -
     stage.nats.lock().await.kill();
     eventually(Duration::from_secs(10), async || !bus.is_connected()).await?;
     stage.nats.lock().await.wipe().await?;
-    eventually(Duration::from_secs(20), async || bus.stream_state().await.is_some()).await?;
+    eventually(Duration::from_secs(20), async || bus.fill().await.is_some()).await?;
     let request = inventory.client.request(reqwest::Method::PATCH, "/api/products/P-0");
     inventory.client.send(request.json(&json!({"name": "newer"}))).await?.expect(200)?;
     in_order_without_gaps(&stage, "INVENTORY", 2).await

@@ -10,6 +10,7 @@ use async_nats::{
         stream::StorageType,
     },
 };
+use messaging::topology::Ensured;
 use provision::broker::{self, Access, Object, Settings, objects};
 use testkit::{Nats, eventually, free_port};
 
@@ -90,6 +91,86 @@ async fn what_is_gone_is_put_back_and_what_is_there_is_left_alone() {
         consumer(&js, wanted).await;
     }
     assert_eq!(js.get_stream("PAYMENT").await.unwrap().cached_info().config.max_bytes, 1 << 20);
+}
+
+#[tokio::test]
+async fn what_all_consumers_have_had_leaves_a_stream_that_fills_up_and_what_one_needs_stays() {
+    let nats = Nats::start().await.unwrap();
+    let client = async_nats::connect(nats.url()).await.unwrap();
+    let js = jetstream::new(client.clone());
+    let mut settings = Settings::default();
+    settings.stream.max_bytes = 100_000;
+    broker::provision(&client, &settings).await.unwrap();
+    let reserve_stock = contracts::consumers().into_iter().find(|c| c.step.name == "reserve_stock").unwrap();
+    let subject = reserve_stock.step.consumes().unwrap().subject(contracts::ORDER);
+    let fill = async || {
+        let mut stored = 0;
+        while js.publish(subject.clone(), vec![b' '; 1_000].into()).await.unwrap().await.is_ok() {
+            stored += 1;
+        }
+        stored
+    };
+    let first = async || js.get_stream("ORDER").await.unwrap().cached_info().state.first_sequence;
+
+    assert!(fill().await > 80);
+    assert_eq!(broker::trim(&client).await.unwrap(), 0, "nobody has had any of it");
+    for _ in 0..10 {
+        next_message(&consumer(&js, reserve_stock).await).await.double_ack().await.unwrap();
+    }
+    assert_eq!(broker::trim(&client).await.unwrap(), 10);
+    assert_eq!(broker::trim(&client).await.unwrap(), 0);
+    assert_eq!(first().await, 11, "the eleventh is needed");
+
+    assert_eq!(fill().await, 10);
+    let eleventh = next_message(&consumer(&js, reserve_stock).await).await;
+    assert_eq!(eleventh.info().unwrap().stream_sequence, 11);
+    eleventh.double_ack().await.unwrap();
+    loop {
+        let last = next_message(&consumer(&js, reserve_stock).await).await;
+        last.double_ack().await.unwrap();
+        if last.info().unwrap().pending == 0 {
+            break;
+        }
+    }
+    let removed = broker::trim(&client).await.unwrap();
+    assert!((35..55).contains(&removed), "{removed}, of which half a stream is left");
+    assert_eq!(broker::trim(&client).await.unwrap(), 0, "the rest is kept as long as there is room");
+    assert_eq!(first().await, 11 + removed);
+    assert!(fill().await >= removed);
+}
+
+#[tokio::test]
+async fn a_consumer_that_is_missing_or_that_nothing_was_for_keeps_no_stream_from_its_room_for_long() {
+    let (_nats, client, js) = provisioned().await;
+    let mut small = Settings::default();
+    small.stream.max_bytes = 100_000;
+    broker::provision(&client, &small).await.unwrap();
+    // Nobody waits for this one.
+    for _ in 0..80 {
+        js.publish("events.payment.PaymentRefunded", vec![b' '; 1_000].into()).await.unwrap().await.unwrap();
+    }
+    js.delete_consumer_from_stream("order-confirm_order", "PAYMENT").await.unwrap();
+    assert_eq!(broker::trim(&client).await.unwrap(), 0, "who knows what it has had");
+    broker::restore(&client, &small).await.unwrap();
+    assert!(broker::trim(&client).await.unwrap() > 20);
+}
+
+#[tokio::test]
+async fn a_stream_of_an_earlier_version_from_which_nothing_could_be_removed_is_made_anew() {
+    let (_nats, client, js) = provisioned().await;
+    let mut earlier = js.get_stream("ORDER").await.unwrap().cached_info().config.clone();
+    earlier.deny_purge = true;
+    js.update_stream(earlier).await.unwrap();
+    let done = broker::provision(&client, &Settings::default()).await.unwrap();
+    assert_eq!(done[0], (ANY_STREAM, Ensured::Created));
+    assert!(
+        done.len() > 1
+            && done.iter().all(|(object, _)| match object {
+                Object::Stream(service) => service.stream() == "ORDER",
+                Object::Consumer(c) => c.publisher.stream() == "ORDER",
+            })
+    );
+    assert!(!js.get_stream("ORDER").await.unwrap().cached_info().config.deny_purge);
 }
 
 #[tokio::test]
