@@ -27,7 +27,7 @@ def glance():
         return f"ceil(sum(increase({name}{{{labels}}}[$__range])))"
 
     return [
-        stat("Oldest in an outbox", "s", "Its age. OutboxStale fires at 30 s.",
+        stat("Oldest in an outbox", "s", "Its age. OutboxStale fires at 30 s, and OrdersShed fires when order refuses new orders for it.",
              q(f"max(outbox_oldest_pending_age_seconds{{{OF_SERVICE}}})"), decimals=0, thresholds=[GREEN, (5, YELLOW), (30, RED)], w=4),
         stat("Lag of the steps", COUNT["unit"], "Events that are published and not yet given to their step.",
              q(f"sum(consumer_pending{{{OF_STEP}}})"), thresholds=[GREEN, (100, YELLOW), (1000, RED)], w=4),

@@ -33,6 +33,8 @@ pub struct Tuning {
     pub dead_letter_auto_replay: bool,
     pub gateway_timeout: Duration,
     pub metrics_every: Duration,
+    /// After how long an event that is not published keeps new orders out.
+    pub placement_outbox_age: Duration,
     /// The size of each stream.
     pub stream_max_bytes: i64,
     /// Nothing runs by itself but the HTTP server: the test takes every step.
@@ -54,6 +56,7 @@ impl Default for Tuning {
             dead_letter_auto_replay: false,
             gateway_timeout: Duration::from_secs(5),
             metrics_every: Duration::from_secs(5),
+            placement_outbox_age: Duration::from_secs(30),
             stream_max_bytes: StreamSettings::default().max_bytes,
             by_hand: false,
         }
@@ -114,7 +117,7 @@ impl Replica {
                 let http = config.base.http.clone();
                 let app = order::App::connect(&startup, config, faults.clone()).await?;
                 let subscriptions = order::subscriptions(&app);
-                let (api, tasks) = (order::router(&app), order::tasks(&app, &startup.stop));
+                let (api, tasks) = (order::router(&app), order::tasks(&app, &startup));
                 (order::INFO, App::Order(app), subscriptions, api, tasks, order::samples(), startup, http)
             }
             INVENTORY => {
@@ -224,6 +227,7 @@ fn arguments(stage: &Stage, service: Service, inventory_url: &str) -> Vec<String
             ("--inventory-url", inventory_url.to_owned()),
             ("--catalogue-rebuild-every", humantime(tuning.catalogue_rebuild_every)),
             ("--compensation-check-every", humantime(tuning.timeout_check_every)),
+            ("--placement-outbox-age", humantime(tuning.placement_outbox_age)),
         ]),
         PAYMENT => arguments.extend([
             ("--gateway-url", stage.gateway.base_url.clone()),

@@ -117,6 +117,30 @@ pub(crate) async fn next(
     .await
 }
 
+/// For how long the oldest event has waited to be published for the first time. What waits behind a refused or parked event
+/// does not count: its aggregate's events wait for an operator, and all others go on.
+pub async fn oldest_waiting(pool: &PgPool) -> Result<Option<Duration>, sqlx::Error> {
+    let age = sqlx::query_scalar!(
+        r#"with blocked as materialized (
+            select aggregate_type, aggregate_id
+            from outbox
+            where state = 'PARKED' or next_attempt_at is not null
+        )
+        select extract(epoch from now() - o.created_at)::float8 as "age!"
+        from outbox o
+        where o.republication = 0
+            and not exists (
+                select from blocked b
+                where b.aggregate_type = o.aggregate_type and b.aggregate_id = o.aggregate_id
+            )
+        order by o.position
+        limit 1"#,
+    )
+    .fetch_optional(pool)
+    .await?;
+    Ok(age.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default()))
+}
+
 /// Whether a transaction of this service that writes has been open for longer than `age`: a row of it may
 /// still appear below what has been read. Nobody else can write to the outbox.
 pub(crate) async fn old_writer(conn: &mut PgConnection, age: Duration) -> Result<bool, sqlx::Error> {

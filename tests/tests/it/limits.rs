@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use suite_tests::{Dancers, Stage, Tuning, order_of};
+use serde_json::json;
+use suite_tests::{Dancers, Scrape, Stage, Tuning, order_of};
 use testkit::eventually;
 
 use crate::Test;
@@ -112,4 +113,103 @@ async fn an_order_that_inventory_never_takes_takes_at_most_4800_bytes_of_any_str
     let nudged = stage.number("select count(*) from orders.outbox_published where republication = 1").await?;
     ensure!(nudged == ORDERS.cast_signed(), "{nudged} events were published twice");
     each_takes_at_most(&stage, 4_800).await
+}
+
+/// Inventory takes no more orders, and their stream fills up.
+#[tokio::test]
+async fn the_last_tenth_of_a_stream_is_for_cancellations() -> Test {
+    let stage = Stage::with(Tuning { stream_max_bytes: 1_000_000, ..Tuning::default() }).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    stage.pause(&suite.inventory, "reserve_stock").await?;
+    let waiting = suite.place(&[("A", 1)], "tok_visa").await?;
+    outbox_is_empty(&stage).await?;
+    let jetstream = stage.jetstream().await?;
+    for _ in 0..91 {
+        jetstream.publish("events.order.Filler", vec![b' '; 10_000].into()).await?.await?;
+    }
+    let body = order_of(&[("A", 1)], "tok_visa");
+    let refused = eventually(Duration::from_secs(10), async || {
+        let answer = suite.order.client.post("/api/orders", &body).await?;
+        ensure!(answer.status == 503, "{answer:?}");
+        anyhow::Ok(Some(answer))
+    })
+    .await?;
+    ensure!(refused.header("retry-after") == Some("10"), "{refused:?}");
+    let ready = suite.order.client.get("/health/ready").await?;
+    let reason = ready.body["checks"]["placement"]["reason"].as_str().unwrap_or_default();
+    ensure!(reason.contains("the stream is almost full"), "{ready:?}");
+
+    ensure!(suite.cancel(&waiting).await? == 202);
+    outbox_is_empty(&stage).await?;
+    stage.resume(&suite.inventory, "reserve_stock").await?;
+    suite.saga_becomes(&waiting, "COMPENSATED").await?;
+    let next = suite.order.client.insist("next", &body).await?;
+    suite.saga_becomes(&next, "COMPLETED").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn orders_are_refused_while_events_wait_for_too_long_and_everything_else_goes_on() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    let confirmed = suite.place(&[("A", 1)], "tok_visa").await?;
+    suite.saga_becomes(&confirmed, "COMPLETED").await?;
+    suite.order.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
+    let waiting = suite.place(&[("A", 1)], "tok_visa").await?;
+    ensure!(suite.order.startup.readiness.is_ready(), "a moment is no reason to refuse orders");
+
+    let older = "update orders.outbox set created_at = created_at - interval '31 seconds'";
+    sqlx::query(older).execute(&stage.pool).await?;
+    eventually(Duration::from_secs(10), async || !suite.order.startup.readiness.is_ready()).await?;
+    let body = order_of(&[("A", 1)], "tok_visa");
+    let refused = suite.order.client.post("/api/orders", &body).await?;
+    ensure!(refused.status == 503, "{refused:?}");
+    ensure!(refused.header("retry-after") == Some("10"), "{refused:?}");
+    ensure!(refused.header("content-type") == Some("application/problem+json"), "{refused:?}");
+    ensure!(refused.body["detail"].as_str().is_some_and(|d| d.contains("Nothing was placed")), "{refused:?}");
+    let ready = suite.order.client.get("/health/ready").await?;
+    let reason = ready.body["checks"]["placement"]["reason"].as_str().unwrap_or_default();
+    ensure!(ready.status == 503 && reason.contains("an event has waited for 3"), "{ready:?}");
+    let shown = Scrape::of(&suite.order.client).await?;
+    ensure!(shown.sum("orders_shedding", &[]) == Some(1.0), "the gauge says otherwise");
+    ensure!(shown.sum("orders_shed_total", &[]) >= Some(1.0), "the counter says otherwise");
+
+    ensure!(suite.cancel(&waiting).await? == 202, "a cancellation gets through");
+    ensure!(suite.cancel(&confirmed).await? == 202);
+    ensure!(suite.order(&waiting).await?["status"] == "CANCELLED");
+    suite.order.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
+    for cancelled in [&waiting, &confirmed] {
+        suite.saga_becomes(cancelled, "COMPENSATED").await?;
+    }
+    eventually(Duration::from_secs(10), async || {
+        suite.order.client.post("/api/orders", &body).await.is_ok_and(|answer| answer.status == 201)
+    })
+    .await?;
+    ensure!(stage.number("select count(*) from orders.customer_order").await? == 3, "a refused order was placed");
+    eventually(Duration::from_secs(10), async || suite.order.startup.readiness.is_ready()).await?;
+    stage.audit().await
+}
+
+/// Its order's events wait for an operator; all others get out.
+#[tokio::test]
+async fn a_parked_event_keeps_no_orders_out() -> Test {
+    let stage = Stage::with(Tuning { placement_outbox_age: Duration::from_secs(2), ..Tuning::default() }).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    suite.order.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
+    let parked = suite.place(&[("A", 1)], "tok_visa").await?;
+    ensure!(suite.cancel(&parked).await? == 202);
+    let park = "update orders.outbox
+        set created_at = now() - interval '1 hour',
+            state = case event_type when 'OrderCreated.v1' then 'PARKED' else 'PENDING' end";
+    sqlx::query(park).execute(&stage.pool).await?;
+    suite.order.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
+    let age = messaging::outbox::oldest_waiting(&suite.order.app.participant().pools.work).await?;
+    ensure!(age.is_none(), "{age:?}");
+    let next = suite.place(&[("A", 1)], "tok_visa").await?;
+    suite.saga_becomes(&next, "COMPLETED").await?;
+    ensure!(stage.number("select count(*) from orders.outbox").await? == 2, "the parked event's follower overtook it");
+    Ok(())
 }

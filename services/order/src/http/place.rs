@@ -75,6 +75,7 @@ pub(super) async fn place_order(
 ) -> Result<(StatusCode, HeaderMap, Json<OrderBody>), Problem> {
     wanted.check()?;
     let key = idempotency_key(&headers)?;
+    app.intake.admit()?;
     let patience = wait::asked_for(&headers);
     let placement = wanted.into_placement(Context::of_request(context.correlation_id, &context.traceparent), key);
     let shared = app.clone();
