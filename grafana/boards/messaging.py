@@ -79,7 +79,8 @@ def relays():
               f'label_replace(max by (step) (consumers_paused{{{OF_STEP}}}), "what", "$1", "step", "(.*)")')
     return [
         timeline("Active relay", "Which replica of a service publishes. There is always exactly one; after a crash another one takes over "
-                 "within seconds. RelayMissing fires when there is none, and RelayTwice fires when there are two.",
+                 "within seconds. RelayMissing fires when there is none, and RelayTwice fires when there are two. "
+                 "JetStreamSilent fires when NATS is there and answers it nothing.",
                  q(f"relay_active{{{OF_SERVICE}}}", "{{job}} {{instance}}"), h=8,
                  mappings={"0": ("stands by", GREY), "1": ("publishes", GREEN)}),
         timeseries("Commit to broker", "s", "From an event's commit until the broker has acknowledged it. Dots lead to traces.",

@@ -112,6 +112,7 @@ pub struct Metrics {
     pub outbox_republished: Counter,
     pub relay_active: Gauge,
     pub relay_takeovers: Counter,
+    pub broker_silent: Gauge,
     pub inbox_applied: Family<StepLabel, Counter>,
     pub inbox_duplicates: Family<StepLabel, Counter>,
     pub inbox_batch_size: Sized<StepLabel>,
@@ -147,6 +148,7 @@ impl Default for Metrics {
             outbox_republished: Counter::default(),
             relay_active: Gauge::default(),
             relay_takeovers: Counter::default(),
+            broker_silent: Gauge::default(),
             inbox_applied: Family::default(),
             inbox_duplicates: Family::default(),
             inbox_batch_size: Family::new_with_constructor(sizes),
@@ -191,6 +193,8 @@ impl Metrics {
         registry.register("relay_active", "1 while this replica's relay is the active one", m.relay_active.clone());
         let help = "Times this replica's relay became the active one";
         registry.register("relay_takeovers", help, m.relay_takeovers.clone());
+        let help = "1 while NATS is connected and JetStream does not answer this replica's relay";
+        registry.register("broker_silent", help, m.broker_silent.clone());
         let help = "Events taken for the first time, by step: applied, refused or too late";
         registry.register("inbox_applied", help, m.inbox_applied.clone());
         let help = "Deliveries of events that the step had taken before";

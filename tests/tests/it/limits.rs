@@ -213,3 +213,39 @@ async fn a_parked_event_keeps_no_orders_out() -> Test {
     ensure!(stage.number("select count(*) from orders.outbox").await? == 2, "the parked event's follower overtook it");
     Ok(())
 }
+
+/// As after a full disk: NATS keeps its connections, and JetStream answers nothing.
+#[tokio::test]
+async fn a_broker_that_is_there_and_does_not_answer_is_told_from_one_that_is_away_with_what_helps() -> Test {
+    let stage = Stage::new().await?;
+    let inventory = stage.start(contracts::INVENTORY).await?;
+    let silent = async || Scrape::of(&inventory.client).await.map(|shown| shown.sum("broker_silent", &[]));
+    ensure!(silent().await? == Some(0.0));
+    let reason = async || -> anyhow::Result<String> {
+        let ready = inventory.client.get("/health/ready").await?;
+        Ok(ready.body["checks"]["relay"]["reason"].as_str().unwrap_or_default().to_owned())
+    };
+    stage.nats.lock().await.pause()?;
+    let product = json!({"sku": "A", "name": "a", "initial_quantity": 1, "price": {"amount": 1, "currency": "USD"}});
+    inventory.client.post("/api/products", &product).await?.expect(201)?;
+    eventually(Duration::from_secs(20), async || {
+        let reason = reason().await?;
+        ensure!(reason.contains("JetStream does not answer") && reason.contains("restart nats"), "{reason}");
+        ensure!(silent().await? == Some(1.0), "the gauge says otherwise");
+        anyhow::Ok(())
+    })
+    .await?;
+    // In the end the connection is given up, and it is away like any other.
+    eventually(Duration::from_secs(30), async || {
+        let reason = reason().await?;
+        ensure!(!reason.is_empty() && !reason.contains("restart nats"), "{reason:?}");
+        ensure!(silent().await? == Some(0.0), "the gauge says otherwise");
+        anyhow::Ok(())
+    })
+    .await?;
+    stage.nats.lock().await.resume()?;
+    let published = "select count(*) from inventory.outbox_published";
+    eventually(Duration::from_secs(20), async || stage.number(published).await.is_ok_and(|n| n == 1)).await?;
+    eventually(Duration::from_secs(20), async || inventory.startup.readiness.is_ready()).await?;
+    stage.nothing_was_counted().await
+}

@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{Relay, RelayError, lease::Lease, publish::StreamPosition};
-use crate::{envelope, error::chain, outbox};
+use crate::{envelope, outbox};
 
 /// The events that a service has published for sagas that are not finished: only those are needed again
 /// when they are lost.
@@ -62,8 +62,7 @@ pub(super) async fn reconcile(relay: &Relay, lease: &Lease, stream: &str) -> Res
 }
 
 async fn describe(relay: &Relay, stream: &str) -> Result<StreamNow, RelayError> {
-    let away = |e: &dyn std::error::Error| RelayError::Broker(chain(e));
-    let stream = relay.bus.jetstream.get_stream(stream).await.map_err(|e| away(&e))?;
+    let stream = relay.bus.jetstream.get_stream(stream).await.map_err(|e| RelayError::of(&e))?;
     let info = stream.cached_info();
     let clamp = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     Ok(StreamNow {
@@ -111,12 +110,11 @@ async fn compare(relay: &Relay, stream: &str, now: StreamNow, receipt: &LastRece
 
 async fn event_at(relay: &Relay, stream: &str, sequence: i64) -> Result<Option<Uuid>, RelayError> {
     use async_nats::jetstream::stream::LastRawMessageErrorKind::NoMessageFound;
-    let away = |e: String| RelayError::Broker(e);
-    let stream = relay.bus.jetstream.get_stream_no_info(stream).await.map_err(|e| away(chain(&e)))?;
+    let stream = relay.bus.jetstream.get_stream_no_info(stream).await.map_err(|e| RelayError::of(&e))?;
     match stream.get_raw_message(sequence.unsigned_abs()).await {
         Ok(message) => Ok(envelope::header(&message.headers, envelope::CE_ID).and_then(|id| id.parse().ok())),
         Err(error) if error.kind() == NoMessageFound => Ok(None),
-        Err(error) => Err(away(chain(&error))),
+        Err(error) => Err(RelayError::of(&error)),
     }
 }
 
@@ -124,10 +122,9 @@ async fn event_at(relay: &Relay, stream: &str, sequence: i64) -> Result<Option<U
 /// published until `provision keep` has made such consumers anew. Receipts do not tell: the last ones may never have been
 /// written down.
 async fn no_consumer_ahead(relay: &Relay, stream: &str) -> Result<(), RelayError> {
-    let away = |e: &dyn std::error::Error| RelayError::Broker(chain(e));
-    let mut stream = relay.bus.jetstream.get_stream(stream).await.map_err(|e| away(&e))?;
-    let consumers: Vec<_> = stream.consumers().try_collect().await.map_err(|e| away(&e))?;
-    let last = stream.info().await.map_err(|e| away(&e))?.state.last_sequence;
+    let mut stream = relay.bus.jetstream.get_stream(stream).await.map_err(|e| RelayError::of(&e))?;
+    let consumers: Vec<_> = stream.consumers().try_collect().await.map_err(|e| RelayError::of(&e))?;
+    let last = stream.info().await.map_err(|e| RelayError::of(&e))?.state.last_sequence;
     match consumers.into_iter().find(|c| relay.consumers.contains(&c.name) && c.delivered.stream_sequence > last) {
         Some(consumer) => Err(RelayError::ConsumerAhead(consumer.name)),
         None => Ok(()),
