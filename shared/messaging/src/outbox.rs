@@ -2,7 +2,7 @@
 
 mod inspect;
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use saga::{Kind, Step, Trigger};
 use sqlx::{PgConnection, PgPool};
@@ -269,6 +269,46 @@ pub(crate) async fn count_refusal(
     .fetch_optional(pool)
     .await?;
     Ok(parked.unwrap_or(false))
+}
+
+/// Where an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// In the outbox, maybe parked.
+    Waiting,
+    /// In the stream of this epoch, if that has not lost it.
+    Published { stream_epoch: i64, sequence: i64 },
+}
+
+/// Where these events are, as far as that is known (any more).
+pub async fn whereabouts(
+    conn: &mut PgConnection,
+    event_ids: &[Uuid],
+) -> Result<HashMap<Uuid, Whereabouts>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"select event_id as "event_id!", stream_epoch, stream_sequence
+        from (
+            select event_id, stream_epoch, stream_sequence from outbox_published where event_id = any($1)
+            union all
+            select event_id, null, null from outbox where event_id = any($1)
+        ) as place"#,
+        event_ids,
+    )
+    .fetch_all(conn)
+    .await?;
+    let mut found = HashMap::with_capacity(rows.len());
+    for row in rows {
+        // One that is published once more is in both.
+        match (row.stream_epoch, row.stream_sequence) {
+            (Some(stream_epoch), Some(sequence)) => {
+                found.entry(row.event_id).or_insert(Whereabouts::Published { stream_epoch, sequence });
+            }
+            _ => {
+                found.insert(row.event_id, Whereabouts::Waiting);
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Puts published events back, in their order, to be published once more: same event, same id, but

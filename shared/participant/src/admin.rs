@@ -22,6 +22,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{Participant, replicas::Question};
 
+pub use dead_letters::Why;
+
 /// What the administration works on.
 pub(crate) struct Desk {
     participant: Participant,
@@ -93,7 +95,7 @@ fn steps_of(subscriptions: &[Subscription]) -> Vec<&'static Step> {
 }
 
 /// Who acts: the token says that they may, `x-actor` who they are.
-fn actor(headers: &HeaderMap) -> String {
+pub fn actor(headers: &HeaderMap) -> String {
     let named = headers.get("x-actor").and_then(|v| v.to_str().ok()).filter(|v| (1..=128).contains(&v.len()));
     named.unwrap_or("admin").to_owned()
 }

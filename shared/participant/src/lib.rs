@@ -27,6 +27,7 @@ use sqlx::migrate::Migrator;
 use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
+pub use admin::{Why, actor};
 #[cfg(feature = "faults")]
 pub use config::FaultArgs;
 pub use config::{ParticipantArgs, ResilienceArgs};

@@ -7,6 +7,7 @@ mod audit;
 mod breakers;
 mod broker;
 mod catalogue;
+mod compensations;
 mod compose;
 mod consumers;
 mod contract;

@@ -103,8 +103,12 @@ async fn the_receipts_are_overdue() -> Test {
 
 #[tokio::test]
 async fn the_compensation_is_stuck_until_an_operator_resumes_it() -> Test {
-    let stage = Stage::with(Tuning { compensation_deadline: Duration::from_millis(50), ..Tuning::default() }).await?;
+    let stage = Stage::new().await?;
     let (suite, placed) = cancelled(&stage).await?;
+    // Payment is not told, and five repetitions have been in vain.
+    stage.lose_last("events.order.OrderCancelled").await?;
+    let in_vain = "update saga.saga_instance set compensation_attempts = 5, compensation_deadline = now()";
+    sqlx::query(in_vain).execute(&stage.pool).await?;
     suite.saga_becomes(&placed, "FAILED").await?;
     let (explanation, stuck) = found(&suite.order, &placed, "stuck").await?;
     says(&stuck, &["given up after 5 repetitions", "receipt of payment is still missing"])?;
