@@ -1,6 +1,7 @@
 //! The SQL of the outbox: append in the business transaction, read in order, move when published.
 
 mod inspect;
+mod parked;
 
 use std::{collections::HashMap, time::Duration};
 
@@ -12,6 +13,7 @@ use uuid::Uuid;
 use crate::lease::interval;
 
 pub use inspect::{Attempt, Entry, attempts, get, list};
+pub use parked::{Action, Parked, actions, discard, parked, requeue};
 
 /// What stands in for the step of events that belong to no saga.
 pub(crate) const NO_STEP: Step = Step {
@@ -330,17 +332,4 @@ pub async fn republish(conn: &mut PgConnection, event_ids: &[Uuid]) -> Result<u6
     .execute(conn)
     .await?;
     Ok(done.rows_affected())
-}
-
-/// Lets a parked event (and with it its aggregate's followers) be tried again.
-pub async fn requeue(conn: &mut PgConnection, event_id: Uuid) -> Result<bool, sqlx::Error> {
-    let done = sqlx::query!(
-        "update outbox
-        set state = 'PENDING', attempts = 0, next_attempt_at = now()
-        where event_id = $1 and state = 'PARKED'",
-        event_id,
-    )
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() > 0)
 }

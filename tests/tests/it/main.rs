@@ -26,6 +26,7 @@ mod metrics;
 mod model;
 mod observability;
 mod overtaking;
+mod parked;
 mod processes;
 mod redelivery;
 mod refusals;

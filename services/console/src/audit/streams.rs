@@ -74,7 +74,9 @@ pub(super) async fn published(connection: &mut PgConnection, reach: Reach) -> Re
             where service = $1 and event_id is not null and occurred_at > now() - $2 * interval '1 hour'
                 and saga_id > {schema}.uuid_v7_floor(now() - interval '1 day')
                 and not exists (select from {schema}.outbox o where o.event_id = saga_step.event_id)
-                and not exists (select from {schema}.outbox_published p where p.event_id = saga_step.event_id)"
+                and not exists (select from {schema}.outbox_published p where p.event_id = saga_step.event_id)
+                -- Given up by an operator.
+                and not exists (select from {schema}.outbox_action a where a.event_id = saga_step.event_id and a.action = 'DISCARD')"
         )))
         .bind(stream.to_lowercase())
         .bind(reach.hours())

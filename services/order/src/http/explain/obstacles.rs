@@ -159,7 +159,7 @@ fn pending(known: &Known, event: Event<'_>, fact: &Fact) -> String {
 fn missing(event: Event<'_>) -> Finding {
     let what = format!(
         "{} is neither in the outbox of {publisher} nor among the events that {publisher} has published: it is lost, \
-        or went out without an outbox, or is so old that it is not kept any more.",
+        or was discarded by an operator, or went out without an outbox, or is so old that it is not kept any more.",
         event.name,
         publisher = event.publisher
     );
