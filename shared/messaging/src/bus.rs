@@ -1,5 +1,6 @@
 //! The broker as one service sees it: its own stream to publish to, others' streams to consume.
 
+use std::time::Duration;
 
 use async_nats::{Client, jetstream};
 use saga::Service;
@@ -37,7 +38,10 @@ impl Bus {
         Some(Fill::of(stream.cached_info()))
     }
 
+    /// For how long this service's own stream keeps events at most, zero: without limit; none while the broker is away.
+    pub async fn max_age(&self) -> Option<Duration> {
         let stream = self.jetstream.get_stream(self.service.stream()).await.ok()?;
+        Some(stream.cached_info().config.max_age)
     }
 
     /// This service's own stream and how far its consumers are; none while the broker is away.

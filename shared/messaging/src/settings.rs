@@ -12,7 +12,7 @@ pub struct MessagingArgs {
     /// How many events the relay publishes before it waits for their receipts.
     #[arg(long, env = "RELAY_BATCH", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
     pub relay_batch: u16,
-    /// How often the relay looks for events that nobody told it of.
+    /// How often the relay looks for events that nobody told it of; shorter than its lease.
     #[arg(long, env = "RELAY_POLL", default_value = "500ms", value_parser = humantime::parse_duration)]
     pub relay_poll: Duration,
     /// How often the relay compares its receipts with what the stream still has.

@@ -14,13 +14,13 @@ mod sampler;
 mod shared_faults;
 mod tasks;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::ensure;
 use bootstrap::{Pools, ReadyFlag, Startup};
 use contracts::order_fulfillment;
 use faults::Faults;
-use messaging::{Bus, Metrics, Outbox, Report, Subscription, Wake, dead_letter::Batches};
+use messaging::{Bus, MessagingArgs, Metrics, Outbox, Report, Subscription, Wake, dead_letter::Batches};
 use resilience::{Breakers, Policy};
 use saga::{SagaDefinition, Service, Step};
 use sqlx::migrate::Migrator;
@@ -80,6 +80,7 @@ impl Participant {
         }
         let client = startup.nats(&settings.nats).await?;
         let bus = Bus::new(client.clone(), service);
+        expect_consistent(&settings.messaging, bus.max_age().await)?;
         let holder = format!("{service}-{}", Uuid::now_v7());
         let wake = Arc::new(Wake::default());
         let metrics = startup.metrics.register(Metrics::register);
@@ -176,6 +177,22 @@ fn expect_steps(settings: &ParticipantArgs, faults: &Faults) -> anyhow::Result<(
     }
     #[cfg(not(feature = "faults"))]
     let _ = faults;
+    Ok(())
+}
+
+/// Refuses settings with which a relay would lose its lease while it sleeps, or an event could have its effect twice.
+fn expect_consistent(settings: &MessagingArgs, max_age: Option<Duration>) -> anyhow::Result<()> {
+    let MessagingArgs { relay_poll, relay_lease, inbox_retention, dead_letter_retention, .. } = *settings;
+    ensure!(
+        relay_poll < relay_lease,
+        "RELAY_POLL ({relay_poll:?}) has to be shorter than RELAY_LEASE ({relay_lease:?})"
+    );
+    let Some(max_age) = max_age else { return Ok(()) };
+    ensure!(
+        !max_age.is_zero() && inbox_retention >= max_age + dead_letter_retention,
+        "INBOX_RETENTION ({inbox_retention:?}) has to be at least STREAM_MAX_AGE ({max_age:?}; 0: without limit) and \
+         DEAD_LETTER_RETENTION ({dead_letter_retention:?}) together"
+    );
     Ok(())
 }
 

@@ -32,6 +32,7 @@ mod redelivery;
 mod refusals;
 mod relay;
 mod saga_paths;
+mod settings;
 mod traces;
 mod windows;
 

@@ -135,7 +135,7 @@ async fn what_somebody_else_puts_into_the_stream_lets_no_event_overtake_the_one_
 #[tokio::test]
 async fn what_the_broker_lost_is_put_back_before_anything_newer_is_published() -> Test {
     let long = Duration::from_secs(600);
-    let tuning = Tuning { relay_lease: long, relay_poll: long, reconcile_every: long, ..Tuning::default() };
+    let tuning = Tuning { relay_lease: 2 * long, relay_poll: long, reconcile_every: long, ..Tuning::default() };
     let stage = Stage::with(tuning).await?;
     let inventory = stage.start(INVENTORY).await?;
     create_products(&inventory, 0..1).await?;

@@ -84,7 +84,7 @@ async fn the_service_that_should_go_on_was_never_started() -> Test {
 
 #[tokio::test]
 async fn the_service_that_should_go_on_has_died() -> Test {
-    let tuning = Tuning { relay_lease: std::time::Duration::from_millis(500), ..Tuning::default() };
+    let tuning = Tuning { relay_lease: std::time::Duration::from_secs(1), ..Tuning::default() };
     let stage = Stage::with(tuning).await?;
     let Dancers { order, inventory, payment } = dancers(&stage).await?;
     drop(payment);
