@@ -24,6 +24,7 @@ use contracts::{
 use faults::Faults;
 use messaging::{Subscription, subscribe};
 use participant::{Participant, Source};
+use prometheus_client::metrics::counter::Counter;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -58,6 +59,7 @@ pub struct App {
     inventory: reqwest::Client,
     revenue: metrics::Revenue,
     intake: Intake,
+    keys_forgotten: Counter,
     placements: Arc<Gather<Placement, Outcome>>,
     /// Cancelled when long waits for an order's end should end themselves.
     draining: CancellationToken,
@@ -80,6 +82,7 @@ impl App {
         let steps = participant.metrics().clone();
         let revenue = startup.metrics.register(|registry| metrics::register(registry, steps));
         let intake = startup.metrics.register(Intake::register);
+        let keys_forgotten = startup.metrics.register(metrics::register_forgotten_keys);
         let placements = Gather::new(PLACEMENT_LANES, MOST_PLACEMENTS);
         Ok(App {
             participant,
@@ -87,6 +90,7 @@ impl App {
             inventory,
             revenue,
             intake,
+            keys_forgotten,
             placements,
             draining: startup.draining.clone(),
         })

@@ -123,6 +123,7 @@ pub struct Metrics {
     pub step_retries: Family<StepOutcome, Counter>,
     pub dead_letters: Family<StepLabel, Counter>,
     pub dead_letter_actions: Family<LetterAction, Counter>,
+    pub dead_letters_forgotten: Counter,
     pub saga_started: Family<SagaLabel, Counter>,
     pub saga_completed: Family<SagaLabel, Counter>,
     pub saga_compensations_started: Family<SagaStep, Counter>,
@@ -159,6 +160,7 @@ impl Default for Metrics {
             step_retries: Family::default(),
             dead_letters: Family::default(),
             dead_letter_actions: Family::default(),
+            dead_letters_forgotten: Counter::default(),
             saga_started: Family::default(),
             saga_completed: Family::default(),
             saga_compensations_started: Family::default(),
@@ -212,6 +214,8 @@ impl Metrics {
         registry.register("dead_letters", "Events that became dead letters, by step", m.dead_letters.clone());
         let help = "What was done to dead letters, and what came of it";
         registry.register("dead_letter_actions", help, m.dead_letter_actions.clone());
+        let help = "Dead letters that were deleted for their age while they still waited for somebody";
+        registry.register("dead_letters_forgotten", help, m.dead_letters_forgotten.clone());
         m.register_sagas(registry);
         m
     }

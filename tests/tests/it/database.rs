@@ -75,7 +75,7 @@ async fn a_unit_of_work_that_the_server_never_answers_is_an_outage_and_leaves_it
 }
 
 /// What is read whole: tables that stay short, and by whom others are.
-const READ_WHOLE: [(&str, &str); 15] = [
+const READ_WHOLE: [(&str, &str); 16] = [
     ("lease", "select holder"),
     ("lease", "delete from lease where expires_at"),
     ("relay_lease", ""),
@@ -83,7 +83,8 @@ const READ_WHOLE: [(&str, &str); 15] = [
     ("outbox", "with waiting"),
     ("outbox_attempt", "delete"),
     ("delivery_attempt", "delete"),
-    ("dead_letter", "delete"),
+    ("outbox_action", "delete"),
+    ("dead_letter", "with gone as (\n            delete from dead_letter"),
     ("dead_letter", "with waiting"),
     ("delivery_attempt", "with waiting"),
     ("dead_letter_replay", "delete"),
