@@ -25,6 +25,8 @@ pub struct Tuning {
     pub timeout_check_every: Duration,
     pub relay_lease: Duration,
     pub relay_poll: Duration,
+    pub relay_batch: u16,
+    /// Nothing is to be left for it: what is lost is noticed when it is lost.
     pub reconcile_every: Duration,
     pub catalogue_rebuild_every: Duration,
     /// Overrides of steps' policies, as in RESILIENCE.
@@ -33,6 +35,7 @@ pub struct Tuning {
     pub dead_letter_auto_replay: bool,
     pub gateway_timeout: Duration,
     pub metrics_every: Duration,
+    pub statement_timeout: Duration,
     /// Nothing runs by itself but the HTTP server: the test takes every step.
     pub by_hand: bool,
 }
@@ -45,13 +48,15 @@ impl Default for Tuning {
             timeout_check_every: Duration::from_millis(100),
             relay_lease: Duration::from_secs(2),
             relay_poll: Duration::from_millis(500),
-            reconcile_every: Duration::from_secs(1),
+            relay_batch: 1000,
+            reconcile_every: Duration::from_secs(600),
             catalogue_rebuild_every: Duration::from_secs(600),
             resilience: "",
             breakers_enabled: true,
             dead_letter_auto_replay: false,
             gateway_timeout: Duration::from_secs(5),
             metrics_every: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(10),
             by_hand: false,
         }
     }
@@ -210,7 +215,9 @@ fn arguments(stage: &Stage, service: Service, inventory_url: &str) -> Vec<String
         ("--timeout-check-every", humantime(tuning.timeout_check_every)),
         ("--relay-lease", humantime(tuning.relay_lease)),
         ("--relay-poll", humantime(tuning.relay_poll)),
+        ("--relay-batch", tuning.relay_batch.to_string()),
         ("--reconcile-every", humantime(tuning.reconcile_every)),
+        ("--statement-timeout", humantime(tuning.statement_timeout)),
         ("--metrics-every", humantime(tuning.metrics_every)),
         ("--resilience", tuning.resilience.to_owned()),
         ("--breakers-enabled", tuning.breakers_enabled.to_string()),

@@ -1,7 +1,12 @@
 //! The broker as one service sees it: its own stream to publish to, others' streams to consume.
 
+use std::time::Duration;
+
 use async_nats::{Client, jetstream};
 use saga::Service;
+
+/// How long the broker may take for an answer: one that takes longer was lost with its connection.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone)]
 pub struct Bus {
@@ -21,7 +26,11 @@ pub struct StreamState {
 
 impl Bus {
     pub fn new(client: Client, service: Service) -> Self {
-        Bus { jetstream: jetstream::new(client.clone()), client, service }
+        let jetstream = jetstream::context::ContextBuilder::new()
+            .timeout(ANSWER_LIMIT)
+            .ack_timeout(ANSWER_LIMIT)
+            .build(client.clone());
+        Bus { jetstream, client, service }
     }
 
     /// Whether the connection is up just now.

@@ -160,7 +160,14 @@ pub async fn ensure_consumer(
         None => ("create", Ensured::Created),
     };
     // One call for both: a consumer of that name is changed, and keeps its place in the stream.
-    let written = js.create_consumer_on_stream(wanted.clone(), &stream).await.map_err(refused(action, &object))?;
+    let write = async || js.create_consumer_on_stream(wanted.clone(), &stream).await.map_err(refused(action, &object));
+    let mut written = write().await?;
+    if ensured == Ensured::Created && written.cached_info().delivered.consumer_sequence > 0 {
+        // The server had lost what the consumer is, but not its place, which may be that of events it has lost as well.
+        // What it knows again it deletes whole.
+        js.delete_consumer_from_stream(&consumer, &stream).await.map_err(refused("delete", &object))?;
+        written = write().await?;
+    }
     same_or_error(object, consumer_differences(&wanted, &written.cached_info().config), ensured)
 }
 

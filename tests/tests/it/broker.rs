@@ -3,11 +3,19 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use suite_tests::{Dancers, Stage, order_of};
+use contracts::{ORDER, order_fulfillment::RESERVE_STOCK};
+use messaging::consumer;
+use suite_tests::{Dancers, Replica, Stage, Tuning, order_of};
 use testkit::{Store, eventually};
 use tokio::task::JoinHandle;
 
 use crate::Test;
+
+/// No period rescues anybody: what the broker loses has to be noticed when it is lost.
+fn no_second_look() -> Tuning {
+    let long = Duration::from_secs(3_600);
+    Tuning { reconcile_every: long, saga_deadline: 2 * long, ..Tuning::default() }
+}
 
 /// Places `count` orders one after the other; each one must be accepted at once, broker or not.
 fn place_many(suite: &Dancers, count: usize) -> JoinHandle<Test> {
@@ -20,6 +28,7 @@ fn place_many(suite: &Dancers, count: usize) -> JoinHandle<Test> {
     })
 }
 
+/// Also the orders that were on their way when the broker lost them.
 async fn all_confirmed(stage: &Stage, count: i64) -> Test {
     eventually(Duration::from_secs(60), async || {
         let confirmed = stage.number("select count(*) from orders.customer_order where status = 'CONFIRMED'").await?;
@@ -53,7 +62,7 @@ async fn orders_are_accepted_while_the_broker_is_away_and_confirmed_when_it_is_b
 
 #[tokio::test]
 async fn the_broker_killed_and_started_again_under_load_loses_no_order() -> Test {
-    let stage = Stage::new().await?;
+    let stage = Stage::with(no_second_look()).await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100_000).await?;
     let load = place_many(&suite, 300);
@@ -71,7 +80,7 @@ async fn the_broker_killed_and_started_again_under_load_loses_no_order() -> Test
 
 #[tokio::test]
 async fn the_broker_emptied_under_load_loses_no_order() -> Test {
-    let stage = Stage::new().await?;
+    let stage = Stage::with(no_second_look()).await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100_000).await?;
     let load = place_many(&suite, 300);
@@ -85,7 +94,7 @@ async fn the_broker_emptied_under_load_loses_no_order() -> Test {
 
 #[tokio::test]
 async fn the_broker_emptied_while_orders_are_on_their_way_publishes_what_they_still_need() -> Test {
-    let stage = Stage::new().await?;
+    let stage = Stage::with(no_second_look()).await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100_000).await?;
     // Nobody takes the payment step, so every order waits for an event that only the broker has.
@@ -111,8 +120,13 @@ async fn the_broker_back_in_an_older_state_than_its_consumers_loses_no_order() -
     rolled_back(Store::Messages).await
 }
 
+#[tokio::test]
+async fn a_power_cut_that_leaves_consumers_places_loses_no_order() -> Test {
+    rolled_back(Store::PowerCut).await
+}
+
 async fn rolled_back(what: Store) -> Test {
-    let stage = Stage::new().await?;
+    let stage = Stage::with(no_second_look()).await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100_000).await?;
     place_many(&suite, 20).await??;
@@ -133,9 +147,41 @@ async fn rolled_back(what: Store) -> Test {
     stage.audit().await
 }
 
+/// Whoever asked the broker something before it died is answered by nobody, and asks again soon.
+#[tokio::test]
+async fn a_broker_killed_while_it_hangs_delays_orders_by_seconds() -> Test {
+    let stage = Stage::with(no_second_look()).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 100_000).await?;
+    place_many(&suite, 5).await??;
+    all_confirmed(&stage, 5).await?;
+    stage.nats.lock().await.pause()?;
+    place_many(&suite, 5).await??;
+    let all_miss_it = |replica: &Replica| {
+        let checks = replica.startup.readiness.snapshot();
+        checks.iter().filter(|(name, _)| name.starts_with("consumer")).all(|(_, check)| !check.ok)
+    };
+    eventually(Duration::from_secs(20), async || {
+        let relay = suite.order.startup.readiness.snapshot()["relay"].ok;
+        !relay && [&suite.order, &suite.inventory, &suite.payment].into_iter().all(all_miss_it)
+    })
+    .await?;
+    let asked = tokio::time::Instant::now();
+    let bus = &suite.order.app.participant().bus;
+    let answer = consumer::broker_side(bus, &RESERVE_STOCK.consumer(), ORDER).await;
+    ensure!(answer.is_err() && asked.elapsed() < Duration::from_secs(5), "{answer:?} after {:?}", asked.elapsed());
+    let mut nats = stage.nats.lock().await;
+    nats.kill();
+    nats.start_again().await?;
+    drop(nats);
+    all_confirmed(&stage, 10).await?;
+    stage.nothing_was_counted().await?;
+    stage.audit().await
+}
+
 #[tokio::test]
 async fn nothing_is_published_to_consumers_that_are_ahead_of_the_stream_whatever_the_receipts_say() -> Test {
-    let mut stage = Stage::new().await?;
+    let mut stage = Stage::with(no_second_look()).await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100_000).await?;
     place_many(&suite, 20).await??;

@@ -12,6 +12,7 @@ mod consumers;
 mod contract;
 mod database;
 mod dead_letters;
+mod deliveries;
 mod detectors;
 mod documents;
 mod explain;

@@ -11,7 +11,7 @@ use async_nats::{
     },
 };
 use provision::broker::{self, Access, Object, Settings, objects};
-use testkit::{Nats, eventually, free_port};
+use testkit::{Nats, Store, eventually, free_port};
 
 use crate::guarded_nats;
 
@@ -111,6 +111,29 @@ async fn a_broker_that_comes_back_empty_is_made_ready_again_within_seconds() {
     .await
     .unwrap();
     keeping.abort();
+}
+
+#[tokio::test]
+async fn a_consumer_remade_over_its_old_place_begins_anew() {
+    let (mut nats, client, js) = provisioned().await;
+    let reserve_stock = contracts::consumers()[0];
+    let subject = reserve_stock.step.consumes().unwrap().subject(reserve_stock.publisher);
+    let older = nats.keep_copy().await.unwrap();
+    let publish = async || {
+        eventually(SOON, async || {
+            Ok::<_, async_nats::Error>(js.publish(subject.clone(), "{}".into()).await?.await.is_ok())
+        })
+        .await
+        .unwrap();
+    };
+    publish().await;
+    next_message(&consumer(&js, reserve_stock).await).await.double_ack().await.unwrap();
+    // It writes down where its consumers are.
+    nats.stop().await.unwrap();
+    nats.roll_back(&older, Store::PowerCut).await.unwrap();
+    eventually(SOON, async || broker::restore(&client, &Settings::default()).await.is_ok()).await.unwrap();
+    publish().await;
+    next_message(&consumer(&js, reserve_stock).await).await.double_ack().await.unwrap();
 }
 
 #[tokio::test]
