@@ -30,7 +30,7 @@ use crate::{
     metrics::{Metrics, Outcome, TraceLabel},
     outbox::{self, Mover, PendingRow},
     settings::MessagingArgs,
-    silence::{all_answered, answered},
+    silence::answered,
     wake::Wake,
 };
 
@@ -228,7 +228,7 @@ impl<'a> Leader<'a> {
         let began = Instant::now();
         let published = publish::publish(&self.relay.bus, &self.relay.faults, rows, self.position, self.singly).await;
         self.relay.metrics.outbox_publish_duration.observe(began.elapsed().as_secs_f64());
-        all_answered(self.settle(rows, published)).await
+        self.settle(rows, published).await
     }
 
     /// While a fault is armed that concerns a row, the row is published alone: it shares its fate with no other.
@@ -262,7 +262,7 @@ impl<'a> Leader<'a> {
             stream: &self.stream,
             stream_epoch: self.position.epoch,
         };
-        if !outbox::move_published(&mut self.conn, &mover, &published.receipts).await? {
+        if !answered(outbox::move_published(&mut self.conn, &mover, &published.receipts)).await? {
             return Err(RelayError::LeaseLost);
         }
         if !published.receipts.is_empty() {
@@ -320,7 +320,7 @@ impl<'a> Leader<'a> {
 
     /// A fault keeps this event from leaving: it waits with its aggregate's followers, and the others go on.
     async fn hold_up(&mut self, event_id: Uuid) -> Result<(), RelayError> {
-        outbox::postpone(&self.relay.pool, event_id, HELD_UP).await?;
+        answered(outbox::postpone(&self.relay.pool, event_id, HELD_UP)).await?;
         self.singly = true;
         self.reconcile().await
     }
@@ -329,7 +329,8 @@ impl<'a> Leader<'a> {
         let settings = &self.relay.settings;
         let wait = Duration::from_millis(rand::random_range(200..=400));
         let max = settings.relay_max_attempts;
-        let parked = outbox::count_refusal(&self.relay.pool, &self.lease.holder, event_id, error, wait, max).await?;
+        let count = outbox::count_refusal(&self.relay.pool, &self.lease.holder, event_id, error, wait, max);
+        let parked = answered(count).await?;
         tracing::warn!(%event_id, error, parked, "the broker refuses this event");
         if parked {
             self.relay.metrics.outbox_parked.inc();
@@ -354,7 +355,7 @@ impl<'a> Leader<'a> {
 
     async fn reconcile(&mut self) -> Result<(), RelayError> {
         self.connects = self.relay.bus.connects();
-        let outcome = all_answered(reconcile::reconcile(self.relay, &self.lease, &self.stream)).await?;
+        let outcome = reconcile::reconcile(self.relay, &self.lease, &self.stream).await?;
         if outcome.republished > 0 {
             self.relay.metrics.outbox_republished.inc_by(outcome.republished);
             self.watermark = Watermark::new(Instant::now());

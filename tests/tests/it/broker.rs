@@ -179,6 +179,35 @@ async fn a_broker_killed_while_it_hangs_delays_orders_by_seconds() -> Test {
     stage.audit().await
 }
 
+/// More receipts than a statement may change within its limit, of a stream that comes back without them.
+#[tokio::test]
+async fn however_many_receipts_are_void_no_order_waits() -> Test {
+    let stage = Stage::with(Tuning { statement_timeout: Duration::from_millis(400), ..no_second_look() }).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 100_000).await?;
+    place_many(&suite, 5).await??;
+    all_confirmed(&stage, 5).await?;
+    for sql in [
+        "insert into orders.outbox_published
+            (event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload,
+            saga_id, created_at, stream, stream_sequence, stream_epoch, relay)
+        select (lpad(to_hex((extract(epoch from now()) * 1000)::bigint), 12, '0') || '70008' || lpad(to_hex(n), 15, '0'))::uuid,
+            -n, 'order', n, 1, 'OrderConfirmed.v1', 'events.order.OrderConfirmed', '{}', json_build_object('x', repeat('x', 300)),
+            gen_random_uuid(), now(), 'ORDER', last_sequence + n, stream_epoch, 'relay'
+        from orders.relay_lease, generate_series(1, 150000) n",
+        "update orders.relay_lease set last_sequence = last_sequence + 150000, last_event_id = null",
+    ] {
+        sqlx::query(sql).execute(&stage.pool).await?;
+    }
+    let mut nats = stage.nats.lock().await;
+    nats.kill();
+    nats.start_again().await?;
+    drop(nats);
+    place_many(&suite, 5).await??;
+    all_confirmed(&stage, 10).await?;
+    stage.audit().await
+}
+
 #[tokio::test]
 async fn nothing_is_published_to_consumers_that_are_ahead_of_the_stream_whatever_the_receipts_say() -> Test {
     let mut stage = Stage::with(no_second_look()).await?;

@@ -80,11 +80,14 @@ pub(super) async fn published(connection: &mut PgConnection, reach: Reach) -> Re
         .bind(reach.hours())
         .fetch_all(&mut *connection)
         .await?;
-        // Rows of the default partition have ids of clocks that go wrong, and outlive their day.
+        // Rows of the default partition have ids of clocks that go wrong, and outlive their day. A void receipt is of no
+        // stream that there is.
         let receipts: Vec<Receipt> = sqlx::query_as(AssertSqlSafe(format!(
-            "select event_id, event_type, stream, stream_sequence, stream_epoch,
-                tableoid <> '{schema}.outbox_published_default'::regclass as dated
-            from {schema}.outbox_published"
+            "select p.event_id, event_type, stream, stream_sequence,
+                case when v.event_id is null then stream_epoch else 0 end as stream_epoch,
+                p.tableoid <> '{schema}.outbox_published_default'::regclass as dated
+            from {schema}.outbox_published p
+            left join {schema}.void_receipt v on v.event_id = p.event_id"
         )))
         .fetch_all(&mut *connection)
         .await?;

@@ -10,9 +10,15 @@ with published as (
     select service, aggregate_type, aggregate_id, aggregate_sequence, event_type, stream_sequence,
         lag(stream_sequence) over aggregate as previous
     from published
-    -- What a reconciler has put back stands behind its successors; consumers know it already. A void receipt (epoch 0)
-    -- says where the event once was in a stream that came back older, and again older: those places have no order.
-    where republication = 0 and stream_epoch <> 0
+    -- What a reconciler has put back stands behind its successors; consumers know it already. A void receipt says where
+    -- the event once was in a stream that came back older, and again older: those places have no order.
+    where republication = 0 and stream_epoch <> 0 and event_id not in (
+        select event_id from orders.void_receipt
+        union all
+        select event_id from inventory.void_receipt
+        union all
+        select event_id from payment.void_receipt
+    )
     window aggregate as (
         partition by service, aggregate_type, aggregate_id, stream, stream_epoch
         order by aggregate_sequence, position)
