@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use contracts::{ORDER, order_fulfillment::RESERVE_STOCK};
-use messaging::consumer;
+use contracts::{INVENTORY, ORDER, order_fulfillment::RESERVE_STOCK};
+use messaging::{MessagingArgs, consumer, housekeeping};
 use suite_tests::{Dancers, Replica, Stage, Tuning, order_of};
 use testkit::{Store, eventually};
 use tokio::task::JoinHandle;
@@ -206,6 +206,31 @@ async fn however_many_receipts_are_void_no_order_waits() -> Test {
     place_many(&suite, 5).await??;
     all_confirmed(&stage, 10).await?;
     stage.audit().await
+}
+
+/// Its ids are of yesterday, and older than anything that is kept for a day.
+#[tokio::test]
+async fn what_a_slow_clock_has_stamped_is_kept_and_put_back() -> Test {
+    let stage = Stage::with(no_second_look()).await?;
+    let inventory = stage.start(INVENTORY).await?;
+    let rows = "insert into inventory.outbox
+            (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload)
+        select overlay(inventory.uuid_v7_floor(now() - interval '25 hours')::text placing lpad(n::text, 12, '0') from 25)::uuid,
+            'product', n, 1, 'StockReplenished.v1', 'events.inventory.StockReplenished', '{}', '{}'
+        from generate_series(1, 10) n";
+    sqlx::query(rows).execute(&stage.pool).await?;
+    let published = "select count(*) from inventory.outbox_published";
+    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 10)).await?;
+    let mut conn = inventory.app.participant().pools.work.acquire().await?;
+    housekeeping::tidy(&mut conn, &MessagingArgs::default()).await?;
+    ensure!(stage.number(published).await? == 10, "receipts of the last minute are gone");
+    stage.nats.lock().await.wipe().await?;
+    eventually(Duration::from_secs(20), async || {
+        let relay = inventory.client.get("/api/admin/relay").await?.expect(200)?;
+        ensure!(relay["republished"] == 10 && relay["lag"] == 0, "{relay}");
+        anyhow::Ok(())
+    })
+    .await
 }
 
 #[tokio::test]

@@ -389,9 +389,9 @@ async fn housekeeping_creates_days_ahead_drops_old_ones_and_deletes_nothing_youn
         create table inbox_20200101 (like inbox including all);
         alter table inbox attach partition inbox_20200101
             for values from (uuid_v7_floor('2020-01-01Z')) to (uuid_v7_floor('2020-01-02Z'));
-        insert into inbox (event_id, consumer)
-            select uuid_v7_floor(at), 'c' from unnest(array['2020-01-01 12:00Z', '2019-01-01Z']::timestamptz[]) at;
-        insert into inbox (event_id, consumer) select uuid_v7_floor(now() - interval '9 days'), 'c';
+        insert into inbox (event_id, consumer, processed_at)
+            select uuid_v7_floor(at), 'c', at
+            from unnest(array['2020-01-01 12:00Z', '2019-01-01Z', now() - interval '9 days']) at;
         insert into inbox (event_id, consumer) select uuid_v7_floor(now()), 'c';
         insert into inbox (event_id, consumer) select uuid_v7_floor(now() + interval '8 days'), 'c';";
     sqlx::raw_sql(setup).execute(&stage.pool).await?;
