@@ -2,8 +2,9 @@
 
 use std::{
     future::ready,
+    io,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -20,6 +21,7 @@ use messaging::{Batch, Committed, StepError, subscribe, topology};
 use suite_tests::{Forged, Replica, Stage, Tuning};
 use testkit::eventually;
 use tokio::{sync::Semaphore, task::JoinHandle};
+use tracing_subscriber::util::SubscriberInitExt as _;
 use uuid::Uuid;
 
 use crate::Test;
@@ -154,4 +156,43 @@ async fn hold(begun: Arc<Semaphore>, go_on: Arc<Semaphore>, work: Work) -> Work 
         permit.forget();
     }
     work
+}
+
+/// Where errors are logged to.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn an_event_deferred_twice_in_a_batch_is_no_error() -> Test {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+    let _guard = subscriber.with_max_level(tracing_subscriber::filter::LevelFilter::ERROR).finish().set_default();
+    let (stage, order) = stage().await?;
+    let twice = paid();
+    for _ in 0..10 {
+        stage.publish(&twice).await?;
+    }
+    let seen = Arc::new(AtomicBool::new(false));
+    let deferring = seen.clone();
+    // Until it has come twice at a time.
+    let _consuming = consume(&order, 10, move |ids| {
+        let done = deferring.fetch_or(ids.len() > 1, Ordering::Relaxed);
+        ready(if done { Work::Takes(Duration::ZERO) } else { Work::Defers })
+    });
+    deliveries_of(&stage, 1).await?;
+    ensure!(seen.load(Ordering::Relaxed), "it never came twice");
+    let log = String::from_utf8(log.0.lock().unwrap_or_else(PoisonError::into_inner).clone())?;
+    ensure!(log.is_empty(), "{log}");
+    Ok(())
 }

@@ -183,9 +183,10 @@ async fn settle(consumer: &Consumer, batch: &[Held], permits: Vec<Permit>, ran: 
 /// Tells the breaker what each call came to. Refusals, repeats and what came too late say nothing about the
 /// systems that the step calls, and neither do messages that nobody can read; their permits are just dropped.
 fn tell_breaker(permits: Vec<Permit>, read: &[(usize, Uuid)], committed: &Committed) {
-    let failures: HashMap<Uuid, &StepError> = committed.deferred.iter().map(|(id, error)| (*id, error)).collect();
+    // An event that the batch holds twice was one call.
+    let mut failures: HashMap<Uuid, &StepError> = committed.deferred.iter().map(|(id, error)| (*id, error)).collect();
     for (permit, (_, event_id)) in permits.into_iter().zip(read) {
-        match (committed.covered.get(event_id), failures.get(event_id)) {
+        match (committed.covered.get(event_id), failures.remove(event_id)) {
             (Some(Effect::Applied), _) => permit.success(),
             (None, Some(error @ (StepError::Failed(_) | StepError::Unavailable(_)))) => permit.failure(chain(error)),
             _ => permit.ignored(),
@@ -200,15 +201,22 @@ async fn acknowledge(consumer: &Consumer, batch: &[Held], read: &[(usize, Uuid)]
     if !matches!(consumer.faults.pass(FaultPoint::AfterCommitBeforeAck, subject).await, Ok(Pass::Unharmed)) {
         return Settled::Done;
     }
-    let mut deferred: HashMap<Uuid, StepError> = committed.deferred.into_iter().collect();
+    let mut deferred: HashMap<Uuid, Option<StepError>> =
+        committed.deferred.into_iter().map(|(event_id, error)| (event_id, Some(error))).collect();
     for (place, event_id) in read {
         let Some(message) = batch.get(*place) else { continue };
         if committed.covered.contains_key(event_id) {
             // A lost acknowledgement means a redelivery, and the inbox knows the event.
             message.answer(&consumer.bus, AckKind::Ack).await;
-        } else if let Some(error) = deferred.remove(event_id) {
-            if let Settled::Away(error) = failed(consumer, message, &error).await {
-                return Settled::Away(error);
+        } else if let Some(error) = deferred.get_mut(event_id) {
+            match error.take() {
+                Some(error) => {
+                    if let Settled::Away(error) = failed(consumer, message, &error).await {
+                        return Settled::Away(error);
+                    }
+                }
+                // The batch holds the event twice, and it has failed once.
+                None => give_back(consumer, [message].into_iter()).await,
             }
         } else {
             tracing::error!(consumer = consumer.name(), %event_id, "the step committed without this event");
