@@ -6,7 +6,8 @@ use clap::{Args, builder::RangedU64ValueParser};
 
 #[derive(Debug, Clone, Args)]
 pub struct MessagingArgs {
-    /// How long the relay's lease lasts without renewal; a frozen relay is replaced after this time.
+    /// How long the relay's lease lasts without renewal; a frozen relay is replaced after this time. The same in all
+    /// replicas.
     #[arg(long, env = "RELAY_LEASE", default_value = "2s", value_parser = humantime::parse_duration)]
     pub relay_lease: Duration,
     /// How many events the relay publishes before it waits for their receipts.
