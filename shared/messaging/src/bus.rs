@@ -8,6 +8,10 @@ use saga::Service;
 /// How long the broker may take for an answer: one that takes longer was lost with its connection.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
+/// How many receipts may be waited for, and still be on their way to somebody who has given up: more than the largest batch,
+/// because the client holds back what is beyond, and nobody reads receipts before the whole batch is sent.
+const RECEIPTS: usize = 4 * u16::MAX as usize;
+
 #[derive(Debug, Clone)]
 pub struct Bus {
     pub(crate) client: Client,
@@ -29,6 +33,7 @@ impl Bus {
         let jetstream = jetstream::context::ContextBuilder::new()
             .timeout(ANSWER_LIMIT)
             .ack_timeout(ANSWER_LIMIT)
+            .max_ack_inflight(RECEIPTS)
             .build(client.clone());
         Bus { jetstream, client, service }
     }

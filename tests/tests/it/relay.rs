@@ -171,6 +171,27 @@ async fn a_lease_beyond_twice_its_time_is_free() -> Test {
 }
 
 #[tokio::test]
+async fn a_batch_beyond_the_clients_default_limit_is_published() -> Test {
+    let stage = Stage::with(Tuning { relay_batch: 6_000, ..Tuning::default() }).await?;
+    let inventory = stage.start(INVENTORY).await?;
+    inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
+    let rows = "insert into inventory.outbox
+            (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload)
+        select (lpad(to_hex((extract(epoch from now()) * 1000)::bigint), 12, '0') || '70008' || lpad(to_hex(n), 15, '0'))::uuid,
+            'product', n, 1, 'StockReplenished.v1', 'events.inventory.StockReplenished', '{}', '{}'
+        from generate_series(1, 6500) n";
+    sqlx::query(rows).execute(&stage.pool).await?;
+    inventory.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
+    let published = "select count(*) from inventory.outbox_published";
+    eventually(Duration::from_secs(30), async || {
+        let published = stage.number(published).await?;
+        ensure!(published == 6_500, "{published} of 6500 are published");
+        anyhow::Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn an_event_the_broker_refuses_is_parked_with_its_followers_and_the_others_go_on() -> Test {
     let stage = Stage::new().await?;
     let inventory = stage.start(INVENTORY).await?;
