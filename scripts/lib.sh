@@ -239,6 +239,7 @@ wait_for() { # NAME SECONDS CHECK...: until the check succeeds; ends at once whe
         fi
         if ((SECONDS >= end)); then
             last_words "$name"
+            if [[ $1 == answers ]]; then say "$name says: $(http_body "$3")" >&2; fi
             die "$name was not ready within $limit s; its log is $run/log/$name.log"
         fi
         sleep 0.1
@@ -270,6 +271,13 @@ http_ok() ( # URL: with bash alone, because a bare machine has no curl
     exec 3<>"/dev/tcp/${BASH_REMATCH[1]}/${BASH_REMATCH[2]}" || return 1
     printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "${BASH_REMATCH[3]:-/}" "${BASH_REMATCH[1]}" >&3
     read -r -t 2 _ status _ <&3 && [[ $status == 200 ]]
+) 2>/dev/null
+
+http_body() ( # URL: what is answered there, such as which dependency is not ready, and why
+    [[ $1 =~ ^http://([^/:]+):([0-9]+)(/.*)?$ ]] || return 0
+    exec 3<>"/dev/tcp/${BASH_REMATCH[1]}/${BASH_REMATCH[2]}" || return 0
+    printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "${BASH_REMATCH[3]:-/}" "${BASH_REMATCH[1]}" >&3
+    timeout 3 sed '1,/^\r$/d' <&3 || true
 ) 2>/dev/null
 
 lock() { # one `down` or `service` at a time; what the one before has remembered is known afterwards

@@ -120,6 +120,23 @@ need_nats() {
     find_nats || die "found no nats-server: install version 2.9 or later (Debian, Ubuntu: apt-get install nats-server), or set NATS_URL to a running one"
 }
 
+# --- libfaketime ---------------------------------------------------------------------------------------------------
+
+need_faketime() { # sets faketime, a library under which a program's clock can be stepped
+    find_faketime && return
+    say "unpacking libfaketime (Debian's package) into .run/tools"
+    unpack libfaketime libfaketime || true
+    find_faketime || return 1
+}
+
+find_faketime() {
+    local candidate
+    for candidate in /usr/lib/*/faketime/libfaketimeMT.so.1 "$tools"/libfaketime/usr/lib/*/faketime/libfaketimeMT.so.1; do
+        if [[ -r $candidate ]]; then faketime=$candidate && return; fi
+    done
+    return 1
+}
+
 # --- Prometheus and Alertmanager -----------------------------------------------------------------------------------
 
 find_prometheus() { # sets prometheus, promtool, and the options that a copy in $tools needs to find its pages

@@ -99,7 +99,7 @@ start_scratch_postgres() { # PORT: gone without trace when the script ends, and 
     trap 'exit 143' TERM
     POSTGRES_PASSWORD=''
     # Nobody needs its data after a power cut, so it does not wait for the disk.
-    start_postgres "$1" -c fsync=off -c full_page_writes=off -c shared_buffers=256MB -c max_connections=400 \
+    start_postgres "$1" -c fsync=off -c full_page_writes=off -c shared_buffers=256MB -c max_connections=1000 \
         -c max_wal_size=4GB -c checkpoint_timeout=1h -c jit=off
 }
 

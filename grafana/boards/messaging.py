@@ -27,7 +27,7 @@ def glance():
         return f"ceil(sum(increase({name}{{{labels}}}[$__range])))"
 
     return [
-        stat("Oldest in an outbox", "s", "Its age. OutboxStale fires at 30 s.",
+        stat("Oldest in an outbox", "s", "Its age. OutboxStale fires at 30 s, and OrdersShed fires when order refuses new orders for it.",
              q(f"max(outbox_oldest_pending_age_seconds{{{OF_SERVICE}}})"), decimals=0, thresholds=[GREEN, (5, YELLOW), (30, RED)], w=4),
         stat("Lag of the steps", COUNT["unit"], "Events that are published and not yet given to their step.",
              q(f"sum(consumer_pending{{{OF_STEP}}})"), thresholds=[GREEN, (100, YELLOW), (1000, RED)], w=4),
@@ -79,7 +79,8 @@ def relays():
               f'label_replace(max by (step) (consumers_paused{{{OF_STEP}}}), "what", "$1", "step", "(.*)")')
     return [
         timeline("Active relay", "Which replica of a service publishes. There is always exactly one; after a crash another one takes over "
-                 "within seconds. RelayMissing fires when there is none, and RelayTwice fires when there are two.",
+                 "within seconds. RelayMissing fires when there is none, and RelayTwice fires when there are two. "
+                 "JetStreamSilent fires when NATS is there and answers it nothing.",
                  q(f"relay_active{{{OF_SERVICE}}}", "{{job}} {{instance}}"), h=8,
                  mappings={"0": ("stands by", GREY), "1": ("publishes", GREEN)}),
         timeseries("Commit to broker", "s", "From an event's commit until the broker has acknowledged it. Dots lead to traces.",

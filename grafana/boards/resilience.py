@@ -26,7 +26,8 @@ def glance():
         stat("Between attempts", COUNT["unit"], "Events that failed and wait for their next attempt.",
              q(f"sum(delivery_attempts_waiting{{{OF_STEP}}})"), w=6, thresholds=[GREEN, (1, YELLOW)]),
         stat("Dead letters", COUNT["unit"], "Events that a step gave up and that wait for a person. DeadLettersPending fires above 0, and "
-             "CompensationFailed fires for what should have undone something.",
+             "CompensationFailed fires for what should have undone something. DeadLetterExpiring fires after six days: a day later they "
+             "are deleted.",
              q(f"sum(job_step:dead_letters_pending:sum{{{OF_STEP}}})"), w=6, thresholds=[GREEN, (1, RED)], background=True),
         stat("Hits by faults", COUNT["unit"], "How often a fault has acted in the time range.",
              sql("select count(*) as hits from saga.fault_hit where $__timeFilter(hit_at)"), w=6,

@@ -120,6 +120,24 @@ def defaults_are_guarded(suite):
                 yield f"{key}: whoever is told it does not know APP_ENV, so production accepts {value!r}"
 
 
+def guests_only_look(suite):
+    for name, service in suite.services:
+        for key in ("GF_AUTH_ANONYMOUS_ORG_ROLE", "GF_USERS_AUTO_ASSIGN_ORG_ROLE"):
+            if service.get("environment", {}).get(key, "Viewer") != "Viewer":
+                yield f"{name}: {key} lets anybody do more than look"
+
+
+def few_know_passwords(suite):
+    """Whoever goes on running knows one password of the database at most, and only the database itself its owner's."""
+    keys = sorted(key for key in suite.env if re.search(r"_DB_PASSWORD$|^POSTGRES_PASSWORD$", key))
+    for name, service in suite.services:
+        told = [key for key in keys if suite.is_told(name, key)]
+        if service.get("restart") == "unless-stopped" and len(told) > 1:
+            yield f"{name}: goes on running with {', '.join(told)}"
+        if "POSTGRES_PASSWORD" in told and service.get("restart") == "unless-stopped" and name != "postgres":
+            yield f"{name}: goes on running as the database's owner"
+
+
 def both_read_the_same(suite):
     if suite.old["services"].keys() != suite.model["services"].keys():
         yield f"versions 1 and 2 see other services: {sorted(suite.old['services'])}, {sorted(suite.model['services'])}"
@@ -132,7 +150,7 @@ def both_read_the_same(suite):
 
 RULES = [
     loopback_only, not_root, locked_down, limited, health_or_end, pinned, files_are_there, variables_are_set,
-    defaults_are_guarded, both_read_the_same,
+    defaults_are_guarded, guests_only_look, few_know_passwords, both_read_the_same,
 ]
 
 
@@ -225,6 +243,18 @@ def unused_variable(suite):
     suite.env["NOT_IN_THE_FILE"] = "1"
 
 
+def editing_guests(suite):
+    suite.model["services"]["grafana"]["environment"]["GF_AUTH_ANONYMOUS_ORG_ROLE"] = "Editor"
+
+
+def keeper_that_owns(suite):
+    suite.raw["services"]["keeper"]["environment"] = suite.raw["services"]["provision"]["environment"]
+
+
+def second_password(suite):
+    suite.raw["services"]["console"]["environment"]["ORDER_DB_PASSWORD"] = "${ORDER_DB_PASSWORD}"
+
+
 def other_service(suite):
     del suite.old["services"]["console"]
 
@@ -261,6 +291,9 @@ PLANTED = [
     (variables_are_set, unknown_variable),
     (variables_are_set, unused_variable),
     (defaults_are_guarded, unguarded),
+    (guests_only_look, editing_guests),
+    (few_know_passwords, keeper_that_owns),
+    (few_know_passwords, second_password),
     (both_read_the_same, other_service),
     (both_read_the_same, other_command),
 ]

@@ -5,6 +5,7 @@
 
 mod client;
 mod collector;
+mod door;
 mod events;
 mod prometheus;
 mod replica;
@@ -14,6 +15,7 @@ mod stage;
 
 pub use client::{Answer, Client};
 pub use collector::{CollectedSpan, Collector};
+pub use door::Door;
 pub use events::Forged;
 pub use prometheus::{PrometheusApi, Rule, Series, Span};
 pub use replica::{App, Replica, Tuning};

@@ -9,7 +9,7 @@ use bootstrap::{
 use clap::Parser;
 use contracts::{INVENTORY, ORDER, PAYMENT};
 use faults::Faults;
-use messaging::{Consumer, Subscription};
+use messaging::{Consumer, Subscription, topology::StreamSettings};
 use saga::Service;
 use testkit::eventually;
 use tokio::net::TcpListener;
@@ -25,6 +25,8 @@ pub struct Tuning {
     pub timeout_check_every: Duration,
     pub relay_lease: Duration,
     pub relay_poll: Duration,
+    pub relay_batch: u16,
+    /// Nothing is to be left for it: what is lost is noticed when it is lost.
     pub reconcile_every: Duration,
     pub catalogue_rebuild_every: Duration,
     /// Overrides of steps' policies, as in RESILIENCE.
@@ -33,6 +35,11 @@ pub struct Tuning {
     pub dead_letter_auto_replay: bool,
     pub gateway_timeout: Duration,
     pub metrics_every: Duration,
+    /// After how long an event that is not published keeps new orders out.
+    pub placement_outbox_age: Duration,
+    /// The size of each stream.
+    pub stream_max_bytes: i64,
+    pub statement_timeout: Duration,
     /// Nothing runs by itself but the HTTP server: the test takes every step.
     pub by_hand: bool,
 }
@@ -45,13 +52,17 @@ impl Default for Tuning {
             timeout_check_every: Duration::from_millis(100),
             relay_lease: Duration::from_secs(2),
             relay_poll: Duration::from_millis(500),
-            reconcile_every: Duration::from_secs(1),
+            relay_batch: 1000,
+            reconcile_every: Duration::from_secs(600),
             catalogue_rebuild_every: Duration::from_secs(600),
             resilience: "",
             breakers_enabled: true,
             dead_letter_auto_replay: false,
             gateway_timeout: Duration::from_secs(5),
             metrics_every: Duration::from_secs(5),
+            placement_outbox_age: Duration::from_secs(30),
+            stream_max_bytes: StreamSettings::default().max_bytes,
+            statement_timeout: Duration::from_secs(10),
             by_hand: false,
         }
     }
@@ -111,7 +122,7 @@ impl Replica {
                 let http = config.base.http.clone();
                 let app = order::App::connect(&startup, config, faults.clone()).await?;
                 let subscriptions = order::subscriptions(&app);
-                let (api, tasks) = (order::router(&app), order::tasks(&app, &startup.stop));
+                let (api, tasks) = (order::router(&app), order::tasks(&app, &startup));
                 (order::INFO, App::Order(app), subscriptions, api, tasks, order::samples(), startup, http)
             }
             INVENTORY => {
@@ -210,7 +221,9 @@ fn arguments(stage: &Stage, service: Service, inventory_url: &str) -> Vec<String
         ("--timeout-check-every", humantime(tuning.timeout_check_every)),
         ("--relay-lease", humantime(tuning.relay_lease)),
         ("--relay-poll", humantime(tuning.relay_poll)),
+        ("--relay-batch", tuning.relay_batch.to_string()),
         ("--reconcile-every", humantime(tuning.reconcile_every)),
+        ("--statement-timeout", humantime(tuning.statement_timeout)),
         ("--metrics-every", humantime(tuning.metrics_every)),
         ("--resilience", tuning.resilience.to_owned()),
         ("--breakers-enabled", tuning.breakers_enabled.to_string()),
@@ -221,6 +234,7 @@ fn arguments(stage: &Stage, service: Service, inventory_url: &str) -> Vec<String
             ("--inventory-url", inventory_url.to_owned()),
             ("--catalogue-rebuild-every", humantime(tuning.catalogue_rebuild_every)),
             ("--compensation-check-every", humantime(tuning.timeout_check_every)),
+            ("--placement-outbox-age", humantime(tuning.placement_outbox_age)),
         ]),
         PAYMENT => arguments.extend([
             ("--gateway-url", stage.gateway.base_url.clone()),

@@ -27,6 +27,13 @@ impl Running {
         program: &str,
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
+        let mut running = Self::launch(stage, service, program, settings)?;
+        running.ready().await.with_context(|| running.process.log())?;
+        Ok(running)
+    }
+
+    /// The same, without waiting until it is ready.
+    pub fn launch(stage: &Stage, service: Service, program: &str, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let address = format!("127.0.0.1:{}", free_port());
         let role = format!("{service}_service");
         let mut command = Command::new(bin(program)?);
@@ -41,9 +48,7 @@ impl Running {
             .env("RUST_LOG", "warn")
             .envs(settings.iter().copied());
         let process = Process::start(&mut command)?;
-        let mut running = Running { service, process, client: Client::new(&format!("http://{address}")) };
-        running.ready().await.with_context(|| running.process.log())?;
-        Ok(running)
+        Ok(Running { service, process, client: Client::new(&format!("http://{address}")) })
     }
 
     /// Waits until it is ready, but not for one that has ended.

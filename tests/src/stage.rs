@@ -1,6 +1,9 @@
 //! The servers that services need, and what a test does with all of them together.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{self, Arc, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use anyhow::{Context, ensure};
 use console::audit::{Options, Report, Stores, audit};
@@ -8,7 +11,7 @@ use contracts::{INVENTORY, ORDER, PAYMENT};
 use faults::Faults;
 use provision::broker;
 use serde_json::{Value, json};
-use sqlx::{PgPool, postgres::PgPoolOptions};
+use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
 use testkit::{Database, Nats, eventually};
 use tokio::{sync::Mutex, task::JoinHandle};
 
@@ -23,7 +26,7 @@ pub struct Stage {
     /// The database as its owner sees it.
     pub pool: PgPool,
     pub tuning: Tuning,
-    keeper: JoinHandle<()>,
+    keeper: sync::Mutex<JoinHandle<()>>,
     _journal: tempfile::TempDir,
 }
 
@@ -45,7 +48,7 @@ impl Stage {
         let _ = log.with_test_writer().try_init();
         let nats = Nats::start().await?;
         let nats_url = nats.url();
-        let keeper = keep_topology(&nats_url).await?;
+        let keeper = keep_topology(&nats_url, &tuning).await?.into();
         let journal = tempfile::tempdir()?;
         let config = gateway_simulator::Config::in_process(journal.path().join("gateway.journal"));
         let gateway = gateway_simulator::start(config).await?;
@@ -126,6 +129,19 @@ impl Stage {
         .await
     }
 
+    /// The broker loses the last event with this subject, as soon as it has one.
+    pub async fn lose_last(&self, subject: &str) -> anyhow::Result<()> {
+        let publisher = subject.split('.').nth(1).unwrap_or_default();
+        let jetstream = self.jetstream().await?;
+        eventually(Duration::from_secs(20), async || {
+            let stream = jetstream.get_stream(publisher.to_uppercase()).await?;
+            let last = stream.get_last_raw_message_by_subject(subject).await?;
+            ensure!(stream.delete_message(last.sequence).await?, "it was not deleted");
+            anyhow::Ok(())
+        })
+        .await
+    }
+
     pub async fn resume(&self, replica: &Replica, step: &str) -> anyhow::Result<()> {
         replica.client.post(&format!("/api/admin/consumers/{step}/resume"), &json!({})).await?.expect(200)?;
         Ok(())
@@ -146,15 +162,29 @@ impl Stage {
         Ok(())
     }
 
+    /// What waits for a replica that can read it has waited for long enough.
+    pub async fn end_the_wait_for_newer_replicas(&self) -> anyhow::Result<()> {
+        for schema in ["orders", "inventory", "payment"] {
+            let sql = format!("update {schema}.delivery_attempt set unread_since = unread_since - interval '1 hour'");
+            sqlx::query(AssertSqlSafe(sql)).execute(&self.pool).await?;
+        }
+        Ok(())
+    }
+
     /// From now on nobody puts back what the broker loses.
     pub fn dismiss_keeper(&self) {
-        self.keeper.abort();
+        self.keeper().abort();
     }
 
     /// Somebody does again.
-    pub async fn appoint_keeper(&mut self) -> anyhow::Result<()> {
-        self.keeper = keep_topology(&self.nats_url).await?;
+    pub async fn appoint_keeper(&self) -> anyhow::Result<()> {
+        let keeper = keep_topology(&self.nats_url, &self.tuning).await?;
+        *self.keeper() = keeper;
         Ok(())
+    }
+
+    fn keeper(&self) -> MutexGuard<'_, JoinHandle<()>> {
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn gateway_client(&self) -> Client {
@@ -164,15 +194,16 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.keeper().abort();
     }
 }
 
-/// What `provision keep` does: the topology is put back whenever the broker has lost it.
-async fn keep_topology(url: &str) -> anyhow::Result<JoinHandle<()>> {
+/// What `provision keep` does: the topology is put back whenever the broker has lost it, and streams are kept from filling up.
+async fn keep_topology(url: &str, tuning: &Tuning) -> anyhow::Result<JoinHandle<()>> {
     let access = broker::Access { url: url.to_owned(), user: None, password: String::new() };
     let connection = broker::connect(&access, Duration::from_secs(10)).await?;
-    let settings = broker::Settings::default();
+    let mut settings = broker::Settings::default();
+    settings.stream.max_bytes = tuning.stream_max_bytes;
     broker::provision(&connection.client, &settings).await?;
     Ok(tokio::spawn(async move { broker::keep(&connection, &settings).await }))
 }

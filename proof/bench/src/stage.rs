@@ -35,6 +35,9 @@ pub(crate) struct Stage {
     pub(crate) prometheus: PathBuf,
     #[arg(long, env = "NATS_SERVER_BIN", default_value = "nats-server")]
     pub(crate) nats_server: PathBuf,
+    /// The folder of the programs as users get them, with faults built in
+    #[arg(long, env = "SHIPPED_BIN_DIR", default_value = "target/shipped")]
+    pub(crate) shipped: String,
     /// Short and few measurements: to see that it works, not for figures
     #[arg(long)]
     pub(crate) quick: bool,
@@ -101,8 +104,11 @@ impl Stage {
         Ok(load)
     }
 
-    /// What people would otherwise write: how many sagas a second pgbench does, one event at a time.
-    pub(crate) async fn yardstick(&self, time: Duration) -> anyhow::Result<f64> {
+    /// What people would otherwise write: how many sagas a second pgbench does, one event at a time, statement by statement
+    /// or with one call of a procedure.
+    pub(crate) async fn yardstick(&self, time: Duration, one_call: bool) -> anyhow::Result<f64> {
+        let statements = self.scripts.join("bench.d/yardstick.sql");
+        let script = if one_call { self.run_dir.join("yardstick_call.sql") } else { statements };
         let settings = self.settings()?;
         let mut command = Command::new(&self.pgbench);
         command
@@ -116,7 +122,7 @@ impl Stage {
             ])
             .arg(format!("--time={}", time.as_secs()))
             .arg(format!("--port={}", settings.get("POSTGRES_PORT").context("PostgreSQL has no port")?))
-            .arg(format!("--file={}", self.scripts.join("bench.d/yardstick.sql").display()))
+            .arg(format!("--file={}", script.display()))
             .arg("yardstick")
             .env("PGPASSWORD", settings.get("POSTGRES_PASSWORD").context("PostgreSQL has no password")?)
             .stdin(Stdio::null())

@@ -24,13 +24,12 @@ use crate::{
     workload::{self, PRODUCTS, Pressure, SCARCE, Wishes, plenty_sku, scarce_sku},
 };
 
-/// Shorter deadlines than in production, so that what times out does so within the run, and no supply but ours.
+/// No supply but ours. Events of versions that do not exist are forged, and nobody is going to read them.
 const SETTINGS: &[(&str, &str)] = &[
     ("FAULTS_ENABLED", "true"),
-    ("SAGA_DEADLINE", "20s"),
-    ("COMPENSATION_DEADLINE", "20s"),
     ("REPLENISH_ENABLED", "false"),
     ("CATALOGUE_REBUILD_EVERY", "5s"),
+    ("UNKNOWN_VERSION_WAIT", "3s"),
 ];
 
 /// What a run consists of.
@@ -43,6 +42,8 @@ pub struct Plan {
     pub nemeses: Vec<&'static Nemesis>,
     /// The longest that a phase may last, unless its nemesis cannot do with less.
     pub longest_phase: Duration,
+    /// Of a saga, and of its compensation; production's, when none is given.
+    pub deadline: Option<&'static str>,
     /// How long the suite may need to come to rest after everything is healed.
     pub settle: Duration,
     pub demands: Demands,
@@ -53,7 +54,12 @@ pub struct Plan {
 /// # Errors
 /// When the experiment could not be carried out. What it found is in the report.
 pub async fn chaos(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
-    let own = SETTINGS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let deadline = |name| plan.deadline.map(|deadline| (name, deadline));
+    let deadlines = [deadline("SAGA_DEADLINE"), deadline("COMPENSATION_DEADLINE")];
+    let own = SETTINGS
+        .iter()
+        .chain(deadlines.iter().flatten())
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let environment = own.chain(settings.environment.iter().cloned()).collect();
     let stage = Stage::start(&Settings { environment, ..settings.clone() }).await?;
     supply(&stage).await?;
@@ -62,7 +68,11 @@ pub async fn chaos(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
     outcome
 }
 
-async fn supply(stage: &Stage) -> anyhow::Result<()> {
+/// Puts everything on sale that clients want.
+///
+/// # Errors
+/// When a product does not get known.
+pub async fn supply(stage: &Stage) -> anyhow::Result<()> {
     for n in 0..PRODUCTS {
         stage.sell(&plenty_sku(n), 500 + 25 * n as i64, 10_000_000).await?;
     }
@@ -104,7 +114,7 @@ async fn run(stage: &Arc<Stage>, settings: &Settings, plan: &Plan) -> anyhow::Re
         stage.ready(plan.settle).await.err().iter().map(|error| format!("{error:#}")).collect();
     let (clients, changed) = (orders.await?, prices.await?);
     anyhow::ensure!(changed > 0, "no price could be changed");
-    finish::wait_for_clients(clients, &pressure, plan.settle).await;
+    workload::wait_for_clients(clients, &pressure, plan.settle).await;
     let deleted = tally.deleted().clone();
     let audit = stage
         .audit(Options { settle: plan.settle, allow_dead_letters: true, whole: true, deleted, at_work: false })

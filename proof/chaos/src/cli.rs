@@ -35,6 +35,9 @@ pub struct Place {
     /// The folder of the suite's programs, built with faults; the folder of this program by default
     #[arg(long, env = "PROGRAMS_DIR")]
     pub programs: Option<PathBuf>,
+    /// libfaketime, without which no clock can be stepped
+    #[arg(long, env = "FAKETIME_LIBRARY")]
+    pub clocks: Option<PathBuf>,
     /// The folder of reports and logs
     #[arg(long, env = "CHAOS_REPORTS", default_value = ".run/chaos")]
     pub reports: PathBuf,
@@ -77,8 +80,10 @@ struct RunArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Profile {
-    /// Some minutes; recovery and the amount of everything are checked, too
+    /// Every nemesis, and short deadlines; recovery and the amount of everything are checked, too
     Ci,
+    /// Outages of at most ten seconds, and production's deadlines: no order that could be confirmed may be cancelled
+    Production,
     /// Hours
     Soak,
 }
@@ -99,7 +104,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
             Ok(report.passed())
         }
         Command::Run(args) if args.nemeses == ["list"] => {
-            nemesis::ALL.iter().for_each(|nemesis| println!("{}", nemesis.name));
+            nemesis::ALL.iter().chain(nemesis::CLOCKS).for_each(|nemesis| println!("{}", nemesis.name));
             Ok(true)
         }
         Command::Run(args) => {
@@ -117,21 +122,31 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
 
 impl RunArgs {
     fn plan(&self) -> anyhow::Result<Plan> {
-        let ci = self.profile == Profile::Ci;
-        let minutes = self.minutes.unwrap_or(if ci { 8.0 } else { 120.0 });
         // Only a whole run can be held to what a whole run must show.
-        let whole = ci && self.minutes.is_none() && self.nemeses.is_empty();
-        let demands = if whole {
-            Demands { orders: 10_000, faults: 100, nemeses: 15, recovery: true }
-        } else {
-            Demands::default()
+        let whole = self.minutes.is_none() && self.nemeses.is_empty();
+        let nothing = Demands { most_cancelled_percent: 100.0, orders: 0, faults: 0, nemeses: 0, recovery: false };
+        let all = Demands {
+            most_cancelled_percent: 2.0,
+            orders: 10_000,
+            faults: 100,
+            nemeses: nemesis::ALL.len(),
+            recovery: true,
+        };
+        // Deadlines that pass within the run, where they may.
+        let short = Some("20s");
+        let (minutes, longest_phase, deadline, demands) = match self.profile {
+            Profile::Ci if whole => (14.0, 30, short, all),
+            Profile::Ci => (14.0, 30, short, nothing),
+            Profile::Production => (8.0, 10, None, Demands { most_cancelled_percent: 0.0, ..nothing }),
+            Profile::Soak => (120.0, 30, short, Demands { most_cancelled_percent: 2.0, ..nothing }),
         };
         Ok(Plan {
             seed: self.seed.unwrap_or_else(|| u64::from(rand::random::<u32>())),
-            length: Duration::from_secs_f64(60.0 * minutes),
+            length: Duration::from_secs_f64(60.0 * self.minutes.unwrap_or(minutes)),
             rate: self.rate,
             nemeses: self.nemeses()?,
-            longest_phase: Duration::from_secs(30),
+            longest_phase: Duration::from_secs(longest_phase),
+            deadline,
             settle: Duration::from_secs(150),
             demands,
         })
@@ -161,7 +176,8 @@ impl Place {
         if logs.exists() {
             std::fs::remove_dir_all(&logs)?;
         }
-        Ok(Settings { programs, logs, replicas, environment: self.environment.clone() })
+        let (clocks, environment) = (self.clocks.clone(), self.environment.clone());
+        Ok(Settings { programs, clocks, logs, replicas, environment })
     }
 }
 

@@ -11,7 +11,9 @@
 
 pub mod chaos;
 pub mod cli;
+pub mod clock;
 pub mod conservation;
+pub mod excuse;
 pub mod history;
 pub mod nemesis;
 pub mod program;

@@ -1,6 +1,7 @@
 //! What breaks the suite: a table of nemeses, each of which breaks one thing for a while and heals it. A family has a file.
 
 mod broker;
+mod clock;
 mod database;
 mod gateway;
 mod link;
@@ -23,6 +24,7 @@ use serde::Serialize;
 pub use self::messages::FORGED;
 use self::{
     broker::BrokerDeed,
+    clock::ClockDeed,
     database::DatabaseDeed,
     gateway::GatewayDeed,
     link::{Link, LinkDeed},
@@ -46,6 +48,34 @@ pub enum Kind {
     Gateway,
     Burst,
     Clients,
+    /// Only where clocks can be stepped.
+    Clock,
+}
+
+impl Kind {
+    /// What strikes in every full run.
+    pub const ALL: [Kind; 9] = [
+        Kind::Service,
+        Kind::Nats,
+        Kind::WipedBroker,
+        Kind::Postgres,
+        Kind::Link,
+        Kind::Messages,
+        Kind::Gateway,
+        Kind::Burst,
+        Kind::Clients,
+    ];
+
+    /// The longest that the suite may need to be well again, once something of this kind is healed.
+    pub fn recovery_target(self) -> Duration {
+        Duration::from_secs(match self {
+            Kind::Messages | Kind::Clients | Kind::Clock => 2,
+            Kind::Service => 3,
+            Kind::Nats => 5,
+            Kind::Postgres | Kind::Gateway => 8,
+            Kind::WipedBroker | Kind::Link | Kind::Burst => 10,
+        })
+    }
 }
 
 /// What no two nemeses may hold at a time, in the order in which it is taken.
@@ -81,6 +111,7 @@ enum Deed {
     Messages(MessageDeed),
     Gateway(GatewayDeed),
     Load(LoadDeed),
+    Clock(ClockDeed),
 }
 
 /// What was done, over the whole run.
@@ -129,7 +160,34 @@ impl Strike {
     }
 }
 
+/// What an order passes on its way to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Path {
+    /// Every step.
+    Whole,
+    /// Only the charge.
+    Charge,
+    /// Nothing of it: it keeps no order waiting.
+    Beside,
+}
+
 impl Nemesis {
+    /// Which part of an order's path it breaks.
+    pub fn path(&self) -> Path {
+        match self.deed {
+            Deed::Gateway(_) | Deed::Link(Link::Gateway, _) => Path::Charge,
+            // Messages that come twice or cannot be read, clients who hang up, and what only the catalogue is made anew by.
+            Deed::Messages(_) | Deed::Load(LoadDeed::Unruly) | Deed::Link(Link::Inventory, _) => Path::Beside,
+            Deed::Database(DatabaseDeed::LongTransaction) | Deed::Clock(ClockDeed::Process { .. }) => Path::Beside,
+            Deed::Service(_)
+            | Deed::Broker(_)
+            | Deed::Database(_)
+            | Deed::Load(_)
+            | Deed::Link(..)
+            | Deed::Clock(_) => Path::Whole,
+        }
+    }
+
     /// Breaks, waits and heals.
     ///
     /// # Errors
@@ -143,13 +201,14 @@ impl Nemesis {
             Deed::Messages(deed) => messages::strike(strike, deed).await,
             Deed::Gateway(deed) => gateway::strike(strike, deed).await,
             Deed::Load(deed) => load::strike(strike, deed).await,
+            Deed::Clock(deed) => clock::strike(strike, deed).await,
         }
     }
 }
 
 /// The nemesis of this name.
 pub fn named(name: &str) -> Option<&'static Nemesis> {
-    ALL.iter().find(|nemesis| nemesis.name == name)
+    ALL.iter().chain(CLOCKS).find(|nemesis| nemesis.name == name)
 }
 
 const fn nemesis(
@@ -174,7 +233,19 @@ const GATEWAY: &[Resource] = &[Resource::Gateway];
 const INVENTORY: &[Resource] = &[Resource::Inventory];
 const LOAD: &[Resource] = &[Resource::Load];
 
-/// All of them.
+const fn clock(name: &'static str, needs: &'static [Resource], deed: ClockDeed) -> Nemesis {
+    nemesis(name, Kind::Clock, needs, (3.0, 8.0), Deed::Clock(deed))
+}
+
+/// Where clocks can be stepped.
+pub const CLOCKS: &[Nemesis] = &[
+    clock("process_clock_ahead", SERVICES, ClockDeed::Process { hours: 1 }),
+    clock("process_clock_behind", SERVICES, ClockDeed::Process { hours: -1 }),
+    clock("database_clock_ahead", DATABASE, ClockDeed::Database { hours: 1 }),
+    clock("database_clock_behind", DATABASE, ClockDeed::Database { hours: -1 }),
+];
+
+/// All others.
 pub const ALL: &[Nemesis] = &[
     nemesis("kill_service", Kind::Service, SERVICES, (4.0, 10.0), Deed::Service(ServiceDeed::Kill)),
     nemesis("freeze_service", Kind::Service, SERVICES, (1.0, 30.0), Deed::Service(ServiceDeed::Freeze)),
@@ -237,8 +308,13 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_needs_are_in_the_order_of_taking() {
-        for nemesis in ALL {
-            assert_eq!(ALL.iter().filter(|other| other.name == nemesis.name).count(), 1, "{}", nemesis.name);
+        for nemesis in ALL.iter().chain(CLOCKS) {
+            assert_eq!(
+                ALL.iter().chain(CLOCKS).filter(|other| other.name == nemesis.name).count(),
+                1,
+                "{}",
+                nemesis.name
+            );
             assert!(nemesis.needs.is_sorted() && nemesis.seconds.0 <= nemesis.seconds.1, "{}", nemesis.name);
         }
     }

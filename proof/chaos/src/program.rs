@@ -1,10 +1,10 @@
 //! One program of the suite as a child process that can be killed, frozen and started again, always with the same
-//! settings and on the same port. What it printed is kept when it ends.
+//! settings and on the same port; as another build, when it is told so. What it printed is kept when it ends.
 
 use std::{
     fs::File,
     io::Write,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::Duration,
@@ -14,6 +14,8 @@ use anyhow::Context;
 use testkit::{Process, Signal, eventually};
 use tokio::sync::Mutex;
 
+use crate::clock::Clock;
+
 /// How long a program may take to stop in good order.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
 
@@ -21,7 +23,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(40);
 #[derive(Debug)]
 pub struct Program {
     pub name: String,
-    path: PathBuf,
+    /// Its clock, where clocks can be stepped.
+    pub clock: Option<Clock>,
+    path: Mutex<PathBuf>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     logs: PathBuf,
@@ -37,11 +41,13 @@ impl Program {
         path: PathBuf,
         arguments: &[&str],
         environment: Vec<(String, String)>,
+        clock: Option<Clock>,
         logs: PathBuf,
     ) -> Self {
         Program {
             name: name.to_owned(),
-            path,
+            clock,
+            path: Mutex::new(path),
             arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
             environment,
             logs,
@@ -62,8 +68,20 @@ impl Program {
             return Ok(());
         }
         self.keep_log(process.take())?;
-        *process = Some(Process::start(&mut self.command())?);
+        *process = Some(Process::start(&mut self.command().await)?);
         Ok(())
+    }
+
+    /// Lets it finish what it is doing, and starts the program of the same name in this folder.
+    ///
+    /// # Errors
+    /// When it does not stop, or cannot be started.
+    pub async fn replace(&self, programs: &Path) -> anyhow::Result<()> {
+        self.stop().await?;
+        let mut path = self.path.lock().await;
+        *path = programs.join(path.file_name().context("a program without a name")?);
+        drop(path);
+        self.start().await
     }
 
     /// Runs it to its end, which has to be a success.
@@ -71,7 +89,7 @@ impl Program {
     /// # Errors
     /// When it fails.
     pub async fn run(&self, limit: Duration) -> anyhow::Result<()> {
-        let mut process = Process::start(&mut self.command())?;
+        let mut process = Process::start(&mut self.command().await)?;
         let ended = eventually(limit, async || !process.is_running()).await;
         let log = process.log();
         let status = process.stop(Signal::Term, STOP_LIMIT).await?;
@@ -164,10 +182,11 @@ impl Program {
         file.write_all(log.as_bytes()).with_context(|| format!("{} cannot be written", path.display()))
     }
 
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.path);
+    async fn command(&self) -> Command {
+        let mut command = Command::new(&*self.path.lock().await);
         command.args(&self.arguments);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.envs(self.clock.iter().flat_map(Clock::environment));
         command
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{
-    history::{Conduct, Record},
+    history::{Conduct, Record, milliseconds},
     nemesis::Kind,
     verdict::Ended,
 };
@@ -169,15 +169,9 @@ fn quiet_until(phase: &Struck, struck: &[Struck], end_ms: u64) -> Option<u64> {
     (next >= phase.healed_ms + least_quiet_ms(phase.kind)).then_some(next)
 }
 
-/// Enough to see a recovery that is as slow as it may be, or slower than it ever was.
+/// Enough to see a recovery that is as slow as it may be.
 fn least_quiet_ms(kind: Kind) -> u64 {
-    match kind {
-        Kind::Service => 4_500,
-        Kind::Nats => 6_500,
-        Kind::Postgres => 9_500,
-        Kind::WipedBroker => 12_000,
-        _ => 4 * WINDOW_MS,
-    }
+    milliseconds(kind.recovery_target()) + WINDOWS * WINDOW_MS
 }
 
 fn count(sorted: &[u64], from: u64, to: u64) -> usize {

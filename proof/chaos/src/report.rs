@@ -1,22 +1,22 @@
 //! What a run of chaos found, as JSON and as tables for people, and whether that is good enough.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
-use uuid::Uuid;
 
 use crate::{
     conservation::Conservation,
+    excuse::Cancelled,
+    history::milliseconds,
     nemesis::Kind,
     recovery::{KindReport, Struck},
     verdict::Findings,
 };
 
-/// Recovery at the 99th percentile that is asked for, in milliseconds.
-const RECOVERY_TARGETS: [(Kind, u64); 4] =
-    [(Kind::Service, 3_000), (Kind::Nats, 5_000), (Kind::Postgres, 8_000), (Kind::WipedBroker, 20_000)];
-/// How many recoveries of each of these must have been measured.
+/// How many recoveries of each kind must have been measured.
 const LEAST_MEASURED: usize = 2;
+/// Fewer measurements have no 99th percentile, only a maximum.
+const LEAST_FOR_P99: usize = 20;
 /// The share of seconds in which conservation must have been looked at.
 const LEAST_SNAPSHOTS: f64 = 0.8;
 /// How many failures of a kind are listed.
@@ -25,8 +25,10 @@ const EXAMPLES: usize = 20;
 const GOODPUT_AFTER_BURST: f64 = 95.0;
 
 /// What a run must at least consist of.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub struct Demands {
+    /// How many percent of the orders that have to be confirmed outages may cancel.
+    pub most_cancelled_percent: f64,
     pub orders: usize,
     pub faults: u64,
     pub nemeses: usize,
@@ -52,7 +54,11 @@ pub struct Report {
     pub lost: usize,
     pub doubled: u64,
     pub drift: u64,
-    /// Orders that would have been confirmed if nothing had been broken.
+    /// How many orders have come to which end.
+    pub outcomes: BTreeMap<String, usize>,
+    /// Orders with a good card and enough stock, that nobody cancelled.
+    pub has_to_be_confirmed: usize,
+    /// Those of them that were cancelled, and why.
     pub cancelled_by_outages: Vec<Cancelled>,
     pub findings: Findings,
     pub conservation: Conservation,
@@ -69,16 +75,6 @@ pub struct Report {
     pub goodput_after_burst_percent: Vec<f64>,
     /// Processes that ended by themselves and were started again.
     pub unplanned_ends: Vec<String>,
-}
-
-/// An order that had to be confirmed and was cancelled.
-#[derive(Debug, Clone, Serialize)]
-pub struct Cancelled {
-    pub order_id: Uuid,
-    pub started_ms: u64,
-    /// For how long, before its deadline, nothing was broken or being recovered from.
-    pub well_ms: u64,
-    pub during: Vec<&'static str>,
 }
 
 impl Report {
@@ -105,7 +101,14 @@ impl Report {
             failures.push(format!("money and stock were looked at {} times only", self.conservation.snapshots));
         }
         failures.extend(self.phases.iter().filter_map(|p| Some(format!("{}: {}", p.nemesis, p.error.as_ref()?))));
-        let Demands { orders, faults, nemeses, recovery } = self.demands;
+        let Demands { orders, faults, nemeses, recovery, most_cancelled_percent } = self.demands;
+        if self.cancelled_percent() > most_cancelled_percent {
+            failures.push(format!(
+                "outages cancelled {} of {} orders that had to be confirmed, and {most_cancelled_percent} % is the most",
+                self.cancelled_by_outages.len(),
+                self.has_to_be_confirmed,
+            ));
+        }
         if self.orders < orders || self.faults < faults || self.nemeses < nemeses {
             failures
                 .push(format!("too little happened: asked for {orders} orders, {faults} faults, {nemeses} nemeses"));
@@ -116,9 +119,23 @@ impl Report {
         failures
     }
 
+    /// How many orders were cancelled because of which outages.
+    fn cancellations(&self) -> BTreeMap<String, usize> {
+        let mut cancellations = BTreeMap::new();
+        for order in &self.cancelled_by_outages {
+            *cancellations.entry(order.during.join(", ")).or_default() += 1;
+        }
+        cancellations
+    }
+
+    fn cancelled_percent(&self) -> f64 {
+        100.0 * self.cancelled_by_outages.len() as f64 / self.has_to_be_confirmed.max(1) as f64
+    }
+
     fn late_recoveries(&self) -> Vec<String> {
         let mut late = Vec::new();
-        for (kind, target) in RECOVERY_TARGETS {
+        for kind in Kind::ALL {
+            let target = milliseconds(kind.recovery_target());
             let report = self.kinds.iter().find(|report| report.kind == kind);
             let measured = report.map_or(0, |report| report.measured);
             if measured < LEAST_MEASURED {
@@ -157,15 +174,27 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "lost {}  doubled {}  drift {}  cancelled by outages {}  snapshots {} ({} skipped)  settled in {} s",
+            "lost {}  doubled {}  drift {}  snapshots {} ({} skipped)  settled in {} s",
             self.lost,
             self.doubled,
             self.drift,
-            self.cancelled_by_outages.len(),
             self.conservation.snapshots,
             self.conservation.skipped,
             self.settled_seconds,
         )?;
+        writeln!(
+            f,
+            "had to be confirmed {}  cancelled by outages {} ({:.2} %)",
+            self.has_to_be_confirmed,
+            self.cancelled_by_outages.len(),
+            self.cancelled_percent(),
+        )?;
+        for (during, orders) in self.cancellations() {
+            writeln!(f, "  cancelled {orders:>4}: {during}")?;
+        }
+        for (outcome, orders) in &self.outcomes {
+            writeln!(f, "  outcome {orders:>6}  {outcome}")?;
+        }
         writeln!(f, "{}", HEADER)?;
         for kind in &self.kinds {
             writeln!(f, "{}", row(kind))?;
@@ -181,18 +210,18 @@ impl fmt::Display for Report {
     }
 }
 
-const HEADER: &str =
-    "kind          phases faults  recovery n / p50 / p99 ms   goodput  answered p50 / p99 ms   ended p50 / p99 ms";
+const HEADER: &str = "kind          phases faults  recovery n / p50 / p99 ms, or max  goodput  answered p50 / p99 ms   ended p50 / p99 ms";
 
 fn row(report: &KindReport) -> String {
     format!(
-        "{:13} {:>6} {:>6}  {:>10} / {:>5} / {:>6}   {:>7}  {:>12} / {:>6}   {:>10} / {:>6}",
+        "{:13} {:>6} {:>6}  {:>10} / {:>5} / {:>6} {:7}   {:>7}  {:>12} / {:>6}   {:>10} / {:>6}",
         format!("{:?}", report.kind),
         report.phases,
         report.faults,
         report.measured,
         ms(report.recovery_p50_ms),
         ms(report.recovery_p99_ms),
+        if report.measured < LEAST_FOR_P99 { "max" } else { "" },
         report.goodput_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0} %")),
         ms(report.answer_p50_ms),
         ms(report.answer_p99_ms),

@@ -1,6 +1,7 @@
 //! A whole suite of its own: PostgreSQL and NATS as durable as in production, the keeper of the broker's topology, the card
 //! processor, and replicas of each service, every one a child process behind proxies of its own.
 
+mod deploy;
 mod users;
 
 use std::{
@@ -18,7 +19,7 @@ use testkit::{Nats, Postgres, eventually, free_port};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-use crate::{program::Program, proxy::Proxy, rest::Rest};
+use crate::{clock::Clock, program::Program, proxy::Proxy, rest::Rest};
 
 /// As scripts/up sets PostgreSQL, with durability as in production. The connections that can be hogged are few.
 const POSTGRES: &[(&str, &str)] = &[
@@ -36,6 +37,8 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 pub struct Settings {
     /// The folder of the suite's programs.
     pub programs: PathBuf,
+    /// libfaketime, when clocks are to be stepped.
+    pub clocks: Option<PathBuf>,
     /// Where the logs of ended processes go.
     pub logs: PathBuf,
     /// Processes of each service.
@@ -69,6 +72,7 @@ pub struct Stage {
     pub keeper_broker: Proxy,
     pub nats: Mutex<Nats>,
     pub postgres: Mutex<Postgres>,
+    pub database_clock: Option<Clock>,
     /// The database as its owner sees it, past all proxies.
     pub pool: PgPool,
     pub rest: Rest,
@@ -78,7 +82,7 @@ pub struct Stage {
     /// Older than every event of the suite, so an event with such an id is known to be none of its own.
     pub before_all: Uuid,
     /// The card processor's journal, and the broker's configuration.
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Stage {
@@ -89,9 +93,12 @@ impl Stage {
     pub async fn start(settings: &Settings) -> anyhow::Result<Arc<Stage>> {
         std::fs::create_dir_all(&settings.logs)?;
         let before_all = Uuid::now_v7();
-        let postgres = Postgres::with_settings(POSTGRES).await?;
+        let database_clock = settings.clock("postgres")?;
+        let environment: Vec<_> = database_clock.iter().flat_map(Clock::environment).collect();
+        let postgres = Postgres::with_environment(POSTGRES, &environment).await?;
         let folder = tempfile::tempdir()?;
-        let nats = Nats::with_config(&users::write_configuration(folder.path())?, &users::PASSWORDS).await?;
+        let configuration = users::write_configuration(folder.path(), users::PRODUCTION)?;
+        let nats = Nats::with_config(&configuration, &users::PASSWORDS).await?;
         let owner = postgres.server().url("suite");
         let mut connection = PgConnection::connect(&postgres.server().url("postgres")).await?;
         sqlx::query("create database suite").execute(&mut connection).await?;
@@ -115,10 +122,11 @@ impl Stage {
             nats_url,
             nats: Mutex::new(nats),
             postgres: Mutex::new(postgres),
+            database_clock,
             pool,
             rest: Rest::new()?,
             before_all,
-            _folder: folder,
+            folder,
         };
         let inventory_port = free_port();
         for number in 0..settings.replicas {
@@ -256,7 +264,12 @@ impl Settings {
         ensure!(path.is_file(), "{} is not built", path.display());
         let environment = [("RUST_LOG".to_owned(), "warn".to_owned())];
         let environment = environment.into_iter().chain(self.environment.iter().cloned()).chain(own).collect();
-        Ok(Program::new(name, path, arguments, environment, self.logs.clone()))
+        let clock = self.clock(name)?;
+        Ok(Program::new(name, path, arguments, environment, clock, self.logs.clone()))
+    }
+
+    fn clock(&self, name: &str) -> anyhow::Result<Option<Clock>> {
+        self.clocks.as_ref().map(|library| Clock::new(library, &self.logs, name)).transpose()
     }
 
     fn provision(&self, name: &str, arguments: &[&str], owner: &str, nats_url: String) -> anyhow::Result<Program> {

@@ -29,7 +29,7 @@ use crate::{Settings, Stage};
 /// relay's lease ends soon. A charge with `tok_slow` outlasts the saga's deadline.
 const SETTINGS: &[(&str, &str)] = &[
     ("FAULTS_ENABLED", "true"),
-    ("SAGA_DEADLINE", "2s"),
+    ("SAGA_DEADLINE", "6s"),
     ("COMPENSATION_DEADLINE", "5s"),
     ("TIMEOUT_CHECK_EVERY", "200ms"),
     ("COMPENSATION_CHECK_EVERY", "500ms"),
@@ -38,10 +38,12 @@ const SETTINGS: &[(&str, &str)] = &[
     ("RELAY_POLL", "150ms"),
     ("RECONCILE_EVERY", "1s"),
     ("REPLENISH_ENABLED", "false"),
-    ("GATEWAY_SLOW_ANSWER", "3s"),
+    ("GATEWAY_SLOW_ANSWER", "8s"),
+    ("GATEWAY_TIMEOUT", "10s"),
+    ("RESILIENCE", "process_payment.initial=200ms"),
 ];
 /// `SAGA_DEADLINE`.
-const DEADLINE: Duration = Duration::from_secs(2);
+const DEADLINE: Duration = Duration::from_secs(6);
 
 /// Crashes at each of the points, at each of these passes, one after the other in one suite.
 ///

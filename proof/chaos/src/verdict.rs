@@ -1,7 +1,9 @@
 //! The verdict: what clients were told, held against what the database says once everything has settled.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use console::audit;
+use contracts::order_fulfillment::{PROCESS_PAYMENT, RESERVE_STOCK};
 use serde::Serialize;
 use sqlx::PgPool;
 use uuid::Uuid;
@@ -18,9 +20,14 @@ pub struct Ended {
     pub key: Option<String>,
     pub status: String,
     pub saga_status: Option<String>,
+    pub failed_at_step: Option<String>,
     /// Milliseconds since 1970, as the next one.
     pub started_ms: Option<i64>,
+    pub deadline_ms: Option<i64>,
     pub ended_ms: Option<i64>,
+    /// When its stock was reserved, and when its card was charged.
+    pub reserved_ms: Option<i64>,
+    pub paid_ms: Option<i64>,
     pub payments: i64,
 }
 
@@ -49,14 +56,24 @@ impl Findings {
 /// When it cannot be read.
 pub async fn ended_orders(pool: &PgPool) -> Result<Vec<Ended>, sqlx::Error> {
     sqlx::query_as(
-        "select o.order_id, k.key, o.status, s.status as saga_status,
+        "select o.order_id, k.key, o.status, s.status as saga_status, s.failed_at_step,
             (extract(epoch from s.started_at) * 1000)::bigint as started_ms,
+            (extract(epoch from s.deadline) * 1000)::bigint as deadline_ms,
             (extract(epoch from s.completed_at) * 1000)::bigint as ended_ms,
+            done.reserved_ms, done.paid_ms,
             (select count(*) from payment.payment p where p.order_id = o.order_id) as payments
         from orders.customer_order o
         left join orders.idempotency_key k using (order_id)
-        left join saga.saga_instance s on s.saga_id = o.saga_id",
+        left join saga.saga_instance s on s.saga_id = o.saga_id
+        left join lateral (
+            select (extract(epoch from min(occurred_at) filter (where step = $1)) * 1000)::bigint as reserved_ms,
+                (extract(epoch from min(occurred_at) filter (where step = $2)) * 1000)::bigint as paid_ms
+            from saga.saga_step j
+            where j.saga_id = s.saga_id and j.status = 'COMPLETED'
+        ) done on true",
     )
+    .bind(RESERVE_STOCK.name)
+    .bind(PROCESS_PAYMENT.name)
     .fetch_all(pool)
     .await
 }
@@ -106,11 +123,37 @@ pub fn compare(records: &[Record], orders: &[Ended]) -> Findings {
     findings
 }
 
-/// Orders that had to be confirmed and were cancelled, as they are when an outage lasts longer than their deadline.
-pub fn cancelled_without_cause<'o>(records: &[Record], orders: &'o [Ended]) -> Vec<&'o Ended> {
+/// How many orders have come to which end; of those that are cancelled, with the step that their saga failed at.
+pub fn outcomes(orders: &[Ended]) -> BTreeMap<String, usize> {
+    let mut outcomes = BTreeMap::new();
+    for order in orders {
+        let outcome = match &order.failed_at_step {
+            Some(step) => format!("{} at {step}", order.status),
+            None => order.status.clone(),
+        };
+        *outcomes.entry(outcome).or_default() += 1;
+    }
+    outcomes
+}
+
+/// Orders that had to be confirmed and were cancelled, and when their clients wanted them.
+pub fn cancelled_without_cause<'o>(records: &[Record], orders: &'o [Ended]) -> Vec<(&'o Ended, u64)> {
     let good = records.iter().filter(|record| record.has_to_be_confirmed);
-    let good: HashSet<Uuid> = good.filter_map(|record| record.acknowledged.first().copied()).collect();
-    orders.iter().filter(|order| order.status == "CANCELLED" && good.contains(&order.order_id)).collect()
+    let good: HashMap<Uuid, u64> =
+        good.filter_map(|record| Some((*record.acknowledged.first()?, record.due_ms))).collect();
+    let cancelled = orders.iter().filter(|order| order.status == "CANCELLED");
+    cancelled.filter_map(|order| Some((order, *good.get(&order.order_id)?))).collect()
+}
+
+/// What the audit found, in sentences.
+pub fn violations(report: &audit::Report) -> Vec<String> {
+    let found = report.invariants.iter().filter(|verdict| !verdict.ok());
+    found
+        .map(|verdict| {
+            let examples = verdict.examples.iter().take(3).cloned().collect::<Vec<_>>().join("; ");
+            format!("{}: {} violations: {examples}", verdict.name, verdict.violations)
+        })
+        .collect()
 }
 
 fn judge(record: &Record, there: Vec<&Ended>, by_id: &HashMap<Uuid, &Ended>, findings: &mut Findings) {
@@ -176,8 +219,12 @@ mod tests {
             key: Some(key.to_owned()),
             status: "CONFIRMED".to_owned(),
             saga_status: Some("COMPLETED".to_owned()),
+            failed_at_step: None,
             started_ms: Some(0),
+            deadline_ms: Some(20_000),
             ended_ms: Some(0),
+            reserved_ms: Some(0),
+            paid_ms: Some(0),
             payments: 1,
         }
     }

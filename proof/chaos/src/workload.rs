@@ -83,6 +83,15 @@ pub async fn send_orders(
     clients
 }
 
+/// Waits until every client is answered; those who are not within the limit give up.
+pub async fn wait_for_clients(mut clients: JoinSet<()>, pressure: &Pressure, limit: Duration) {
+    let all = async { while clients.join_next().await.is_some() {} };
+    if tokio::time::timeout(limit, all).await.is_err() {
+        pressure.give_up();
+        while clients.join_next().await.is_some() {}
+    }
+}
+
 /// Gives one product another price every quarter of a second, until no more orders are wanted; returns how often it did.
 pub async fn change_prices(stage: Arc<Stage>, pressure: Arc<Pressure>, seed: u64) -> u64 {
     let mut rng = StdRng::seed_from_u64(seed);

@@ -197,7 +197,9 @@ impl Saga {
         }
         match order.saga.status {
             Status::TimedOut => actions.push(Action::Drive(o)),
-            Status::Compensating if self.may_drive(order) => actions.push(Action::Drive(o)),
+            Status::Compensating if self.would_be_driven(order) && self.may_drive(order) => {
+                actions.push(Action::Drive(o));
+            }
             _ => {}
         }
     }
@@ -209,6 +211,11 @@ impl Saga {
         if self.bounds.cancels && !order.told.by_customer && order.may_cancel_on_request() {
             actions.push(Action::Cancel(o));
         }
+    }
+
+    /// Otherwise the deadline passes and nothing happens.
+    fn would_be_driven(&self, order: &Fulfilment) -> bool {
+        !order.cancellation_under_way() || !self.guards.attempts_wait
     }
 
     /// As often as the bounds say; and once more for each loss, when nothing else can help. If that is not enough

@@ -10,7 +10,7 @@ pub struct Bounds {
     pub stock: i8,
     /// Faults of any kind in one run: crashes, losses, duplicates, late requests.
     pub faults: u8,
-    /// How often a compensation is driven again although nothing was lost.
+    /// How often a compensation may be driven again besides once for each fault.
     pub drives: u8,
     /// Drives after which order gives up, until an operator resumes.
     pub max_attempts: u16,
@@ -87,10 +87,18 @@ pub struct Guards {
     pub receipts: bool,
     /// Stock is read under the lock under which it is written.
     pub stock_is_locked: bool,
+    /// No attempt of a compensation is counted while its cancellation is under way.
+    pub attempts_wait: bool,
 }
 
 impl Guards {
     /// As in production.
-    pub const ALL: Guards =
-        Guards { inbox: true, tombstones: true, timeout_is_conditional: true, receipts: true, stock_is_locked: true };
+    pub const ALL: Guards = Guards {
+        inbox: true,
+        tombstones: true,
+        timeout_is_conditional: true,
+        receipts: true,
+        stock_is_locked: true,
+        attempts_wait: true,
+    };
 }

@@ -3,11 +3,14 @@
 
 use std::sync::LazyLock;
 
-use contracts::order_fulfillment::{
-    OrderCancelled, OrderCreated, PaymentFailed, PaymentProcessed, SAGA, SagaTimedOut, StockReservationFailed,
-    StockReserved,
+use contracts::{
+    INVENTORY, ORDER, PAYMENT,
+    order_fulfillment::{
+        OrderCancelled, OrderCreated, PaymentFailed, PaymentProcessed, SAGA, SagaTimedOut, StockReservationFailed,
+        StockReserved,
+    },
 };
-use saga::{Event, EventType, Step};
+use saga::{Event, EventType, Service, Step};
 
 /// The events that somebody reads. What nobody reads is only counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -79,6 +82,18 @@ impl Reader {
     /// The reader that takes this step.
     pub fn of(step: &Step) -> Option<Reader> {
         Self::ALL.iter().find(|(_, name)| *name == step.name).map(|(reader, _)| *reader)
+    }
+
+    /// Whose step it takes.
+    pub fn service(self) -> Service {
+        match self {
+            Reader::ReserveStock | Reader::ReleaseStock => INVENTORY,
+            Reader::ProcessPayment | Reader::RefundPayment => PAYMENT,
+            Reader::ConfirmOrder
+            | Reader::CancelUnfillableOrder
+            | Reader::CancelUnpaidOrder
+            | Reader::CancelTimedOutOrder => ORDER,
+        }
     }
 }
 

@@ -72,7 +72,12 @@ impl Fulfilment {
 
     /// The compensation deadline has passed.
     pub(crate) fn drive_compensation(&mut self, bounds: &Bounds, guards: &Guards) {
-        match domain::drive(Some(self.saga.status), self.attempts.unsigned_abs(), bounds.max_attempts) {
+        let under_way = self.cancellation_under_way();
+        let known = under_way && guards.attempts_wait;
+        let what = domain::drive(Some(self.saga.status), known, self.attempts.unsigned_abs(), bounds.max_attempts);
+        self.told.driven_in_vain |= under_way && what != Drive::Cancel;
+        match what {
+            Drive::Wait => {}
             Drive::Cancel => self.cancel_order(&DRIVE_COMPENSATION, false, guards),
             Drive::Again => self.publish_again(Transition::DriveAgain),
             Drive::GiveUp => {
@@ -85,6 +90,7 @@ impl Fulfilment {
     /// An operator looks at a saga that is stuck.
     pub(crate) fn resume(&mut self) {
         if domain::may_resume(self.saga.status) {
+            self.told.resumed = true;
             self.publish_again(Transition::Resume);
         }
     }

@@ -23,6 +23,7 @@ pub mod names {
     pub const TOMBSTONES: &str = "a tombstone wins over the step that comes late";
     pub const ONCE: &str = "no consumer applies an event twice";
     pub const LEGAL: &str = "no step asks for what its saga, its table or the processor cannot allow";
+    pub const PATIENCE: &str = "no attempt is counted while the cancellation before is under way";
     pub const PROGRESS: &str = "every step comes closer to an end";
     pub const ENDED: &str = "at rest, every order is confirmed and completed, or cancelled and compensated";
     pub const CONSERVED: &str = "at rest, captured - refunded = confirmed, in money and in stock";
@@ -45,6 +46,7 @@ fn always() -> Vec<Property<Saga>> {
             w.orders.iter().flat_map(|o| &o.mail).all(|m| m.applied.iter().all(|times| *times <= 1))
         }),
         Property::always(names::LEGAL, |_, w: &World| w.orders.iter().all(|o| o.wrong.is_none())),
+        Property::always(names::PATIENCE, |_, w: &World| w.orders.iter().all(|o| !o.told.driven_in_vain)),
         Property::always(names::PROGRESS, |_, w: &World| !w.went_round),
         Property::always(names::ENDED, |saga: &Saga, w: &World| w.orders.iter().all(has_ended) || !saga.is_at_rest(w)),
         Property::always(names::CONSERVED, |saga: &Saga, w: &World| {
@@ -83,8 +85,12 @@ fn reachable() -> Vec<Property<Saga>> {
             !saga.bounds.cancels || some(w, |o| o.key == Key::Fenced)
         }),
         Property::sometimes("a compensation is given up, resumed and done", |saga: &Saga, w| {
-            let resumed = |o: &Fulfilment| o.told.given_up && o.saga.status == Status::Compensated;
-            saga.bounds.drives <= u8::try_from(saga.bounds.max_attempts).unwrap_or(u8::MAX) || some(w, resumed)
+            let resumed = |o: &Fulfilment| o.told.resumed && o.saga.status == Status::Compensated;
+            saga.bounds.faults == 0 || some(w, resumed)
+        }),
+        Property::sometimes("a compensation is given up, and its last receipt comes after all", |saga: &Saga, w| {
+            let late = |o: &Fulfilment| o.told.given_up && !o.told.resumed && o.saga.status == Status::Compensated;
+            saga.bounds.faults < 2 || some(w, late)
         }),
         Property::sometimes("an order finds the shelf empty", |saga: &Saga, w| {
             let refused = |o: &Fulfilment| o.reservation.is_some_and(|r| r.status == ReservationStatus::Refused);
@@ -130,7 +136,8 @@ fn books_agree(o: &Fulfilment) -> bool {
         Some(PaymentStatus::Declined(_)) => o.key == Key::Declined,
         Some(PaymentStatus::Refunded(_)) => o.key == Key::GivenBack,
         Some(PaymentStatus::Voided { asked: true }) => matches!(o.key, Key::Fenced | Key::Declined),
-        Some(PaymentStatus::Voided { asked: false }) => o.key == Key::Fresh,
+        // A tombstone: its void may be on its way.
+        Some(PaymentStatus::Voided { asked: false }) => matches!(o.key, Key::Fresh | Key::Fenced),
     };
     let receipt = o.told.refunded.is_none_or(|refunded| refunded == (o.key == Key::GivenBack) && o.key != Key::Charged);
     holds && receipt && o.told.charges <= 1
@@ -145,7 +152,7 @@ fn tombstones_win(o: &Fulfilment) -> bool {
     let [reservation, payment] = o.told.tombstones;
     let voided = |p: &Payment| p.status == PaymentStatus::Voided { asked: false } && p.cancelled;
     (!reservation || o.reservation.is_some_and(|r| r.status == ReservationStatus::Tombstone && r.held == 0))
-        && (!payment || o.payment.as_ref().is_some_and(voided) && o.key == Key::Fresh)
+        && (!payment || o.payment.as_ref().is_some_and(voided) && matches!(o.key, Key::Fresh | Key::Fenced))
 }
 
 fn has_ended(o: &Fulfilment) -> bool {

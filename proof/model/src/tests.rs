@@ -58,6 +58,11 @@ fn without_the_lock_two_orders_reserve_the_same_unit() {
 }
 
 #[test]
+fn without_patience_attempts_are_used_up_that_nobody_could_have_answered() {
+    refute(names::PATIENCE, Bounds::CALM, Guards { attempts_wait: false, ..Guards::ALL });
+}
+
+#[test]
 fn without_a_detector_a_lost_event_leaves_an_order_without_an_end() {
     let path = refute(names::ENDED, Bounds { drives: 0, detectors: 0, ..Bounds::FAULT }, Guards::ALL);
     assert!(path.iter().any(|step| step.starts_with("Lose")), "{path:?}");

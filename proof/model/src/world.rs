@@ -78,6 +78,10 @@ pub struct Told {
     pub by_customer: bool,
     /// A driven compensation was given up at least once.
     pub given_up: bool,
+    /// An operator has resumed it.
+    pub resumed: bool,
+    /// An attempt was counted while the cancellation was still on its way.
+    pub driven_in_vain: bool,
     /// `PaymentProcessed` or `PaymentFailed`.
     pub charges: u8,
     /// Inventory has given its receipt.
@@ -205,6 +209,13 @@ impl Fulfilment {
 
     pub fn moves_forward(&self) -> bool {
         self.saga.status.moves_forward()
+    }
+
+    /// The last cancellation is in the outbox, or has not come to everybody who owes a receipt.
+    pub fn cancellation_under_way(&self) -> bool {
+        let Some(last) = self.mail.iter().rfind(|m| m.id.0 == Kind::OrderCancelled) else { return false };
+        let owes = |place: usize| self.saga.receipts_due.iter().any(|due| due == last.reader(place).service().0);
+        last.in_outbox || (0..last.copies.len()).any(|place| last.copies[place] > 0 && owes(place))
     }
 
     /// Nothing is on its way any more that tells the participants to undo.

@@ -16,6 +16,8 @@ pub struct Bug {
     pub breaks: &'static str,
     /// The oracles that must notice the damage; others may notice something, too.
     pub noticed_by: &'static [&'static str],
+    /// The nemeses of chaos under which it shows.
+    pub shown_by: &'static [&'static str],
     /// Settings of the suite in which it shows soon.
     pub settings: &'static [(&'static str, &'static str)],
     pub replicas: usize,
@@ -42,6 +44,7 @@ const PLAIN: Bug = Bug {
     name: "",
     breaks: "",
     noticed_by: &[],
+    shown_by: &[],
     settings: &[],
     replicas: 1,
     provoke: provoked_by!(provoke::gateway::decline_everything),
@@ -52,6 +55,7 @@ pub const ALL: &[Bug] = &[
         name: "ack_before_commit",
         breaks: "G1",
         noticed_by: &["acknowledged_was_had"],
+        shown_by: &["terminate_backend", "kill_service"],
         provoke: provoked_by!(provoke::consumer::crash_before_commit),
         ..PLAIN
     },
@@ -59,6 +63,7 @@ pub const ALL: &[Bug] = &[
         name: "no_inbox",
         breaks: "G3",
         noticed_by: &["steps_taken_once"],
+        shown_by: &["duplicate_events", "old_events"],
         provoke: provoked_by!(provoke::consumer::publish_in_triplicate),
         ..PLAIN
     },
@@ -66,6 +71,7 @@ pub const ALL: &[Bug] = &[
         name: "claim_before_work",
         breaks: "G1",
         noticed_by: &["claims_took_effect"],
+        shown_by: &["kill_service", "terminate_backend"],
         provoke: provoked_by!(provoke::consumer::crash_before_commit),
         ..PLAIN
     },
@@ -73,6 +79,7 @@ pub const ALL: &[Bug] = &[
         name: "inbox_by_sequence",
         breaks: "G3",
         noticed_by: &[GOOD_ORDERS],
+        shown_by: &["wipe_nats"],
         settings: &[("SAGA_DEADLINE", "20s")],
         provoke: provoked_by!(provoke::broker::begin_the_sequences_again),
         ..PLAIN
@@ -81,6 +88,7 @@ pub const ALL: &[Bug] = &[
         name: "move_before_publish",
         breaks: "G2",
         noticed_by: &["published_in_stream"],
+        shown_by: &["kill_nats", "nats_reset"],
         provoke: provoked_by!(provoke::relay::crash_before_publishing),
         ..PLAIN
     },
@@ -88,6 +96,7 @@ pub const ALL: &[Bug] = &[
         name: "cursor_relay",
         breaks: "G1",
         noticed_by: &["outbox_empty", GOOD_ORDERS],
+        shown_by: &["postgres_latency", "hog_locks"],
         provoke: provoked_by!(provoke::relay::commit_out_of_order),
         ..PLAIN
     },
@@ -95,6 +104,7 @@ pub const ALL: &[Bug] = &[
         name: "unconditional_timeout",
         breaks: "G1",
         noticed_by: &["journal_legal"],
+        shown_by: &["gateway_slow"],
         settings: &[("SAGA_DEADLINE", "2s"), ("TIMEOUT_CHECK_EVERY", "100ms"), ("GATEWAY_SLOW_ANSWER", "2200ms")],
         provoke: provoked_by!(provoke::saga::succeed_after_the_deadline),
         ..PLAIN
@@ -103,6 +113,7 @@ pub const ALL: &[Bug] = &[
         name: "read_then_write_stock",
         breaks: "G4",
         noticed_by: &["stock_conserved"],
+        shown_by: &["burst"],
         replicas: 2,
         provoke: provoked_by!(provoke::stock::sell_the_last_units_at_once),
         ..PLAIN
@@ -111,6 +122,7 @@ pub const ALL: &[Bug] = &[
         name: "no_tombstone",
         breaks: "G5",
         noticed_by: &["nothing_held_on_cancelled"],
+        shown_by: &["freeze_service", "nats_latency"],
         provoke: provoked_by!(provoke::saga::cancel_before_the_step),
         ..PLAIN
     },
@@ -118,6 +130,7 @@ pub const ALL: &[Bug] = &[
         name: "breaker_counts_refusals",
         breaks: "G9",
         noticed_by: &[BREAKERS],
+        shown_by: &["burst"],
         settings: &[("RESILIENCE", "process_payment.open_for=2s")],
         ..PLAIN
     },
@@ -125,6 +138,7 @@ pub const ALL: &[Bug] = &[
         name: "broker_dedup_only",
         breaks: "G3",
         noticed_by: &["steps_taken_once"],
+        shown_by: &["nats_acks_lost", "old_events"],
         provoke: provoked_by!(provoke::consumer::lose_acknowledgements),
         ..PLAIN
     },
@@ -132,6 +146,7 @@ pub const ALL: &[Bug] = &[
         name: "no_reconciler",
         breaks: "G7",
         noticed_by: &[GOOD_ORDERS],
+        shown_by: &["wipe_nats"],
         settings: &[("SAGA_DEADLINE", "24s")],
         provoke: provoked_by!(provoke::broker::empty_it_twice),
         ..PLAIN
@@ -140,6 +155,7 @@ pub const ALL: &[Bug] = &[
         name: "compensation_without_receipt",
         breaks: "G6",
         noticed_by: &["nothing_held_on_cancelled"],
+        shown_by: &["freeze_service", "kill_service"],
         provoke: provoked_by!(provoke::saga::cancel_while_a_participant_is_away),
         ..PLAIN
     },

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Parser;
+use serde::Serialize;
 
 use crate::{
     bug::{self, Bug},
     report::{BugReport, Report},
+    storm::{self, Storm},
     trial,
 };
 
@@ -27,6 +29,12 @@ pub struct Cli {
     /// Leave out the runs without the mistakes, which prove that the mistakes alone are what is noticed
     #[arg(long)]
     without_control: bool,
+    /// Under chaos, before its judge, who does not look for them
+    #[arg(long)]
+    under_chaos: bool,
+    /// Of that chaos
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 /// Runs what was asked for. `Ok(false)`: a mistake went unnoticed, or something else was.
@@ -37,6 +45,9 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     if cli.bugs == ["list"] {
         bug::ALL.iter().for_each(|bug| println!("{:28} {}", bug.name, bug.breaks));
         return Ok(true);
+    }
+    if cli.under_chaos {
+        return cli.storms().await;
     }
     let mut report = Report::default();
     for bug in cli.chosen()? {
@@ -49,15 +60,39 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
         println!("{bug}");
         report.bugs.push(bug);
     }
-    let path = cli.reports.join("planted.json");
-    std::fs::write(&path, serde_json::to_vec_pretty(&report)?)
-        .with_context(|| format!("{} cannot be written", path.display()))?;
-    println!("report: {}", path.display());
+    cli.write("planted.json", &report)?;
     print!("{report}");
     Ok(report.passed())
 }
 
 impl Cli {
+    async fn storms(&self) -> anyhow::Result<bool> {
+        let chosen = self.chosen()?;
+        let mut storms = Vec::new();
+        for bug in &chosen {
+            let storm = storm::blow(Some(bug), &[bug], self.seed, &self.programs, &self.reports).await?;
+            println!("{storm}");
+            storms.push(storm);
+        }
+        if !self.without_control {
+            let storm = storm::blow(None, &chosen, self.seed, &self.programs, &self.reports).await?;
+            println!("{storm}");
+            storms.push(storm);
+        }
+        self.write("planted-under-chaos.json", &storms)?;
+        let caught = storms.iter().filter(|storm| storm.bug.is_some() && storm.as_it_should_be()).count();
+        println!("planted bugs under chaos: {caught} of {} caught", chosen.len());
+        Ok(storms.iter().all(Storm::as_it_should_be))
+    }
+
+    fn write(&self, name: &str, report: &impl Serialize) -> anyhow::Result<()> {
+        let path = self.reports.join(name);
+        std::fs::write(&path, serde_json::to_vec_pretty(report)?)
+            .with_context(|| format!("{} cannot be written", path.display()))?;
+        println!("report: {}", path.display());
+        Ok(())
+    }
+
     fn chosen(&self) -> anyhow::Result<Vec<&'static Bug>> {
         if self.bugs.is_empty() {
             return Ok(bug::ALL.iter().collect());

@@ -64,6 +64,7 @@ async fn try_to_hold(
     let environment = SETTINGS.iter().chain(bug.settings).chain([&planted]);
     let settings = Settings {
         programs: programs.to_owned(),
+        clocks: None,
         logs,
         replicas: bug.replicas,
         environment: environment.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),

@@ -2,6 +2,11 @@
 //! Pure: an operation returns its answer and the entry that must be journalled for it; replaying the entries rebuilds
 //! the same ledger, so every answer can be given again after a crash. A key has one outcome for ever, and a voided key
 //! never charges.
+//!
+//! So nothing is ever forgotten, and memory grows with each key, as does the time that a start takes. That is meant: whoever
+//! forgets a key charges it twice when it is asked for again, after however long, and no audit could compare the books. A
+//! real processor keeps them in a database; this one has to last for a demonstration or a proof. For more, begin with
+//! a new journal, together with an empty database.
 
 mod reconciliation;
 

@@ -1,6 +1,9 @@
 //! The second deadline: a timed-out order that nobody cancelled is cancelled here; a compensation whose
-//! receipts are overdue is driven again, and given up after the last attempt, until an operator resumes it. The participants answer again without
-//! acting twice.
+//! receipts are overdue is driven again, and given up after the last attempt, until an operator resumes it or the receipts
+//! come after all. The participants answer again without acting twice. Nothing is driven, and no attempt counted, while the
+//! cancellation before is still on its way.
+
+use std::collections::{HashMap, HashSet};
 
 use contracts::{
     ORDER, OrderId,
@@ -8,9 +11,18 @@ use contracts::{
         CANCEL_ORDER_ON_REQUEST, CancelReason, DRIVE_COMPENSATION, OrderCancelled, PROCESS_PAYMENT, RESERVE_STOCK,
     },
 };
-use messaging::{StepError, UnitOfWork, housekeeping::every, retry_contended};
-use saga::{Event, Status, StepStatus, Transition};
-use saga_store::{Recorded, Sagas, compensation::Overdue};
+use messaging::{
+    StepError, UnitOfWork,
+    acknowledged::StreamView,
+    housekeeping::every,
+    outbox::{self, Whereabouts},
+    retry_contended,
+};
+use saga::{Event, SagaDefinition, Status, StepStatus, Transition};
+use saga_store::{
+    Recorded, Sagas,
+    compensation::{self, Overdue},
+};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -25,28 +37,43 @@ const BATCH: i64 = 100;
 
 pub(crate) async fn run(app: App, stop: CancellationToken) {
     every(app.config.compensation_check_every, &stop, || async {
-        if let Err(error) = retry_contended(|| drive_overdue_compensations(&app)).await {
-            tracing::warn!(%error, "overdue compensations could not be driven and will be looked for again");
+        while !stop.is_cancelled() {
+            match retry_contended(|| drive_overdue_compensations(&app)).await {
+                Ok(found) if found == BATCH.unsigned_abs() as usize => {}
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "overdue compensations could not be driven and will be looked for again");
+                    break;
+                }
+            }
         }
     })
     .await;
 }
 
-/// One batch of overdue sagas; returns how many there were.
+/// One batch of overdue sagas; returns how many there were. Each of them is overdue again later at the earliest.
 pub async fn drive_overdue_compensations(app: &App) -> Result<usize, StepError> {
     let definition = app.participant.definition;
+    // Before the transaction, which must not wait for the broker.
+    let stream = app.participant.bus.own_stream().await;
     let mut work = app.participant.outbox.begin().await?;
-    let overdue = saga_store::compensation::overdue(work.conn(), definition, BATCH).await?;
+    let overdue = compensation::overdue(work.conn(), definition, BATCH).await?;
     if overdue.is_empty() {
         return Ok(0);
     }
+    let under_way = under_way(&mut work, definition, &overdue, stream.as_ref()).await?;
     let ids = overdue.iter().map(|o| o.saga_id);
     let mut sagas = saga_store::lock(work.conn(), definition, ORDER, ids).await?;
     let mut orders = steps::lock_orders(&mut work, overdue.iter().map(|o| OrderId(o.business_key))).await?;
+    let mut later = Vec::new();
     for saga in &overdue {
-        let status = sagas.status(Some(saga.saga_id));
-        let what = domain::drive(status, saga.attempts.unsigned_abs(), definition.compensation.max_attempts);
+        let (status, waits) = (sagas.status(Some(saga.saga_id)), under_way.contains(&saga.saga_id));
+        let what = domain::drive(status, waits, saga.attempts.unsigned_abs(), definition.compensation.max_attempts);
         let driven = match (what, orders.get_mut(&saga.business_key)) {
+            (Drive::Wait, _) => {
+                later.push(saga.saga_id);
+                continue;
+            }
             (Drive::GiveUp, _) => give_up(app, &mut sagas, saga),
             (_, None) => Err(StepError::failed("its order is not there")),
             (Drive::Cancel, Some(order)) => cancel(app, &mut work, &mut sagas, saga, order).await,
@@ -58,13 +85,44 @@ pub async fn drive_overdue_compensations(app: &App) -> Result<usize, StepError> 
         // One saga that cannot be driven holds up no other.
         if let Err(StepError::Failed(error)) = driven {
             tracing::error!(saga_id = %saga.saga_id, %error, "a compensation cannot be driven: somebody has to look");
+            later.push(saga.saga_id);
         } else {
             driven?;
         }
     }
+    let wait = definition.compensation.deadline.max(app.config.compensation_check_every);
+    compensation::postpone(work.conn(), &later, wait).await?;
     sagas.save(&mut work).await?;
     work.commit().await?;
     Ok(overdue.len())
+}
+
+/// The sagas whose last cancellation has not come to everybody who owes a receipt: it waits in the outbox, or in the stream
+/// for a consumer. While the broker is away, whatever it was given is on its way.
+async fn under_way(
+    work: &mut UnitOfWork,
+    definition: &SagaDefinition,
+    overdue: &[Overdue],
+    stream: Option<&StreamView>,
+) -> Result<HashSet<Uuid>, StepError> {
+    let ids: Vec<Uuid> = overdue.iter().map(|saga| saga.saga_id).collect();
+    let told = compensation::last_told(work.conn(), OrderCancelled::TYPE, &ids).await?;
+    let places = outbox::whereabouts(work.conn(), &told.values().copied().collect::<Vec<_>>()).await?;
+    let consumers: HashMap<&str, String> = definition
+        .steps
+        .iter()
+        .filter(|step| step.consumes() == Some(OrderCancelled::TYPE))
+        .filter_map(|step| Some((step.service?.0, step.consumer())))
+        .collect();
+    let is_under_way = |saga: &&Overdue| match told.get(&saga.saga_id).and_then(|event_id| places.get(event_id)) {
+        None => false,
+        Some(Whereabouts::Waiting) => true,
+        Some(Whereabouts::Published { stream_epoch, sequence }) => stream.is_none_or(|stream| {
+            let due = saga.receipts_due.iter().filter_map(|service| consumers.get(service.as_str()));
+            due.into_iter().any(|consumer| stream.owes(consumer, *stream_epoch, *sequence))
+        }),
+    };
+    Ok(overdue.iter().filter(is_under_way).map(|saga| saga.saga_id).collect())
 }
 
 /// What resuming came to.
@@ -76,27 +134,30 @@ pub(crate) enum Resumed {
     Unknown,
 }
 
-/// An operator drives the compensation of a stuck saga again.
-pub(crate) async fn resume(app: &App, saga_id: Uuid) -> Result<Resumed, StepError> {
+/// An operator drives the compensations of these sagas again; what came of each of them that is known.
+pub(crate) async fn resume(app: &App, saga_ids: &[Uuid], why: &str) -> Result<HashMap<Uuid, Resumed>, StepError> {
     let definition = app.participant.definition;
     let mut work = app.participant.http_outbox.begin().await?;
-    let Some(saga) = saga_store::compensation::named(work.conn(), saga_id).await? else {
-        return Ok(Resumed::Unknown);
-    };
-    let mut sagas = saga_store::lock(work.conn(), definition, ORDER, [saga_id]).await?;
-    match sagas.status(Some(saga_id)) {
-        Some(status) if domain::may_resume(status) => {}
-        Some(other) => return Ok(Resumed::Refused(other)),
-        None => return Ok(Resumed::Unknown),
+    let named = compensation::named(work.conn(), saga_ids).await?;
+    let mut sagas = saga_store::lock(work.conn(), definition, ORDER, named.iter().map(|saga| saga.saga_id)).await?;
+    let orders = steps::lock_orders(&mut work, named.iter().map(|saga| OrderId(saga.business_key))).await?;
+    let mut outcomes = HashMap::with_capacity(named.len());
+    for saga in &named {
+        let outcome = match sagas.status(Some(saga.saga_id)) {
+            Some(status) if domain::may_resume(status) => {
+                let order = orders.get(&saga.business_key);
+                let order = order.ok_or_else(|| StepError::failed("the saga's order is not there"))?;
+                publish_again(app, &mut work, &mut sagas, saga, order, Transition::Resume, why.to_owned())?;
+                Resumed::Driven
+            }
+            Some(other) => Resumed::Refused(other),
+            None => Resumed::Unknown,
+        };
+        outcomes.insert(saga.saga_id, outcome);
     }
-    let orders = steps::lock_orders(&mut work, [OrderId(saga.business_key)]).await?;
-    let order = orders.get(&saga.business_key);
-    let order = order.ok_or_else(|| StepError::failed("the saga's order is not there"))?;
-    let reason = "an operator resumed it".to_owned();
-    publish_again(app, &mut work, &mut sagas, &saga, order, Transition::Resume, reason)?;
     sagas.save(&mut work).await?;
     work.commit().await?;
-    Ok(Resumed::Driven)
+    Ok(outcomes)
 }
 
 /// Cancels an order that timed out and that nobody cancelled.

@@ -23,6 +23,9 @@ pub struct Config {
     /// How often overdue compensations are looked for.
     #[arg(long, env = "COMPENSATION_CHECK_EVERY", default_value = "5s", value_parser = humantime::parse_duration)]
     pub compensation_check_every: Duration,
+    /// No orders are accepted while an event of order has waited for longer than this to be published: answered with 503.
+    #[arg(long, env = "PLACEMENT_OUTBOX_AGE", default_value = "30s", value_parser = humantime::parse_duration)]
+    pub placement_outbox_age: Duration,
     /// How long finished sagas are kept; after that a confirmed order can no longer be cancelled.
     #[arg(long, env = "SAGA_RETENTION", default_value = "30d", value_parser = humantime::parse_duration)]
     pub saga_retention: Duration,

@@ -186,16 +186,20 @@ pub fn cancel_on_request(order: OrderStatus, saga: Option<Status>) -> CancelRequ
 pub enum Drive {
     /// It timed out, and nobody has cancelled its order.
     Cancel,
+    /// The last cancellation is still on its way to somebody who owes a receipt: another one would not come sooner.
+    Wait,
     /// Receipts are missing: the cancellation is published once more.
     Again,
     /// That was done often enough; an operator has to look.
     GiveUp,
 }
 
-/// What to do about an overdue saga that was driven again `attempts` times already.
-pub fn drive(saga: Option<Status>, attempts: u16, max_attempts: u16) -> Drive {
+/// What to do about an overdue saga that was driven again `attempts` times already, and whose last cancellation may be
+/// `under_way`.
+pub fn drive(saga: Option<Status>, under_way: bool, attempts: u16, max_attempts: u16) -> Drive {
     match saga {
         Some(Status::TimedOut) => Drive::Cancel,
+        _ if under_way => Drive::Wait,
         _ if attempts >= max_attempts => Drive::GiveUp,
         _ => Drive::Again,
     }
@@ -288,12 +292,19 @@ mod tests {
     #[test]
     fn a_timed_out_order_is_cancelled_and_never_given_up() {
         for attempts in 0..3 {
-            assert_eq!(drive(Some(Status::TimedOut), attempts, 1), Drive::Cancel);
+            assert_eq!(drive(Some(Status::TimedOut), false, attempts, 1), Drive::Cancel);
         }
         assert_eq!(
-            [0, 1, 2].map(|n| drive(Some(Status::Compensating), n, 1)),
+            [0, 1, 2].map(|n| drive(Some(Status::Compensating), false, n, 1)),
             [Drive::Again, Drive::GiveUp, Drive::GiveUp]
         );
+    }
+
+    #[test]
+    fn nothing_is_driven_or_given_up_while_a_cancellation_is_under_way() {
+        for attempts in 0..3 {
+            assert_eq!(drive(Some(Status::Compensating), true, attempts, 1), Drive::Wait);
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub(crate) fn routes(app: App) -> OpenApiRouter {
         .routes(routes!(sagas::get_saga_summary))
         .routes(routes!(sagas::get_saga))
         .routes(routes!(sagas::resume_saga))
+        .routes(routes!(sagas::resume_sagas))
         .with_state(app)
 }
 

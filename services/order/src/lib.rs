@@ -6,6 +6,7 @@ mod compensation;
 mod config;
 pub mod domain;
 mod http;
+mod intake;
 mod metrics;
 mod placement;
 mod retention;
@@ -23,10 +24,14 @@ use contracts::{
 use faults::Faults;
 use messaging::{Subscription, subscribe};
 use participant::{Participant, Source};
+use prometheus_client::metrics::counter::Counter;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
-use crate::placement::{Outcome, Placement};
+use crate::{
+    intake::Intake,
+    placement::{Outcome, Placement},
+};
 
 pub use compensation::drive_overdue_compensations;
 pub use config::Config;
@@ -53,6 +58,8 @@ pub struct App {
     config: Arc<Config>,
     inventory: reqwest::Client,
     revenue: metrics::Revenue,
+    intake: Intake,
+    keys_forgotten: Counter,
     placements: Arc<Gather<Placement, Outcome>>,
     /// Cancelled when long waits for an order's end should end themselves.
     draining: CancellationToken,
@@ -60,12 +67,12 @@ pub struct App {
 
 /// Connects, and puts the service together.
 pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> {
-    let faults = config.participant.faults(config.base.app_env)?;
+    let faults = config.participant.faults(config.base.env())?;
     let app = App::connect(&startup, config, faults).await?;
     let subscriptions = subscriptions(&app);
     Ok(Service::new(app.participant.routes(router(&app), &subscriptions))
         .with_tasks(app.participant.tasks(&startup, &subscriptions, samples()))
-        .with_tasks(tasks(&app, &startup.stop)))
+        .with_tasks(tasks(&app, &startup)))
 }
 
 impl App {
@@ -74,12 +81,16 @@ impl App {
         let inventory = reqwest::Client::builder().timeout(std::time::Duration::from_secs(10)).build()?;
         let steps = participant.metrics().clone();
         let revenue = startup.metrics.register(|registry| metrics::register(registry, steps));
+        let intake = startup.metrics.register(Intake::register);
+        let keys_forgotten = startup.metrics.register(metrics::register_forgotten_keys);
         let placements = Gather::new(PLACEMENT_LANES, MOST_PLACEMENTS);
         Ok(App {
             participant,
             config: Arc::new(config),
             inventory,
             revenue,
+            intake,
+            keys_forgotten,
             placements,
             draining: startup.draining.clone(),
         })
@@ -118,10 +129,12 @@ pub fn router(app: &App) -> OpenApiRouter {
 }
 
 /// What runs in the background besides what every participant runs.
-pub fn tasks(app: &App, stop: &CancellationToken) -> Vec<Task> {
+pub fn tasks(app: &App, startup: &Startup) -> Vec<Task> {
+    let Startup { stop, readiness, .. } = startup;
     vec![
         ("rebuild_catalogue", Box::pin(catalogue::run(app.clone(), stop.clone()))),
         ("drive_compensation", Box::pin(compensation::run(app.clone(), stop.clone()))),
+        ("intake", Box::pin(intake::watch(app.clone(), readiness.clone(), stop.clone()))),
         ("retention", Box::pin(retention::run(app.clone(), stop.clone()))),
     ]
 }

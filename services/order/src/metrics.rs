@@ -47,6 +47,14 @@ pub(crate) fn register(registry: &mut Registry, steps: Metrics) -> Revenue {
     revenue
 }
 
+/// Registers the counter of idempotency keys that stand for nothing any more.
+pub(crate) fn register_forgotten_keys(registry: &mut Registry) -> Counter {
+    let forgotten = Counter::default();
+    let help = "Idempotency keys that were deleted for their age: under each of them another order can be placed";
+    registry.register("idempotency_keys_forgotten", help, forgotten.clone());
+    forgotten
+}
+
 /// Why orders are cancelled, and by which steps.
 const CANCELLED: [(&str, &[&str]); 4] = [
     ("out_of_stock", &[CANCEL_UNFILLABLE_ORDER.step.name]),

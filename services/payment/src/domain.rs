@@ -8,7 +8,8 @@
 //!
 //! | what meets what | why it ends right |
 //! |---|---|
-//! | R1 before P1 | one row an order: P1 finds the tombstone (VOIDED, never asked) and charges nothing |
+//! | R1 before P1 | one row an order: P1 finds the tombstone (VOIDED, never asked for a charge) and charges nothing; R2 fences the key all the same |
+//! | the database is set back to before P1, the gateway is not | the key follows from the order: P2 is told what became of the first charge, and R2 gives it back although there is only a tombstone |
 //! | P1, R1, then void before charge | the void fences the key, the charge is declined; P3 and R3, in either order, leave VOIDED |
 //! | P1, R1, then charge before void | the void gives the charge back. P3 first: CAPTURED, nothing told, R3 makes it REFUNDED. R3 first: REFUNDED, which P3 leaves |
 //! | P3 before R1 | R1 finds CAPTURED, R2 refunds by reference |
@@ -43,7 +44,7 @@ pub enum Status {
     Captured(Reference),
     Declined(DeclineCode),
     Refunded(Reference),
-    /// Cancelled before anything was captured. Never `asked`: the tombstone of a cancellation that came first.
+    /// Cancelled before anything was captured. Never `asked` for a charge: the tombstone of a cancellation that came first.
     Voided {
         asked: bool,
     },
@@ -170,20 +171,24 @@ pub fn settle_charge(payment: &Payment, answer: &Answer, moves_forward: bool) ->
 /// R1, after the cancellation is written: what to ask for an `OrderCancelled`.
 pub fn plan_refund(payment: &Payment) -> Plan {
     match &payment.status {
-        Status::Pending => Plan::Ask(Ask::Void),
+        // A tombstone knows of no charge. If the database has forgotten one, the gateway has not.
+        Status::Pending | Status::Voided { asked: false } => Plan::Ask(Ask::Void),
         Status::Captured(reference) => Plan::Ask(Ask::Refund(reference.clone())),
-        Status::Declined(_) | Status::Refunded(_) | Status::Voided { .. } => Plan::Skip(AT_ITS_END),
+        Status::Declined(_) | Status::Refunded(_) | Status::Voided { asked: true } => Plan::Skip(AT_ITS_END),
     }
 }
 
 /// R3: what becomes of the locked payment. It holds no money afterwards; `answer` is none when the gateway
 /// was not asked.
 pub fn settle_refund(payment: &Payment, answer: Option<&Answer>) -> Result<Status, Contradiction> {
-    let status = answer.map_or_else(|| Ok(payment.status.clone()), |answer| record(payment, answer))?;
+    let contradiction = || Contradiction { status: payment.status.clone(), answer: answer.cloned() };
+    let status = match (answer, plan_refund(payment)) {
+        (Some(answer), _) => record(payment, answer)?,
+        (None, Plan::Skip(_)) => payment.status.clone(),
+        (None, _) => return Err(contradiction()),
+    };
     match status {
-        Status::Pending | Status::Captured(_) => {
-            Err(Contradiction { status: payment.status.clone(), answer: answer.cloned() })
-        }
+        Status::Pending | Status::Captured(_) => Err(contradiction()),
         at_its_end => Ok(at_its_end),
     }
 }

@@ -92,8 +92,12 @@ async fn list_payments(
     Query(query): Query<PaymentQuery>,
 ) -> Result<Json<Page<PaymentBody>>, Problem> {
     let page = PageQuery::new(query.limit, query.cursor);
-    let mut conn = app.participant.pools.http.acquire().await?;
-    let rows = store::list_payments(&mut conn, query.order_id, page.after()?, page.rows()).await?;
+    let before = page.after()?.unwrap_or(Uuid::max());
+    let mut conn = app.participant.pools.read.acquire().await?;
+    let rows = match query.order_id {
+        Some(order_id) => store::find_payment(&mut conn, order_id, before).await?,
+        None => store::list_payments(&mut conn, before, page.rows()).await?,
+    };
     let Page { items, next_cursor } = Page::from_rows(rows, &page, |row| row.payment_id);
     Ok(Json(Page { items: items.into_iter().map(body).collect::<Result<_, _>>()?, next_cursor }))
 }

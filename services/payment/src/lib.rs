@@ -47,7 +47,7 @@ pub struct App {
 
 /// Connects, and puts the service together.
 pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> {
-    let faults = config.participant.faults(config.base.app_env)?;
+    let faults = config.participant.faults(config.base.env())?;
     let app = App::connect(&startup, config, faults).await?;
     let subscriptions = subscriptions(&app);
     Ok(Service::new(app.participant.routes(router(&app), &subscriptions)).with_tasks(app.participant.tasks(

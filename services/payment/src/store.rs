@@ -46,7 +46,8 @@ pub(crate) async fn saga_statuses(
     rows.into_iter().map(|row| Ok((row.saga_id, row.status.parse().map_err(StepError::failed)?))).collect()
 }
 
-/// Writes the intents, PENDING, of the orders that have no payment yet.
+/// Writes the intents, PENDING, of the orders that have no payment yet. Two that write the same payment at once may meet at
+/// either of its keys, so neither is named.
 pub(crate) async fn insert_intents(conn: &mut PgConnection, intents: &[NewPayment]) -> Result<(), sqlx::Error> {
     if intents.is_empty() {
         return Ok(());
@@ -58,7 +59,7 @@ pub(crate) async fn insert_intents(conn: &mut PgConnection, intents: &[NewPaymen
         from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::text[])
             as t (payment_id, order_id, saga_id, amount, currency, method)
         order by order_id
-        on conflict (order_id) do nothing",
+        on conflict do nothing",
         &new.payment_ids,
         &new.order_ids,
         &new.saga_ids,
@@ -78,25 +79,36 @@ pub(crate) async fn cancel_payments(conn: &mut PgConnection, tombstones: &[NewPa
         return Ok(Payments::new());
     }
     let new = Columns::of(tombstones);
-    let rows = sqlx::query_as!(
-        PaymentRow,
-        "insert into payment as p
+    sqlx::query!(
+        "insert into payment
             (payment_id, order_id, saga_id, amount, currency, method, status, cancelled_at, created_at)
         select distinct on (order_id) payment_id, order_id, saga_id, amount, currency, method, 'VOIDED', now(), now()
         from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::text[], $6::text[])
             as t (payment_id, order_id, saga_id, amount, currency, method)
         order by order_id
-        on conflict (order_id) do update
-        set cancelled_at = coalesce(p.cancelled_at, now()),
-            updated_at = case when p.cancelled_at is null then now() else p.updated_at end
-        returning payment_id, order_id, saga_id, amount, currency, method, status, gateway_reference, decline_code,
-            cancelled_at, captured_at, refunded_at, version, created_at, updated_at",
+        on conflict do nothing",
         &new.payment_ids,
         &new.order_ids,
         &new.saga_ids,
         &new.amounts,
         &new.currencies,
         &new.methods,
+    )
+    .execute(&mut *conn)
+    .await?;
+    let rows = sqlx::query_as!(
+        PaymentRow,
+        "with locked as materialized (
+            select order_id from payment where order_id = any($1) order by order_id for update
+        )
+        update payment p
+        set cancelled_at = coalesce(p.cancelled_at, now()),
+            updated_at = case when p.cancelled_at is null then now() else p.updated_at end
+        from locked
+        where p.order_id = locked.order_id
+        returning p.payment_id, p.order_id, p.saga_id, p.amount, p.currency, p.method, p.status, p.gateway_reference,
+            p.decline_code, p.cancelled_at, p.captured_at, p.refunded_at, p.version, p.created_at, p.updated_at",
+        &new.order_ids,
     )
     .fetch_all(conn)
     .await?;
@@ -183,11 +195,29 @@ pub(crate) async fn get_payment(conn: &mut PgConnection, payment_id: Uuid) -> Re
     .await
 }
 
+/// The order's payment, if it is on a page of those before `before`.
+pub(crate) async fn find_payment(
+    conn: &mut PgConnection,
+    order_id: Uuid,
+    before: Uuid,
+) -> Result<Vec<PaymentRow>, sqlx::Error> {
+    sqlx::query_as!(
+        PaymentRow,
+        "select payment_id, order_id, saga_id, amount, currency, method, status, gateway_reference, decline_code,
+            cancelled_at, captured_at, refunded_at, version, created_at, updated_at
+        from payment
+        where order_id = $1 and payment_id < $2",
+        order_id,
+        before,
+    )
+    .fetch_all(conn)
+    .await
+}
+
 /// Newest first; `before` is the last payment of the page before.
 pub(crate) async fn list_payments(
     conn: &mut PgConnection,
-    order_id: Option<Uuid>,
-    before: Option<Uuid>,
+    before: Uuid,
     limit: i64,
 ) -> Result<Vec<PaymentRow>, sqlx::Error> {
     sqlx::query_as!(
@@ -195,11 +225,9 @@ pub(crate) async fn list_payments(
         "select payment_id, order_id, saga_id, amount, currency, method, status, gateway_reference, decline_code,
             cancelled_at, captured_at, refunded_at, version, created_at, updated_at
         from payment
-        where ($1::uuid is null or order_id = $1)
-            and ($2::uuid is null or payment_id < $2)
+        where payment_id < $1
         order by payment_id desc
-        limit $3",
-        order_id,
+        limit $2",
         before,
         limit,
     )
@@ -222,7 +250,7 @@ impl Columns {
     fn of(new: &[NewPayment]) -> Self {
         let mut columns = Columns::default();
         for payment in new {
-            columns.payment_ids.push(PaymentId::new().0);
+            columns.payment_ids.push(PaymentId::of(payment.order_id).0);
             columns.order_ids.push(payment.order_id.0);
             columns.saga_ids.push(payment.saga_id);
             columns.amounts.push(payment.amount.amount);

@@ -4,16 +4,16 @@
 use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use async_nats::{
-    Client, ConnectError, ConnectErrorKind, ConnectOptions, Event,
+    Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr,
     connection::State,
-    jetstream::{
-        self, Context, ErrorCode,
-        context::{GetStreamErrorKind, RequestError},
-    },
+    jetstream::{self, Context},
 };
 use contracts::Consumer;
 use futures_util::TryStreamExt;
-use messaging::topology::{self, ConsumerSettings, Ensured, StreamSettings, TopologyError};
+use messaging::{
+    acknowledged::{self, StreamView},
+    topology::{self, ConsumerSettings, Ensured, StreamSettings, TopologyError},
+};
 use saga::Service;
 use tokio::{
     sync::Notify,
@@ -56,8 +56,12 @@ pub enum Error {
     TooOld { version: String },
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    #[error("the broker did not list the consumers of stream {stream}")]
-    List { stream: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("the broker did not describe stream {stream} and its consumers")]
+    Look { stream: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("the broker did not remove from stream {stream} what all its consumers have had")]
+    Trim { stream: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("the broker did not delete the consumer {consumer}")]
+    Delete { consumer: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 /// Something that must exist on the broker.
@@ -77,7 +81,7 @@ pub async fn connect(access: &Access, limit: Duration) -> Result<Connection, Err
             Ok(client) => return Ok(Connection { client, connected }),
             Err(error) => error,
         };
-        let (url, waited) = (access.url.clone(), started.elapsed());
+        let (url, waited) = (hosts(&access.url), started.elapsed());
         if !matches!(error.kind(), ConnectErrorKind::Io | ConnectErrorKind::TimedOut | ConnectErrorKind::Dns) {
             let user = access.user.clone().unwrap_or_else(|| "nobody".to_owned());
             return Err(Error::Refused { url, user, source: error });
@@ -90,13 +94,20 @@ pub async fn connect(access: &Access, limit: Duration) -> Result<Connection, Err
     }
 }
 
+/// Hosts and ports, to be named in logs and errors: a URL may hold a password.
+fn hosts(urls: &str) -> String {
+    let servers = urls.split(',').filter_map(|url| url.trim().parse::<ServerAddr>().ok());
+    servers.map(|server| format!("{}:{}", server.host(), server.port())).collect::<Vec<_>>().join(",")
+}
+
 /// Everything that must exist, streams before their consumers.
 pub fn objects() -> Vec<Object> {
     let streams = contracts::SERVICES.into_iter().map(Object::Stream);
     streams.chain(contracts::consumers().into_iter().map(Object::Consumer)).collect()
 }
 
-/// Creates what is missing and changes what is different. Returns what it had to do; nothing the second time.
+/// Creates what is missing, changes what is different and deletes what a newer build has left behind. Returns what it had to
+/// create or change; nothing the second time.
 pub async fn provision(client: &Client, settings: &Settings) -> Result<Vec<(Object, Ensured)>, Error> {
     refuse_old_server(client)?;
     let js = jetstream::new(client.clone());
@@ -108,17 +119,64 @@ pub async fn provision(client: &Client, settings: &Settings) -> Result<Vec<(Obje
             done.push((object, ensured));
         }
     }
+    delete_leftovers(&js).await?;
     Ok(done)
+}
+
+/// Deletes the services' durable consumers that are of no step here and that nobody pulls from: a newer build was rolled
+/// back. One that is in use is of a replica of another build.
+async fn delete_leftovers(js: &Context) -> Result<(), Error> {
+    let known: HashSet<String> = contracts::consumers().iter().map(|c| c.step.consumer()).collect();
+    let is_ours = |name: &str| contracts::SERVICES.iter().any(|service| name.starts_with(&format!("{service}-")));
+    for stream in contracts::SERVICES.map(Service::stream) {
+        let not_listed = |source| Error::Look { stream: stream.clone(), source };
+        let found = js.get_stream(&stream).await.map_err(|error| not_listed(error.into()))?;
+        let consumers: Vec<_> = found.consumers().try_collect().await.map_err(|error| not_listed(error.into()))?;
+        let leftovers = consumers.into_iter().filter(|c| is_ours(&c.name) && !known.contains(&c.name));
+        for consumer in leftovers.filter(|consumer| consumer.num_waiting == 0).map(|consumer| consumer.name) {
+            tracing::warn!(
+                stream,
+                consumer,
+                "no step of this build has the consumer, and nobody takes from it: deleting it"
+            );
+            let deleted = js.delete_consumer_from_stream(&consumer, &stream).await;
+            deleted.map_err(|source| Error::Delete { consumer, source: source.into() })?;
+        }
+    }
+    Ok(())
 }
 
 /// Puts back the streams and consumers that are gone, and returns them. What exists is left alone, however it is set;
 /// but a consumer that is ahead of its stream, because the stream came back in an older state, would never be given
 /// the events that fill the gap, so it is made anew.
 pub async fn restore(client: &Client, settings: &Settings) -> Result<Vec<Object>, Error> {
+    let js = impatient(client);
+    put_back(&js, settings, &look(&js).await?).await
+}
+
+/// Removes from streams that are more than half full what all consumers of the saga have acknowledged, oldest first. Returns
+/// how many events went. Whoever else reads a stream is on their own.
+pub async fn trim(client: &Client) -> Result<u64, Error> {
+    let js = impatient(client);
+    remove(&js, &look(&js).await?).await
+}
+
+async fn tend(client: &Client, settings: &Settings) -> Result<(), Error> {
+    let js = impatient(client);
+    let streams = look(&js).await?;
+    put_back(&js, settings, &streams).await?;
+    remove(&js, &streams).await.map(drop)
+}
+
+/// An answer that takes longer was lost with its connection.
+fn impatient(client: &Client) -> Context {
     let mut js = jetstream::new(client.clone());
-    // An answer that takes longer was lost with its connection.
     js.set_timeout(Duration::from_secs(2));
-    let missing = missing(&js).await?;
+    js
+}
+
+async fn put_back(js: &Context, settings: &Settings, streams: &[Look]) -> Result<Vec<Object>, Error> {
+    let missing: Vec<Object> = streams.iter().flat_map(Look::missing).collect();
     if !missing.is_empty() {
         let names: Vec<String> = missing.iter().map(Object::to_string).collect();
         tracing::warn!(missing = names.join(", "), "the broker has lost streams or consumers: putting them back");
@@ -128,12 +186,27 @@ pub async fn restore(client: &Client, settings: &Settings) -> Result<Vec<Object>
             // It is there when it was ahead of its stream.
             let _ = js.delete_consumer_from_stream(c.step.consumer(), c.publisher.stream()).await;
         }
-        ensure(&js, *object, settings).await?;
+        ensure(js, *object, settings).await?;
     }
     Ok(missing)
 }
 
-/// Restores once a second and at every reconnect, for ever. Each trouble is logged once, and its end too.
+async fn remove(js: &Context, streams: &[Look]) -> Result<u64, Error> {
+    let mut removed = 0;
+    for Look { service, view } in streams {
+        let consumers = consumers_of(*service).map(|consumer| consumer.step.consumer());
+        let Some(before) = view.as_ref().and_then(|view| view.removable(consumers)) else { continue };
+        let stream = service.stream();
+        let failed = |source: async_nats::Error| Error::Trim { stream: stream.clone(), source };
+        let handle = js.get_stream_no_info(&stream).await.map_err(|e| failed(e.into()))?;
+        let purged = handle.purge().sequence(before).await.map_err(|e| failed(e.into()))?.purged;
+        tracing::debug!(stream, purged, before, "removed what all consumers have had");
+        removed += purged;
+    }
+    Ok(removed)
+}
+
+/// Restores and trims once a second and at every reconnect, for ever. Each trouble is logged once, and its end too.
 pub async fn keep(connection: &Connection, settings: &Settings) {
     let mut tick = interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -144,7 +217,7 @@ pub async fn keep(connection: &Connection, settings: &Settings) {
             () = connection.connected.notified() => {}
         }
         let now = match connection.client.connection_state() {
-            State::Connected => restore(&connection.client, settings).await.err().map(|error| describe(&error)),
+            State::Connected => tend(&connection.client, settings).await.err().map(|error| describe(&error)),
             _ => Some("the connection to NATS is lost".to_owned()),
         };
         match &now {
@@ -205,40 +278,34 @@ async fn ensure(js: &Context, object: Object, settings: &Settings) -> Result<Ens
     }
 }
 
-async fn missing(js: &Context) -> Result<Vec<Object>, Error> {
-    let mut missing = Vec::new();
-    for service in contracts::SERVICES {
-        let stream = service.stream();
-        let present = consumers_of(js, &stream).await;
-        let present = present.map_err(|source| Error::List { stream, source })?;
-        if present.is_none() {
-            missing.push(Object::Stream(service));
-        }
-        let present = present.unwrap_or_default();
-        let wanted = contracts::consumers().into_iter().filter(|consumer| consumer.publisher == service);
-        missing.extend(wanted.filter(|c| !present.contains(&c.step.consumer())).map(Object::Consumer));
-    }
-    Ok(missing)
+/// The stream of a service as it is now; no view: it is not there.
+struct Look {
+    service: Service,
+    view: Option<StreamView>,
 }
 
-/// The names of a stream's sound consumers; `None`: there is no such stream.
-async fn consumers_of(
-    js: &Context,
-    stream: &str,
-) -> Result<Option<HashSet<String>>, Box<dyn std::error::Error + Send + Sync>> {
-    match js.get_stream(stream).await {
-        Ok(mut found) => {
-            let consumers: Vec<_> = found.consumers().try_collect().await.map_err(|error: RequestError| error)?;
-            // Read after the consumers, so that it can only be further than what they have had.
-            let last = found.info().await?.state.last_sequence;
-            let sound = consumers.into_iter().filter(|consumer| consumer.delivered.stream_sequence <= last);
-            Ok(Some(sound.map(|consumer| consumer.name).collect()))
-        }
-        Err(error) => match error.kind() {
-            GetStreamErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(None),
-            _ => Err(error.into()),
-        },
+async fn look(js: &Context) -> Result<Vec<Look>, Error> {
+    let mut streams = Vec::new();
+    for service in contracts::SERVICES {
+        let stream = service.stream();
+        let view = acknowledged::read(js, &stream).await.map_err(|source| Error::Look { stream, source })?;
+        streams.push(Look { service, view });
     }
+    Ok(streams)
+}
+
+impl Look {
+    fn missing(&self) -> Vec<Object> {
+        let stream = self.view.is_none().then_some(Object::Stream(self.service));
+        let present = |c: &Consumer| self.view.as_ref().is_some_and(|view| view.has(&c.step.consumer()));
+        let consumers = consumers_of(self.service).filter(|consumer| !present(consumer)).map(Object::Consumer);
+        stream.into_iter().chain(consumers).collect()
+    }
+}
+
+/// The consumers of the saga that read what this service publishes.
+fn consumers_of(service: Service) -> impl Iterator<Item = Consumer> {
+    contracts::consumers().into_iter().filter(move |consumer| consumer.publisher == service)
 }
 
 /// An error with its causes, in one line.

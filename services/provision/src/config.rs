@@ -34,7 +34,7 @@ pub struct Config {
 /// What to do instead of making everything ready once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
 pub enum Command {
-    /// Make everything ready, then stay and put back the streams and consumers that the broker loses.
+    /// Make the broker ready, then stay and put back the streams and consumers that it loses. Needs nothing of the database.
     Keep,
     /// Print the configuration of the NATS server: its users and what each of them may do.
     NatsConf,
@@ -75,7 +75,7 @@ pub struct DatabaseArgs {
 #[derive(Args)]
 pub struct BrokerArgs {
     /// Server URL; several may be given, separated by commas.
-    #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222")]
+    #[arg(long, env = "NATS_URL", hide_env_values = true, default_value = "nats://127.0.0.1:4222")]
     pub nats_url: String,
     /// User name; not given when the server asks for none.
     #[arg(long, env = "NATS_USER")]
@@ -86,11 +86,11 @@ pub struct BrokerArgs {
     /// How long to wait for the broker.
     #[arg(long, env = "NATS_STARTUP_LIMIT", value_parser = humantime::parse_duration, default_value = "60s")]
     pub nats_startup_limit: Duration,
-    /// Size of each stream in bytes; a full stream makes its service's events wait in the outbox. The broker
-    /// sets this much aside on its disk.
+    /// Size of each stream in bytes. Half of it is for events that all consumers have had; a stream full of others makes
+    /// its service's events wait in the outbox. The broker sets this much aside on its disk.
     #[arg(long, env = "STREAM_MAX_BYTES", default_value_t = StreamSettings::default().max_bytes)]
     pub stream_max_bytes: i64,
-    /// How long events stay in a stream. The inbox must remember for longer.
+    /// How long events stay in a stream at most, whoever has had them. The inbox must remember for longer.
     #[arg(long, env = "STREAM_MAX_AGE", value_parser = humantime::parse_duration, default_value = "3d")]
     pub stream_max_age: Duration,
     /// Copies of each stream; more than 1 needs a cluster.

@@ -1,4 +1,5 @@
-//! `provision` makes everything and ends; `provision keep` stays and puts back what the broker loses.
+//! `provision` makes everything and ends; `provision keep` stays and puts back what the broker loses, without any access to
+//! the database.
 
 use std::process::ExitCode;
 
@@ -56,8 +57,10 @@ async fn run_until_stopped(config: &Config) -> anyhow::Result<()> {
 }
 
 async fn provision(config: &Config, settings: &broker::Settings) -> anyhow::Result<broker::Connection> {
-    let options = config.database.connect_options()?;
-    database::provision(&options, &config.database_settings()?).await.context("the database is not ready")?;
+    if config.command.is_none() {
+        let options = config.database.connect_options()?;
+        database::provision(&options, &config.database_settings()?).await.context("the database is not ready")?;
+    }
     let connection = broker::connect(&config.broker.access(), config.broker.nats_startup_limit).await;
     let connection = connection.context("the broker is not ready")?;
     broker::provision(&connection.client, settings).await.context("the broker is not ready")?;

@@ -20,9 +20,10 @@ pub struct BaseArgs {
     /// Logs and traces.
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
-    /// Where the service runs. Production refuses settings that are only fit for development.
-    #[arg(long, env = "APP_ENV", value_enum, default_value_t = AppEnv::Development)]
-    pub app_env: AppEnv,
+    /// Where the service runs. Production refuses settings that are only fit for development; it is the default where
+    /// other machines can reach the service (LISTEN).
+    #[arg(long, env = "APP_ENV", value_enum)]
+    pub app_env: Option<AppEnv>,
 }
 
 /// Where the service runs.
@@ -73,9 +74,13 @@ pub struct PostgresArgs {
     /// Connection URL, for example `postgres://order_service:secret@127.0.0.1:5432/shop`.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Secret,
-    /// Connections for HTTP handlers.
+    /// Connections for HTTP handlers but those that list or count. These and those below are all open before the service is
+    /// ready.
     #[arg(long, env = "DATABASE_HTTP_POOL", default_value_t = 8)]
     pub http_pool: u32,
+    /// Connections for HTTP handlers that list or count; the server cancels their statements after two seconds at most.
+    #[arg(long, env = "DATABASE_READ_POOL", default_value_t = 2)]
+    pub read_pool: u32,
     /// Connections for consumers and housekeeping.
     #[arg(long, env = "DATABASE_WORK_POOL", default_value_t = 8)]
     pub work_pool: u32,
@@ -92,7 +97,7 @@ pub struct PostgresArgs {
     /// Time an HTTP handler waits for a free connection before it is answered 503.
     #[arg(long, env = "DATABASE_ACQUIRE_TIMEOUT", value_parser = humantime::parse_duration, default_value = "1s")]
     pub acquire_timeout: Duration,
-    /// Time the database has to appear at start before the service gives up.
+    /// Time the database has to appear at start, and to let in all connections, before the service gives up.
     #[arg(long, env = "DATABASE_STARTUP_LIMIT", value_parser = humantime::parse_duration, default_value = "60s")]
     pub database_startup_limit: Duration,
     /// Start although the server may lose committed transactions (`fsync`, `full_page_writes` or
@@ -105,7 +110,7 @@ pub struct PostgresArgs {
 #[derive(Args, Clone, Debug)]
 pub struct NatsArgs {
     /// Server URL; several may be given, separated by commas.
-    #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222")]
+    #[arg(long, env = "NATS_URL", hide_env_values = true, default_value = "nats://127.0.0.1:4222")]
     pub nats_url: String,
     /// User name; its permissions are limited to the service's own subjects.
     #[arg(long, env = "NATS_USER")]
@@ -130,7 +135,7 @@ pub struct TelemetryArgs {
     /// Base URL of an OTLP/HTTP collector, for example `http://127.0.0.1:4318`. Without it spans are not exported.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
-    /// Share of traces to sample, 0.0 to 1.0, for requests that do not bring a decision along.
+    /// Share of requests to trace, 0.0 to 1.0, whatever their clients ask for.
     #[arg(long, env = "TRACE_SAMPLE_RATIO", default_value_t = 1.0)]
     pub trace_sample_ratio: f64,
 }
@@ -149,6 +154,12 @@ pub enum LogFormat {
 pub struct Secret(String);
 
 impl BaseArgs {
+    /// Where the service runs, as it is told or by who can reach it.
+    pub fn env(&self) -> AppEnv {
+        let reached = if self.http.listen.ip().is_loopback() { AppEnv::Development } else { AppEnv::Production };
+        self.app_env.unwrap_or(reached)
+    }
+
     /// Refuses settings that contradict each other or the environment.
     ///
     /// # Errors
@@ -158,9 +169,10 @@ impl BaseArgs {
         if token.is_empty() {
             return Err(StartError::Configuration("ADMIN_TOKEN must not be empty".to_owned()));
         }
-        if self.app_env == AppEnv::Production && token == DEVELOPMENT_ADMIN_TOKEN {
+        if self.env() == AppEnv::Production && token == DEVELOPMENT_ADMIN_TOKEN {
             return Err(StartError::Configuration(
-                "ADMIN_TOKEN is the public development token, which APP_ENV=production refuses: set another one"
+                "ADMIN_TOKEN is the public development token, which is refused with APP_ENV=production, or without \
+                 APP_ENV where other machines can reach the service (LISTEN): set another one"
                     .to_owned(),
             ));
         }
@@ -252,6 +264,15 @@ mod tests {
         assert!(refused.unwrap_err().to_string().contains("ADMIN_TOKEN"));
         let args = parse(&["--app-env", "production", "--admin-token", "another"]);
         assert!(args.base.check().is_ok());
+    }
+
+    #[test]
+    fn the_development_admin_token_is_refused_where_other_machines_reach_it() {
+        for (listen, accepted) in [("127.0.0.1:1", true), ("[::1]:1", true), ("0.0.0.0:1", false), ("[::]:1", false)] {
+            assert_eq!(parse(&["--listen", listen]).base.check().is_ok(), accepted, "{listen}");
+            assert!(parse(&["--listen", listen, "--app-env", "development"]).base.check().is_ok(), "{listen}");
+            assert!(parse(&["--listen", listen, "--admin-token", "another"]).base.check().is_ok(), "{listen}");
+        }
     }
 
     #[test]

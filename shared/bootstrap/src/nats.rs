@@ -48,7 +48,8 @@ fn reconnect_delay(attempts: usize) -> Duration {
     delay.mul_f64(rand::random_range(0.5..=1.0))
 }
 
-fn without_credentials(urls: &str) -> String {
+/// Server URLs as they may be named in logs and errors: without users and passwords.
+pub fn without_credentials(urls: &str) -> String {
     let strip = |url: &str| match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
         (None, Some((_, host))) => host.to_owned(),

@@ -1,85 +1,149 @@
-//! Connections to PostgreSQL in three pools, so that a burst in one place cannot starve another, with the time limits
-//! every statement lives under. A connection never goes back to its pool with a transaction open.
+//! Connections to PostgreSQL in four pools, so that a burst in one place cannot starve another, with the time limits
+//! every statement lives under. The pools are full before the service is ready, and stay so: nobody who waits for a
+//! connection opens it. A connection never goes back to its pool with a transaction open.
 
-use std::{str::FromStr as _, time::Duration};
+use std::{str::FromStr as _, sync::Arc, time::Duration};
 
 use sqlx::{
-    Connection as _, PgConnection, PgPool,
+    Connection as _, PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
-use tokio::time::timeout;
+use tokio::{
+    task::JoinSet,
+    time::{MissedTickBehavior, interval},
+};
+use tokio_util::sync::CancellationToken;
 
-use crate::{config::PostgresArgs, error::StartError, lifecycle::every_second};
+use crate::{config::PostgresArgs, error::StartError, lifecycle::every_second, readiness::ReadyFlag};
 
 mod collector;
+mod opener;
 mod schema;
 
 pub use collector::register_metrics;
+use opener::Opener;
+pub(crate) use opener::{TEST_LIMIT, within};
 pub use schema::{check_durability, expect_migrations};
 
-/// How long one attempt to connect may take.
-const ATTEMPT_LIMIT: Duration = Duration::from_secs(2);
 /// Consumers and the relay wait longer than an HTTP client would: they have nobody to answer.
 const BACKGROUND_ACQUIRE_TIMEOUT: Duration = Duration::from_millis(2_500);
-/// A connection that idled longer is tested before use, because its server may be gone.
-const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
-/// How long the test of a connection may take. The server of a half-open one never answers, and without a limit its place
-/// in the pool would be lost for ever.
-const TEST_LIMIT: Duration = Duration::from_secs(5);
-/// Before use it must leave time to open another one: a caller waits for a second at least.
-const BORROW_TEST_LIMIT: Duration = Duration::from_millis(500);
+/// A connection that nobody uses is tested as often, because its server may be gone.
+const TEST_EVERY: Duration = Duration::from_secs(1);
+/// A list or a summary that takes longer has gone wrong, and its connection is one of few.
+const READ_STATEMENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A service's connections, by purpose. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Pools {
     /// For HTTP handlers: gives up fast.
     pub http: PgPool,
+    /// For HTTP handlers that list or count: few, with statements that end soon, so that readers keep nobody from writing.
+    pub read: PgPool,
     /// For consumers and housekeeping.
     pub work: PgPool,
     /// For the outbox relay and its lease.
     pub relay: PgPool,
+    openers: [Arc<Opener>; 4],
 }
 
-/// Connects with `search_path = <schema>, saga`, retrying once a second with one log line each until the
-/// startup limit.
+/// Opens all connections, with `search_path = <schema>, saga`, however long each takes, and retries once a second with
+/// one log line each until the startup limit. Lost connections are replaced until `stop` is cancelled.
 ///
 /// # Errors
 /// [`StartError::Configuration`] for a malformed URL, [`StartError::PostgresUnreachable`] after the limit.
-pub async fn connect(args: &PostgresArgs, schema: &str, app_name: &str) -> Result<Pools, StartError> {
+pub async fn connect(
+    args: &PostgresArgs,
+    schema: &str,
+    app_name: &str,
+    ready: &ReadyFlag,
+    stop: &CancellationToken,
+) -> Result<Pools, StartError> {
     let options = options(args, schema)?;
-    let server = server_of(&options);
+    let server = format!("PostgreSQL at {}", server_of(&options));
     let limit = args.database_startup_limit;
-    let connection = every_second(limit, &format!("PostgreSQL at {server}"), async || {
-        match timeout(ATTEMPT_LIMIT, PgConnection::connect_with(&options)).await {
-            Ok(result) => result,
-            Err(_) => Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
-        }
-    })
-    .await
-    .map_err(|source| StartError::PostgresUnreachable { server, limit, source })?;
+    let unreachable = |source| StartError::PostgresUnreachable { server: server_of(&options), limit, source };
+    ready.failing("no connection can be opened");
+    let connection =
+        every_second(limit, &server, async || opener::attempt(&options).await).await.map_err(unreachable)?;
     // It has served its purpose; a failure to say goodbye is none of ours.
     let _ = connection.close().await;
 
-    let pool = |purpose: &str, size: u32, acquire_timeout: Duration| {
+    let pool = |purpose: &str, size: u32, acquire_timeout: Duration, statement_timeout: Duration| {
         let options = options.clone().application_name(&format!("{app_name}/{purpose}"));
-        pool_options(size, acquire_timeout).connect_lazy_with(options)
+        let options = options.options([("statement_timeout", statement_timeout.as_millis().to_string())]);
+        let opener = Arc::new(Opener::new(options.clone(), stop.clone()));
+        (pool_options(size, acquire_timeout, &opener).connect_lazy_with(options), opener)
     };
-    Ok(Pools {
-        http: pool("http", args.http_pool, args.acquire_timeout),
-        work: pool("work", args.work_pool, BACKGROUND_ACQUIRE_TIMEOUT),
-        relay: pool("relay", args.relay_pool, BACKGROUND_ACQUIRE_TIMEOUT),
+    let statements = args.statement_timeout;
+    let lists = statements.min(READ_STATEMENT_TIMEOUT);
+    let (http, http_opener) = pool("http", args.http_pool, args.acquire_timeout, statements);
+    let (read, read_opener) = pool("read", args.read_pool, args.acquire_timeout, lists);
+    let (work, work_opener) = pool("work", args.work_pool, BACKGROUND_ACQUIRE_TIMEOUT, statements);
+    let (relay, relay_opener) = pool("relay", args.relay_pool, BACKGROUND_ACQUIRE_TIMEOUT, statements);
+    let openers = [http_opener, read_opener, work_opener, relay_opener];
+    let pools = Pools { http, read, work, relay, openers };
+    let [http, read, work, relay] = pools.named().map(|(name, pool, _)| fill(name, pool, &server, limit, ready));
+    tokio::try_join!(http, read, work, relay).map_err(unreachable)?;
+    Ok(pools)
+}
+
+/// Waits until all of a pool's connections are open.
+async fn fill(name: &str, pool: &PgPool, server: &str, limit: Duration, ready: &ReadyFlag) -> Result<(), sqlx::Error> {
+    let size = pool.options().get_max_connections() as usize;
+    let mut open = Vec::with_capacity(size);
+    every_second(limit, &format!("all {size} {name} connections to {server}"), async || {
+        while open.len() < size {
+            ready.failing(format!("{} of {size} {name} connections are open", open.len()));
+            open.push(pool.acquire().await?);
+        }
+        Ok(())
     })
+    .await
 }
 
 impl Pools {
     /// Closes all connections, after those in use have been given back.
     pub async fn close(&self) {
-        tokio::join!(self.http.close(), self.work.close(), self.relay.close());
+        tokio::join!(self.http.close(), self.read.close(), self.work.close(), self.relay.close());
     }
 
-    /// The pools with their names.
-    pub fn named(&self) -> [(&'static str, &PgPool); 3] {
-        [("http", &self.http), ("work", &self.work), ("relay", &self.relay)]
+    /// Whether HTTP handlers have any connection, though all may be in use.
+    pub(crate) fn serve_http(&self) -> bool {
+        let [opener, ..] = &self.openers;
+        opener.lost() < self.http.size()
+    }
+
+    /// Tests idle connections for as long as it is polled.
+    pub(crate) async fn keep(&self) {
+        let [http, read, work, relay] = self.named().map(|(_, pool, opener)| keep(pool, opener));
+        tokio::join!(http, read, work, relay);
+    }
+
+    /// The pools with their names, and what opens their connections.
+    pub(crate) fn named(&self) -> [(&'static str, &PgPool, &Arc<Opener>); 4] {
+        let [http, read, work, relay] = &self.openers;
+        [
+            ("http", &self.http, http),
+            ("read", &self.read, read),
+            ("work", &self.work, work),
+            ("relay", &self.relay, relay),
+        ]
+    }
+}
+
+/// Tests one idle connection after the other, because the others serve meanwhile; once one is lost, all of them.
+async fn keep(pool: &PgPool, opener: &Arc<Opener>) {
+    let mut tests = JoinSet::new();
+    let mut ticks = interval(TEST_EVERY / pool.options().get_max_connections().max(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        while tests.try_join_next().is_some() {}
+        let suspects = if opener.lost() > 0 { pool.num_idle() } else { 1 };
+        for mut connection in (0..suspects).filter_map(|_| pool.try_acquire()) {
+            let opener = Arc::clone(opener);
+            tests.spawn(async move { opener.test_idle(&mut connection).await });
+        }
     }
 }
 
@@ -90,7 +154,6 @@ fn options(args: &PostgresArgs, schema: &str) -> Result<PgConnectOptions, StartE
     let milliseconds = |limit: Duration| limit.as_millis().to_string();
     Ok(options.options([
         ("search_path", format!("{schema},saga")),
-        ("statement_timeout", milliseconds(args.statement_timeout)),
         ("lock_timeout", milliseconds(args.lock_timeout)),
         // For as long a fault on purpose may delay a commit.
         ("idle_in_transaction_session_timeout", "30000".to_owned()),
@@ -107,46 +170,22 @@ fn options(args: &PostgresArgs, schema: &str) -> Result<PgConnectOptions, StartE
     ]))
 }
 
-fn pool_options(size: u32, acquire_timeout: Duration) -> PgPoolOptions {
+fn pool_options(size: u32, acquire_timeout: Duration, opener: &Arc<Opener>) -> PgPoolOptions {
+    let opener = Arc::clone(opener);
     PgPoolOptions::new()
         .max_connections(size)
+        // sqlx opens these one after the other, in nobody's time.
+        .min_connections(size)
+        // What replaced a connection of a certain age would be opened by whoever waits.
+        .max_lifetime(None)
+        .idle_timeout(None)
         .acquire_timeout(acquire_timeout)
-        // sqlx would test on every acquire, which costs a busy pool a round trip per use.
+        // It is tested after each use, and while it is idle.
         .test_before_acquire(false)
-        .before_acquire(|connection, meta| {
-            Box::pin(async move {
-                if meta.idle_for > TRUSTED_IDLE_TIME {
-                    timeout(BORROW_TEST_LIMIT, connection.ping()).await.map_err(|_| no_answer())??;
-                }
-                Ok(true)
-            })
+        .after_release(move |connection, _| {
+            let opener = Arc::clone(&opener);
+            Box::pin(async move { opener.test(connection).await.map(|()| true) })
         })
-        .after_release(|connection, _| {
-            Box::pin(
-                async move { timeout(TEST_LIMIT, end_open_transaction(connection)).await.map_err(|_| no_answer())? },
-            )
-        })
-}
-
-fn no_answer() -> sqlx::Error {
-    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, "the server does not answer on this connection"))
-}
-
-/// When a caller is dropped inside `begin`, sqlx 0.9.0 gives the connection back with the transaction open and
-/// its own depth at zero. sqlx does not expose the server's transaction status, but `begin_with` reports it: an
-/// empty statement "begins" only where a transaction is open already. This costs one round trip, after
-/// the caller has gone on, and no `ROLLBACK` warning in the server's log.
-async fn end_open_transaction(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    match connection.begin_with("").await {
-        Err(sqlx::Error::BeginFailed) => Ok(true),
-        Ok(leftover) => {
-            tracing::warn!("rolled back a transaction that its owner left open");
-            leftover.rollback().await?;
-            Ok(true)
-        }
-        // Close the connection rather than guess its state, and without a goodbye that nobody may be there to hear.
-        Err(error) => Err(error),
-    }
 }
 
 fn server_of(options: &PgConnectOptions) -> String {
@@ -162,12 +201,13 @@ fn server_of(options: &PgConnectOptions) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::config::Secret;
+    use crate::{config::Secret, readiness::Readiness};
 
     fn args(url: &str) -> PostgresArgs {
         PostgresArgs {
             database_url: Secret::new(url),
             http_pool: 1,
+            read_pool: 1,
             work_pool: 1,
             relay_pool: 1,
             statement_timeout: Duration::from_secs(10),
@@ -178,18 +218,21 @@ mod tests {
         }
     }
 
+    async fn refused(url: &str) -> StartError {
+        let ready = Readiness::default().register("postgres");
+        connect(&args(url), "orders", "order", &ready, &CancellationToken::new()).await.unwrap_err()
+    }
+
     #[tokio::test]
     async fn a_server_that_does_not_appear_is_named_without_its_password() {
         // Port 1 is reserved and closed.
-        let error = connect(&args("postgres://u:hunter2@127.0.0.1:1/shop"), "orders", "order").await;
-        let text = error.unwrap_err().to_string();
+        let text = refused("postgres://u:hunter2@127.0.0.1:1/shop").await.to_string();
         assert!(text.contains("127.0.0.1:1/shop") && text.contains("DATABASE_URL"), "{text}");
         assert!(!text.contains("hunter2"));
     }
 
     #[tokio::test]
     async fn a_malformed_url_is_refused_at_once() {
-        let error = connect(&args("nonsense"), "orders", "order").await.unwrap_err();
-        assert!(matches!(error, StartError::Configuration(_)));
+        assert!(matches!(refused("nonsense").await, StartError::Configuration(_)));
     }
 }

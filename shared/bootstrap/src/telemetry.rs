@@ -3,12 +3,15 @@
 
 use std::{io::IsTerminal as _, time::Duration};
 
-use opentelemetry::{KeyValue, global, trace::TracerProvider as _};
+use opentelemetry::{
+    Context, KeyValue, TraceId, global,
+    trace::{Link, SpanKind, TracerProvider as _},
+};
 use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
 use opentelemetry_sdk::{
     Resource,
     propagation::TraceContextPropagator,
-    trace::{Sampler, SdkTracerProvider},
+    trace::{Sampler, SamplingResult, SdkTracerProvider, ShouldSample},
 };
 use tracing_subscriber::{EnvFilter, Layer, Registry, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
@@ -75,8 +78,7 @@ fn provider(service: &ServiceInfo, args: &TelemetryArgs) -> Result<SdkTracerProv
     let endpoint = args.otlp_endpoint.as_deref().filter(|endpoint| !endpoint.is_empty());
     // Nobody collects: no span is worth its time.
     let ratio = if endpoint.is_some() { args.trace_sample_ratio } else { 0.0 };
-    let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(ratio)));
-    let builder = SdkTracerProvider::builder().with_resource(resource).with_sampler(sampler);
+    let builder = SdkTracerProvider::builder().with_resource(resource).with_sampler(Share(ratio));
     let Some(endpoint) = endpoint else {
         return Ok(builder.build());
     };
@@ -87,6 +89,27 @@ fn provider(service: &ServiceInfo, args: &TelemetryArgs) -> Result<SdkTracerProv
         .build()
         .map_err(|error| StartError::Configuration(format!("OTEL_EXPORTER_OTLP_ENDPOINT is not usable: {error}")))?;
     Ok(builder.with_batch_exporter(exporter).build())
+}
+
+/// The service decides which of its requests are traced, whatever their clients ask for, and by chance, because a client
+/// may choose its trace's id. All that a request sets in motion follows the decision.
+#[derive(Clone, Debug)]
+struct Share(f64);
+
+impl ShouldSample for Share {
+    fn should_sample(
+        &self,
+        parent: Option<&Context>,
+        trace_id: TraceId,
+        name: &str,
+        kind: &SpanKind,
+        attributes: &[KeyValue],
+        links: &[Link],
+    ) -> SamplingResult {
+        let parent = parent.filter(|_| *kind != SpanKind::Server);
+        let chance = if rand::random_bool(self.0) { Sampler::AlwaysOn } else { Sampler::AlwaysOff };
+        Sampler::ParentBased(Box::new(chance)).should_sample(parent, trace_id, name, kind, attributes, links)
+    }
 }
 
 /// The specification gives the base URL; the exporter takes an endpoint set in code as it is.
@@ -105,7 +128,31 @@ fn log_layer(format: LogFormat) -> Box<dyn Layer<Registry> + Send + Sync> {
 
 #[cfg(test)]
 mod tests {
+    use opentelemetry::trace::{
+        Span as _, SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceState, Tracer as _,
+    };
+
     use super::*;
+
+    #[test]
+    fn clients_do_not_decide_what_is_traced_and_what_follows_a_request_does_not_decide_again() {
+        let sampled = |ratio: f64, kind: SpanKind, told: TraceFlags| {
+            let provider = SdkTracerProvider::builder().with_sampler(Share(ratio)).build();
+            let tracer = provider.tracer("test");
+            let (trace_id, span_id) = (TraceId::from_bytes([1; 16]), SpanId::from_bytes([1; 8]));
+            let parent = SpanContext::new(trace_id, span_id, told, true, TraceState::default());
+            let parent = Context::new().with_remote_span_context(parent);
+            let span = tracer.span_builder("span").with_kind(kind).start_with_context(&tracer, &parent);
+            assert_eq!(span.span_context().trace_id(), trace_id);
+            span.span_context().is_sampled()
+        };
+        let (yes, no) = (TraceFlags::SAMPLED, TraceFlags::default());
+        assert!(!sampled(0.0, SpanKind::Server, yes) && sampled(1.0, SpanKind::Server, no));
+        assert!(sampled(0.0, SpanKind::Consumer, yes) && !sampled(1.0, SpanKind::Consumer, no));
+        // Its id is one that a ratio of ids always takes.
+        let often = (0..100).filter(|_| sampled(0.5, SpanKind::Server, yes)).count();
+        assert!((1..100).contains(&often), "{often}");
+    }
 
     #[test]
     fn the_path_of_the_traces_is_appended_once() {

@@ -24,7 +24,7 @@ impl ProductStatus {
 }
 
 /// A product as it is after the event; the higher version is the newer one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Product {
     pub sku: Sku,
     pub name: String,
@@ -37,7 +37,7 @@ pub struct Product {
 macro_rules! product_event {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
         pub struct $name {
             pub product: Product,
         }
@@ -67,7 +67,7 @@ product_event!(
 );
 
 /// More of a product was supplied.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StockReplenished {
     pub sku: Sku,
     pub quantity: i64,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
-use uuid::Uuid;
+use uuid::{Builder, Uuid, Version};
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -11,6 +11,16 @@ macro_rules! id {
         #[serde(transparent)]
         pub struct $name(pub Uuid);
 
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+macro_rules! drawn {
+    ($name:ident) => {
         impl $name {
             /// A new id (UUIDv7: grows with time, so indexes stay dense; never used for order).
             pub fn new() -> Self {
@@ -23,12 +33,6 @@ macro_rules! id {
                 Self::new()
             }
         }
-
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.0.fmt(f)
-            }
-        }
     };
 }
 
@@ -36,14 +40,24 @@ id!(
     /// An order.
     OrderId
 );
+drawn!(OrderId);
 id!(
     /// One run of a saga.
     SagaId
 );
+drawn!(SagaId);
 id!(
     /// A payment; also the key under which the gateway is asked, however often.
     PaymentId
 );
+
+impl PaymentId {
+    /// The payment of this order. Whoever has forgotten it, as a database that was set back to an earlier moment has,
+    /// comes to the same key again. It is the order's id as a UUIDv8, and so grows with time, too.
+    pub fn of(order: OrderId) -> Self {
+        Self(Builder::from_bytes(order.0.into_bytes()).with_version(Version::Custom).into_uuid())
+    }
+}
 
 /// A stock keeping unit: 1 to 64 visible ASCII characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
@@ -80,5 +94,19 @@ impl From<Sku> for String {
 impl std::fmt::Display for Sku {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_has_one_payment_id_which_is_no_other_orders() {
+        let (order, other) = (OrderId::new(), OrderId::new());
+        assert_eq!(PaymentId::of(order), PaymentId::of(order));
+        assert_ne!(PaymentId::of(order), PaymentId::of(other));
+        assert_ne!(PaymentId::of(order).0, order.0);
+        assert_eq!(PaymentId::of(order) < PaymentId::of(other), order < other);
     }
 }

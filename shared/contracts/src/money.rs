@@ -64,7 +64,6 @@ impl std::fmt::Display for Currency {
 
 /// An amount in minor units (cents): `{"amount": 1999, "currency": "USD"}` is 19.99 dollars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Money {
     /// Minor units, never negative.
     #[schema(minimum = 0, example = 129900)]

@@ -69,17 +69,17 @@ pub static PROCESS_PAYMENT: StepOn<StockReserved> = StepOn::new(
     Kind::Compensatable { by: &["refund_payment"] },
 )
 .retry(Retry { attempts: 5, initial: Duration::from_secs(1), ..Retry::DEFAULT })
-.breaker(Breaker { failure_rate: 0.6, open_for: Duration::from_secs(15), ..Breaker::DEFAULT });
+.breaker(Breaker { failure_rate: 0.6, open_for: Duration::from_secs(5), ..Breaker::DEFAULT });
 
 /// The pivot: the order is confirmed, the saga is COMPLETED.
 pub static CONFIRM_ORDER: StepOn<PaymentProcessed> =
     StepOn::new(3, "confirm_order", ORDER, &[OrderConfirmed::TYPE], Kind::Pivot);
 
 pub static CANCEL_UNFILLABLE_ORDER: StepOn<StockReservationFailed> =
-    StepOn::new(0, "cancel_unfillable_order", ORDER, &[OrderCancelled::TYPE], Kind::Retriable);
+    StepOn::new(0, "cancel_unfillable_order", ORDER, &[OrderCancelled::TYPE], Kind::Cancellation);
 
 pub static CANCEL_UNPAID_ORDER: StepOn<PaymentFailed> =
-    StepOn::new(0, "cancel_unpaid_order", ORDER, &[OrderCancelled::TYPE], Kind::Retriable);
+    StepOn::new(0, "cancel_unpaid_order", ORDER, &[OrderCancelled::TYPE], Kind::Cancellation);
 
 /// Whichever service notices first that the deadline has passed.
 pub static DETECT_TIMEOUT: Step = Step {
@@ -95,7 +95,7 @@ pub static DETECT_TIMEOUT: Step = Step {
 };
 
 pub static CANCEL_TIMED_OUT_ORDER: StepOn<SagaTimedOut> =
-    StepOn::new(0, "cancel_timed_out_order", ORDER, &[OrderCancelled::TYPE], Kind::Retriable);
+    StepOn::new(0, "cancel_timed_out_order", ORDER, &[OrderCancelled::TYPE], Kind::Cancellation);
 
 /// The customer changes their mind: while the order is pending, and also after it was confirmed.
 pub static CANCEL_ORDER_ON_REQUEST: Step = Step {
@@ -104,7 +104,7 @@ pub static CANCEL_ORDER_ON_REQUEST: Step = Step {
     service: Some(ORDER),
     on: Trigger::Http,
     emits: &[OrderCancelled::TYPE],
-    kind: Kind::Retriable,
+    kind: Kind::Cancellation,
     retry: Retry::DEFAULT,
     breaker: Breaker::DEFAULT,
     time_limit: Step::TIME_LIMIT,
@@ -117,7 +117,7 @@ pub static DRIVE_COMPENSATION: Step = Step {
     service: Some(ORDER),
     on: Trigger::Deadline,
     emits: &[OrderCancelled::TYPE],
-    kind: Kind::Retriable,
+    kind: Kind::Cancellation,
     retry: Retry::DEFAULT,
     breaker: Breaker::DEFAULT,
     time_limit: Step::TIME_LIMIT,
@@ -166,6 +166,8 @@ mod tests {
         assert_eq!(named(Step::can_turn_back), turns);
         let undoes = named(|step| SAGA.is_undone_by(step));
         assert_eq!(undoes.len(), 5);
+        let compensating = named(Step::is_compensating);
+        assert_eq!(compensating, [&undoes[..], &["release_stock", "refund_payment"]].concat());
         assert!(undoes.iter().all(|name| name.starts_with("cancel_") || *name == "drive_compensation"));
     }
 

@@ -5,8 +5,10 @@
 
 mod batch;
 mod control;
+mod held;
 mod intake;
 mod measure;
+mod unread;
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,6 +24,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::held::Held;
 use crate::{Metrics, Report, Subscription, bus::Bus, error::chain, settings::MessagingArgs};
 
 pub use control::{BrokerSide, ConsumerState, broker_side, pause, state};
@@ -120,6 +123,7 @@ impl Consumer {
 
     /// Pulls until there is a reason to stop.
     async fn pull(self: &Arc<Self>, stop: &CancellationToken) -> Result<PullEnd, String> {
+        let connects = self.bus.connects();
         let (consumer, progress) = self.find().await?;
         let messages = consumer
             .stream()
@@ -151,6 +155,8 @@ impl Consumer {
                 Some(_) = apart.join_next() => {}
                 () = either(look.tick(), asked_to_look.changed()) => match control::is_paused(&self.pool, &self.name()).await {
                     Ok(true) => break PullEnd::Paused,
+                    // Nobody on the new connection has heard of the pull.
+                    Ok(false) if self.bus.connects() != connects => break PullEnd::Broken("the connection was lost".to_owned()),
                     Ok(false) => {}
                     Err(error) => break PullEnd::Broken(error.to_string()),
                 },
@@ -161,7 +167,7 @@ impl Consumer {
                         if chunk.len() * 4 < self.settings.consumer_batch {
                             next = Instant::now() + PACE;
                         }
-                        let (messages, error) = until_error(chunk);
+                        let (messages, error) = until_error(chunk, connects);
                         let (alone, messages) = batch::isolate(self, messages);
                         for message in alone {
                             apart.spawn(self.clone().work_on(vec![message], progress, Arc::clone(&halt)));
@@ -178,7 +184,7 @@ impl Consumer {
         };
         // What was only fetched ahead goes back at once, instead of after the broker's ack wait.
         while let Some(Some(chunk)) = batches.next().now_or_never() {
-            batch::give_back(until_error(chunk).0.iter()).await;
+            batch::give_back(self, until_error(chunk, connects).0.iter()).await;
         }
         drop(intake);
         while in_hand.join_next().await.is_some() {}
@@ -186,7 +192,7 @@ impl Consumer {
         Ok(end)
     }
 
-    async fn work_on(self: Arc<Self>, messages: Vec<jetstream::Message>, progress: Duration, halt: Arc<Notify>) {
+    async fn work_on(self: Arc<Self>, messages: Vec<Held>, progress: Duration, halt: Arc<Notify>) {
         if batch::process(&self, messages, progress).await.is_err() {
             halt.notify_one();
         }
@@ -194,6 +200,7 @@ impl Consumer {
 
     /// Takes as many events as there are probes left, and works on them.
     async fn probe(self: &Arc<Self>, places: u32, stop: &CancellationToken) -> Result<PullEnd, String> {
+        let connects = self.bus.connects();
         let (consumer, progress) = self.find().await?;
         let intake = self.subscription.intake.open();
         if control::is_paused(&self.pool, &self.name()).await.map_err(|e| e.to_string())? {
@@ -206,7 +213,7 @@ impl Consumer {
         let until = tokio::time::Instant::now() + PROBE_LIMIT;
         let fetched = loop {
             match tokio::time::timeout_at(until, messages.next()).await {
-                Ok(Some(Ok(message))) => probes.push(message),
+                Ok(Some(Ok(message))) => probes.push(Held::new(message, connects)),
                 Ok(Some(Err(error))) => break Err(error.to_string()),
                 Ok(None) => break Ok(()),
                 // The client itself would wait for ever when the connection breaks between request and answer.
@@ -214,7 +221,7 @@ impl Consumer {
             }
         };
         if let Err(error) = fetched {
-            batch::give_back(probes.iter()).await;
+            batch::give_back(self, probes.iter()).await;
             return Err(error);
         }
         drop(intake);
@@ -254,11 +261,11 @@ async fn at<T>(time: Instant, work: impl Future<Output = T>) -> T {
 type Delivered = Result<jetstream::Message, jetstream::consumer::pull::MessagesError>;
 
 /// The messages up to the first error, and the error.
-fn until_error(chunk: Vec<Delivered>) -> (Vec<jetstream::Message>, Option<String>) {
+fn until_error(chunk: Vec<Delivered>, connects: u64) -> (Vec<Held>, Option<String>) {
     let mut messages = Vec::with_capacity(chunk.len());
     for item in chunk {
         match item {
-            Ok(message) => messages.push(message),
+            Ok(message) => messages.push(Held::new(message, connects)),
             Err(error) => return (messages, Some(chain(&error))),
         }
     }

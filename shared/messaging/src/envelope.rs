@@ -108,10 +108,17 @@ pub enum EnvelopeError {
     Missing(&'static str),
     #[error("header {name} is not valid: {value:?}")]
     Invalid { name: &'static str, value: String },
-    #[error("the message is a {found}, and this step knows {expected} only")]
+    /// Perhaps a newer build knows it, or an older one.
+    #[error("the message is a {found}, and this build of the step reads {expected}")]
     UnknownVersion { expected: String, found: String },
     #[error("the body cannot be decoded")]
     Body(#[source] serde_json::Error),
+}
+
+impl EnvelopeError {
+    pub(crate) fn unknown(expected: EventType, found: &str) -> Self {
+        EnvelopeError::UnknownVersion { expected: expected.wire_name(), found: found.to_owned() }
+    }
 }
 
 /// The headers of an event that have no column of their own, as its outbox row keeps them.
@@ -140,7 +147,7 @@ impl StoredHeaders {
             source: format!("/services/{publisher}"),
             saga_type: context.saga.as_ref().map(|s| s.saga_type.clone()),
             step_number: step.number.to_string(),
-            compensating: step.is_compensation().to_string(),
+            compensating: step.is_compensating().to_string(),
             correlation_id: context.correlation_id.clone(),
             causation_id: context.causation_id,
             traceparent: trace.to_string(),
@@ -149,11 +156,13 @@ impl StoredHeaders {
     }
 }
 
-/// Reads the envelope of a delivered message and checks that it is an `expected`.
-pub(crate) fn read(headers: &HeaderMap, expected: EventType) -> Result<Metadata, EnvelopeError> {
+/// Reads the envelope of a delivered message, checks that it is an `expected` in some version, and returns which.
+pub(crate) fn read(headers: &HeaderMap, expected: EventType) -> Result<(Metadata, u16), EnvelopeError> {
     let found = required(headers, CE_TYPE)?;
-    if found != expected.wire_name() {
-        return Err(EnvelopeError::UnknownVersion { expected: expected.wire_name(), found: found.to_owned() });
+    let (name, version) =
+        parse_type(found).ok_or_else(|| EnvelopeError::Invalid { name: CE_TYPE, value: found.to_owned() })?;
+    if name != expected.name {
+        return Err(EnvelopeError::unknown(expected, found));
     }
     let event_id: Uuid = parsed(headers, CE_ID)?.ok_or(EnvelopeError::Missing(CE_ID))?;
     let saga = match (parsed::<Uuid>(headers, CE_SAGAID)?, header(headers, "ce-sagatype")) {
@@ -168,7 +177,16 @@ pub(crate) fn read(headers: &HeaderMap, expected: EventType) -> Result<Metadata,
         trace,
         baggage: header(headers, BAGGAGE).map(Arc::from),
     };
-    Ok(Metadata { event_id, sequence: parsed(headers, CE_SEQUENCE)?.unwrap_or_default(), published_in })
+    let sequence = parsed(headers, CE_SEQUENCE)?.unwrap_or_default();
+    Ok((Metadata { event_id, sequence, published_in }, version))
+}
+
+/// Takes `OrderCreated.v1` apart; none when no build can have written it.
+fn parse_type(text: &str) -> Option<(&str, u16)> {
+    let (name, version) = text.rsplit_once(".v")?;
+    let number: u16 = version.parse().ok()?;
+    let sound = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric()) && number.to_string() == version;
+    sound.then_some((name, number))
 }
 
 pub(crate) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {

@@ -7,6 +7,7 @@ use sqlx::{PgConnection, PgPool, postgres::PgQueryResult};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    Metrics,
     lease::{hold, interval},
     settings::MessagingArgs,
 };
@@ -19,13 +20,18 @@ pub struct Tidied {
     pub partitions_created: i32,
     pub partitions_dropped: i32,
     pub rows_deleted: u64,
+    /// Dead letters among them that still waited for somebody.
+    pub dead_letters_forgotten: u64,
 }
 
 /// Tidies every `settings.housekeeping_every` until `stop`.
-pub async fn run(pool: PgPool, holder: String, settings: MessagingArgs, stop: CancellationToken) {
+pub async fn run(pool: PgPool, holder: String, settings: MessagingArgs, metrics: Metrics, stop: CancellationToken) {
     every(settings.housekeeping_every, &stop, || async {
         match leased_round(&pool, &holder, &settings).await {
-            Ok(Some(tidied)) if tidied != Tidied::default() => tracing::info!(?tidied, "housekeeping"),
+            Ok(Some(tidied)) if tidied != Tidied::default() => {
+                metrics.dead_letters_forgotten.inc_by(tidied.dead_letters_forgotten);
+                tracing::info!(?tidied, "housekeeping");
+            }
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "housekeeping failed and will be tried again"),
         }
@@ -69,13 +75,18 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
     .fetch_one(&mut *conn)
     .await?;
     let letters = sqlx::query!(
-        "delete from dead_letter
-        where dead_letter_id in (
-            select dead_letter_id from dead_letter where created_at < now() - $1::interval limit 1000
-        )",
+        r#"with gone as (
+            delete from dead_letter
+            where dead_letter_id in (
+                select dead_letter_id from dead_letter where created_at < now() - $1::interval limit 1000
+            )
+            returning status
+        )
+        select count(*) as "all!", count(*) filter (where status = 'PENDING') as "pending!"
+        from gone"#,
         interval(settings.dead_letter_retention),
     )
-    .execute(&mut *conn)
+    .fetch_one(&mut *conn)
     .await?;
     let attempts = sqlx::query!(
         "delete from delivery_attempt
@@ -95,6 +106,12 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
     )
     .execute(&mut *conn)
     .await?;
+    let acting = sqlx::query!(
+        "delete from outbox_action where acted_at < now() - $1::interval",
+        interval(settings.dead_letter_retention),
+    )
+    .execute(&mut *conn)
+    .await?;
     let breakers = sqlx::query!(
         "delete from breaker_change where changed_at < now() - $1::interval",
         interval(settings.dead_letter_retention),
@@ -110,10 +127,11 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
     // Of replicas that did not come to say goodbye. A lease that somebody wants is theirs once it has expired.
     let leases =
         sqlx::query!("delete from lease where expires_at < now() - interval '1 hour'").execute(&mut *conn).await?;
-    let rows = [letters, attempts, publishing, breakers, replays, leases];
+    let rows = [attempts, publishing, acting, breakers, replays, leases];
     Ok(Tidied {
         partitions_created: partitions.created,
         partitions_dropped: partitions.dropped,
-        rows_deleted: rows.iter().map(PgQueryResult::rows_affected).sum(),
+        rows_deleted: letters.all.unsigned_abs() + rows.iter().map(PgQueryResult::rows_affected).sum::<u64>(),
+        dead_letters_forgotten: letters.pending.unsigned_abs(),
     })
 }

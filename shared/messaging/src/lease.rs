@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use sqlx::{PgConnection, PgPool, postgres::types::PgInterval};
 
-/// Takes or renews the lease `name` for `holder`; false when another replica holds it.
+/// Takes or renews the lease `name` for `holder`; false when another replica holds it. One that ends later than in twice its
+/// time was taken when the database's clock was ahead, and is free.
 pub async fn hold(conn: &mut PgConnection, name: &str, holder: &str, ttl: Duration) -> Result<bool, sqlx::Error> {
     let held = sqlx::query_scalar!(
         r#"insert into lease as l (name, holder, expires_at)
-        values ($1, $2, now() + $3)
+        values ($1, $2, now() + $3::interval)
         on conflict (name) do update
         set holder = excluded.holder, expires_at = excluded.expires_at
-        where l.holder = excluded.holder or l.expires_at < now()
+        where l.holder = excluded.holder or l.expires_at < now() or l.expires_at > now() + 2 * $3::interval
         returning true as "held!""#,
         name,
         holder,

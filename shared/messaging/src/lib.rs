@@ -10,6 +10,7 @@
     reason = "this crate owns the tasks that steps run in, joins every one of them, and makes trace ids up"
 )]
 
+pub mod acknowledged;
 mod batch;
 pub mod breaker_change;
 mod bus;

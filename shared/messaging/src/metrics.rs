@@ -112,6 +112,7 @@ pub struct Metrics {
     pub outbox_republished: Counter,
     pub relay_active: Gauge,
     pub relay_takeovers: Counter,
+    pub broker_silent: Gauge,
     pub inbox_applied: Family<StepLabel, Counter>,
     pub inbox_duplicates: Family<StepLabel, Counter>,
     pub inbox_batch_size: Sized<StepLabel>,
@@ -120,8 +121,10 @@ pub struct Metrics {
     pub refusals: Family<StepLabel, Counter>,
     pub step_failures: Family<StepLabel, Counter>,
     pub step_retries: Family<StepOutcome, Counter>,
+    pub handed_back: Family<StepLabel, Counter>,
     pub dead_letters: Family<StepLabel, Counter>,
     pub dead_letter_actions: Family<LetterAction, Counter>,
+    pub dead_letters_forgotten: Counter,
     pub saga_started: Family<SagaLabel, Counter>,
     pub saga_completed: Family<SagaLabel, Counter>,
     pub saga_compensations_started: Family<SagaStep, Counter>,
@@ -147,6 +150,7 @@ impl Default for Metrics {
             outbox_republished: Counter::default(),
             relay_active: Gauge::default(),
             relay_takeovers: Counter::default(),
+            broker_silent: Gauge::default(),
             inbox_applied: Family::default(),
             inbox_duplicates: Family::default(),
             inbox_batch_size: Family::new_with_constructor(sizes),
@@ -155,8 +159,10 @@ impl Default for Metrics {
             refusals: Family::default(),
             step_failures: Family::default(),
             step_retries: Family::default(),
+            handed_back: Family::default(),
             dead_letters: Family::default(),
             dead_letter_actions: Family::default(),
+            dead_letters_forgotten: Counter::default(),
             saga_started: Family::default(),
             saga_completed: Family::default(),
             saga_compensations_started: Family::default(),
@@ -191,6 +197,8 @@ impl Metrics {
         registry.register("relay_active", "1 while this replica's relay is the active one", m.relay_active.clone());
         let help = "Times this replica's relay became the active one";
         registry.register("relay_takeovers", help, m.relay_takeovers.clone());
+        let help = "1 while NATS is connected and JetStream does not answer this replica's relay";
+        registry.register("broker_silent", help, m.broker_silent.clone());
         let help = "Events taken for the first time, by step: applied, refused or too late";
         registry.register("inbox_applied", help, m.inbox_applied.clone());
         let help = "Deliveries of events that the step had taken before";
@@ -205,9 +213,14 @@ impl Metrics {
         registry.register("step_failures", help, m.step_failures.clone());
         let help = "Failed deliveries that are tried again, or no more, by step";
         registry.register("step_retries", help, m.step_retries.clone());
+        let help =
+            "Deliveries of events in a version that this build cannot read, handed back for a replica of another build";
+        registry.register("unknown_versions_handed_back", help, m.handed_back.clone());
         registry.register("dead_letters", "Events that became dead letters, by step", m.dead_letters.clone());
         let help = "What was done to dead letters, and what came of it";
         registry.register("dead_letter_actions", help, m.dead_letter_actions.clone());
+        let help = "Dead letters that were deleted for their age while they still waited for somebody";
+        registry.register("dead_letters_forgotten", help, m.dead_letters_forgotten.clone());
         m.register_sagas(registry);
         m
     }

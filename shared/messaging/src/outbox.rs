@@ -1,8 +1,9 @@
 //! The SQL of the outbox: append in the business transaction, read in order, move when published.
 
 mod inspect;
+mod parked;
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use saga::{Kind, Step, Trigger};
 use sqlx::{PgConnection, PgPool};
@@ -12,6 +13,7 @@ use uuid::Uuid;
 use crate::lease::interval;
 
 pub use inspect::{Attempt, Entry, attempts, get, list};
+pub use parked::{Action, Parked, actions, discard, parked, requeue};
 
 /// What stands in for the step of events that belong to no saga.
 pub(crate) const NO_STEP: Step = Step {
@@ -115,6 +117,30 @@ pub(crate) async fn next(
     )
     .fetch_all(conn)
     .await
+}
+
+/// For how long the oldest event has waited to be published for the first time. What waits behind a refused or parked event
+/// does not count: its aggregate's events wait for an operator, and all others go on.
+pub async fn oldest_waiting(pool: &PgPool) -> Result<Option<Duration>, sqlx::Error> {
+    let age = sqlx::query_scalar!(
+        r#"with blocked as materialized (
+            select aggregate_type, aggregate_id
+            from outbox
+            where state = 'PARKED' or next_attempt_at is not null
+        )
+        select extract(epoch from now() - o.created_at)::float8 as "age!"
+        from outbox o
+        where o.republication = 0
+            and not exists (
+                select from blocked b
+                where b.aggregate_type = o.aggregate_type and b.aggregate_id = o.aggregate_id
+            )
+        order by o.position
+        limit 1"#,
+    )
+    .fetch_optional(pool)
+    .await?;
+    Ok(age.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default()))
 }
 
 /// Whether a transaction of this service that writes has been open for longer than `age`: a row of it may
@@ -247,6 +273,49 @@ pub(crate) async fn count_refusal(
     Ok(parked.unwrap_or(false))
 }
 
+/// Where an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// In the outbox, maybe parked.
+    Waiting,
+    /// In the stream of this epoch, if that has not lost it.
+    Published { stream_epoch: i64, sequence: i64 },
+}
+
+/// Where these events are, as far as that is known (any more).
+pub async fn whereabouts(
+    conn: &mut PgConnection,
+    event_ids: &[Uuid],
+) -> Result<HashMap<Uuid, Whereabouts>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"select event_id as "event_id!", stream_epoch, stream_sequence
+        from (
+            select p.event_id, case when v.event_id is null then p.stream_epoch else 0 end as stream_epoch, p.stream_sequence
+            from outbox_published p
+            left join void_receipt v on v.event_id = p.event_id
+            where p.event_id = any($1)
+            union all
+            select event_id, null, null from outbox where event_id = any($1)
+        ) as place"#,
+        event_ids,
+    )
+    .fetch_all(conn)
+    .await?;
+    let mut found = HashMap::with_capacity(rows.len());
+    for row in rows {
+        // One that is published once more is in both.
+        match (row.stream_epoch, row.stream_sequence) {
+            (Some(stream_epoch), Some(sequence)) => {
+                found.entry(row.event_id).or_insert(Whereabouts::Published { stream_epoch, sequence });
+            }
+            _ => {
+                found.insert(row.event_id, Whereabouts::Waiting);
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// Puts published events back, in their order, to be published once more: same event, same id, but
 /// another broker message id, so that the broker's deduplication lets the repeat through.
 pub async fn republish(conn: &mut PgConnection, event_ids: &[Uuid]) -> Result<u64, sqlx::Error> {
@@ -266,17 +335,4 @@ pub async fn republish(conn: &mut PgConnection, event_ids: &[Uuid]) -> Result<u6
     .execute(conn)
     .await?;
     Ok(done.rows_affected())
-}
-
-/// Lets a parked event (and with it its aggregate's followers) be tried again.
-pub async fn requeue(conn: &mut PgConnection, event_id: Uuid) -> Result<bool, sqlx::Error> {
-    let done = sqlx::query!(
-        "update outbox
-        set state = 'PENDING', attempts = 0, next_attempt_at = now()
-        where event_id = $1 and state = 'PARKED'",
-        event_id,
-    )
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() > 0)
 }

@@ -8,10 +8,12 @@ mod reconcile;
 mod watermark;
 
 use std::{
+    iter::successors,
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use async_nats::jetstream::context::{RequestError, RequestErrorKind};
 use faults::{FaultPoint, Faults};
 use futures_util::{FutureExt, StreamExt};
 use sqlx::{PgPool, Postgres, pool::PoolConnection};
@@ -30,7 +32,7 @@ use crate::{
     metrics::{Metrics, Outcome, TraceLabel},
     outbox::{self, Mover, PendingRow},
     settings::MessagingArgs,
-    silence::{all_answered, answered},
+    silence::answered,
     wake::Wake,
 };
 
@@ -50,6 +52,8 @@ pub enum RelayError {
     Database(#[from] sqlx::Error),
     #[error("the broker is away: {0}")]
     Broker(String),
+    #[error("the broker does not answer: {0}")]
+    Silent(String),
     #[error("another relay has taken over")]
     LeaseLost,
     #[error(
@@ -58,6 +62,24 @@ pub enum RelayError {
     ConsumerAhead(String),
     #[error("the stream is not where the last receipt says it is")]
     OutOfStep,
+}
+
+/// What helps when NATS is there and JetStream is not: it does not get over a full disk, also not when there is room again.
+const RESTART: &str =
+    "NATS is connected, and JetStream does not answer. If its disk is or was full, make room and restart nats";
+
+impl RelayError {
+    /// What a failed call to the broker means.
+    fn of(error: &(dyn std::error::Error + 'static)) -> Self {
+        let causes = successors(Some(error), |error| error.source());
+        let timed_out = |error: &(dyn std::error::Error + 'static)| {
+            error.downcast_ref::<RequestError>().is_some_and(|error| error.kind() == RequestErrorKind::TimedOut)
+        };
+        match causes.into_iter().any(timed_out) {
+            true => RelayError::Silent(chain(error)),
+            false => RelayError::Broker(chain(error)),
+        }
+    }
 }
 
 /// One replica's relay.
@@ -85,11 +107,14 @@ impl Relay {
         while !stop.is_cancelled() {
             let turn = self.turn(&holder, &stop).await;
             self.metrics.relay_active.set(0);
+            let silent = matches!(turn, Err(RelayError::Silent(_))) && self.bus.is_connected();
+            self.metrics.broker_silent.set(i64::from(silent));
             match turn {
                 Ok(()) => failures = 0,
                 Err(RelayError::LeaseLost) => tracing::warn!(holder, "another relay has taken over"),
                 Err(error) => {
-                    (self.report)(Err(&error.to_string()));
+                    let told = if silent { RESTART.to_owned() } else { error.to_string() };
+                    (self.report)(Err(&told));
                     tracing::warn!(holder, error = chain(&error), "the relay pauses");
                     failures += 1;
                     let limit = Duration::from_millis(50 << failures.min(5)).min(Duration::from_secs(1));
@@ -141,7 +166,6 @@ impl Relay {
         self.metrics.relay_active.set(1);
         self.metrics.relay_takeovers.inc();
         tracing::info!(holder = leader.lease.holder, epoch = leader.lease.epoch, "this relay is the active one");
-        (self.report)(Ok(()));
         while !stop.is_cancelled() {
             leader.drain(stop).await?;
             tokio::select! {
@@ -217,10 +241,17 @@ impl<'a> Leader<'a> {
                 tokio::time::sleep(LINGER).await;
             }
             if all && gone {
+                self.works();
                 break;
             }
         }
         Ok(())
+    }
+
+    /// The broker does what it is asked for.
+    fn works(&self) {
+        self.relay.metrics.broker_silent.set(0);
+        (self.relay.report)(Ok(()));
     }
 
     /// Returns whether all rows are gone.
@@ -228,7 +259,7 @@ impl<'a> Leader<'a> {
         let began = Instant::now();
         let published = publish::publish(&self.relay.bus, &self.relay.faults, rows, self.position, self.singly).await;
         self.relay.metrics.outbox_publish_duration.observe(began.elapsed().as_secs_f64());
-        all_answered(self.settle(rows, published)).await
+        self.settle(rows, published).await
     }
 
     /// While a fault is armed that concerns a row, the row is published alone: it shares its fate with no other.
@@ -262,11 +293,12 @@ impl<'a> Leader<'a> {
             stream: &self.stream,
             stream_epoch: self.position.epoch,
         };
-        if !outbox::move_published(&mut self.conn, &mover, &published.receipts).await? {
+        if !answered(outbox::move_published(&mut self.conn, &mover, &published.receipts)).await? {
             return Err(RelayError::LeaseLost);
         }
         if !published.receipts.is_empty() {
             self.renewed = Instant::now();
+            self.works();
         }
         self.count(rows, &published);
         self.position.last_sequence = published.last_sequence;
@@ -287,6 +319,7 @@ impl<'a> Leader<'a> {
                 }
             }
             publish::Stop::Away(error) => return Err(RelayError::Broker(error)),
+            publish::Stop::Silent(error) => return Err(RelayError::Silent(error)),
         }
         Ok(false)
     }
@@ -303,7 +336,7 @@ impl<'a> Leader<'a> {
         match published.stop {
             Some(publish::Stop::Refused { .. }) => attempts("refused", 1),
             Some(publish::Stop::OutOfStep) => attempts("out_of_step", 1),
-            Some(publish::Stop::Away(_) | publish::Stop::Held { .. }) => attempts("away", 1),
+            Some(publish::Stop::Away(_) | publish::Stop::Silent(_) | publish::Stop::Held { .. }) => attempts("away", 1),
             None => {}
         }
         #[expect(clippy::disallowed_methods, reason = "a measurement, on which nothing depends")]
@@ -320,7 +353,7 @@ impl<'a> Leader<'a> {
 
     /// A fault keeps this event from leaving: it waits with its aggregate's followers, and the others go on.
     async fn hold_up(&mut self, event_id: Uuid) -> Result<(), RelayError> {
-        outbox::postpone(&self.relay.pool, event_id, HELD_UP).await?;
+        answered(outbox::postpone(&self.relay.pool, event_id, HELD_UP)).await?;
         self.singly = true;
         self.reconcile().await
     }
@@ -329,7 +362,8 @@ impl<'a> Leader<'a> {
         let settings = &self.relay.settings;
         let wait = Duration::from_millis(rand::random_range(200..=400));
         let max = settings.relay_max_attempts;
-        let parked = outbox::count_refusal(&self.relay.pool, &self.lease.holder, event_id, error, wait, max).await?;
+        let count = outbox::count_refusal(&self.relay.pool, &self.lease.holder, event_id, error, wait, max);
+        let parked = answered(count).await?;
         tracing::warn!(%event_id, error, parked, "the broker refuses this event");
         if parked {
             self.relay.metrics.outbox_parked.inc();
@@ -354,7 +388,7 @@ impl<'a> Leader<'a> {
 
     async fn reconcile(&mut self) -> Result<(), RelayError> {
         self.connects = self.relay.bus.connects();
-        let outcome = all_answered(reconcile::reconcile(self.relay, &self.lease, &self.stream)).await?;
+        let outcome = reconcile::reconcile(self.relay, &self.lease, &self.stream).await?;
         if outcome.republished > 0 {
             self.relay.metrics.outbox_republished.inc_by(outcome.republished);
             self.watermark = Watermark::new(Instant::now());

@@ -6,13 +6,14 @@ use clap::{Args, builder::RangedU64ValueParser};
 
 #[derive(Debug, Clone, Args)]
 pub struct MessagingArgs {
-    /// How long the relay's lease lasts without renewal; a frozen relay is replaced after this time.
+    /// How long the relay's lease lasts without renewal; a frozen relay is replaced after this time. The same in all
+    /// replicas.
     #[arg(long, env = "RELAY_LEASE", default_value = "2s", value_parser = humantime::parse_duration)]
     pub relay_lease: Duration,
     /// How many events the relay publishes before it waits for their receipts.
     #[arg(long, env = "RELAY_BATCH", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
     pub relay_batch: u16,
-    /// How often the relay looks for events that nobody told it of.
+    /// How often the relay looks for events that nobody told it of; shorter than its lease.
     #[arg(long, env = "RELAY_POLL", default_value = "500ms", value_parser = humantime::parse_duration)]
     pub relay_poll: Duration,
     /// How often the relay compares its receipts with what the stream still has.
@@ -24,6 +25,10 @@ pub struct MessagingArgs {
     /// How many events a consumer takes into one transaction at most.
     #[arg(long, env = "CONSUMER_BATCH", default_value_t = 200, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     pub consumer_batch: usize,
+    /// For how long an event of a version that this build cannot read is handed back, so that a replica of another build can
+    /// take it; after that it becomes a dead letter.
+    #[arg(long, env = "UNKNOWN_VERSION_WAIT", default_value = "5m", value_parser = humantime::parse_duration)]
+    pub unknown_version_wait: Duration,
     /// How often old partitions are dropped and new ones created ahead.
     #[arg(long, env = "HOUSEKEEPING_EVERY", default_value = "60s", value_parser = humantime::parse_duration)]
     pub housekeeping_every: Duration,
@@ -50,6 +55,7 @@ impl Default for MessagingArgs {
             reconcile_every: Duration::from_secs(30),
             relay_max_attempts: 5,
             consumer_batch: 200,
+            unknown_version_wait: Duration::from_secs(5 * 60),
             housekeeping_every: Duration::from_secs(60),
             metrics_every: Duration::from_secs(5),
             inbox_retention: Duration::from_secs(10 * 24 * 3600),

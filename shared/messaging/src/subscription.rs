@@ -175,11 +175,12 @@ impl fmt::Debug for Subscription {
 }
 
 fn decode<E: Event>(message: &RawEvent) -> Result<Delivery<E>, EnvelopeError> {
-    let mut meta = envelope::read(&message.headers, E::TYPE)?;
+    let (mut meta, version) = envelope::read(&message.headers, E::TYPE)?;
     if let Some(span) = message.span {
         meta.published_in.trace = span;
     }
-    let event = serde_json::from_slice(&message.payload).map_err(EnvelopeError::Body)?;
+    let unknown = || EnvelopeError::unknown(E::TYPE, &EventType { version, ..E::TYPE }.wire_name());
+    let event = E::read(version, &message.payload).ok_or_else(unknown)?.map_err(EnvelopeError::Body)?;
     Ok(Delivery { event, meta })
 }
 

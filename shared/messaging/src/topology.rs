@@ -15,9 +15,10 @@ use saga::{Service, Step};
 /// Limits of a service's stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamSettings {
-    /// A full stream refuses new messages: they wait in the outbox until old ones have aged out.
+    /// Half of it is for events that all consumers have acknowledged: `provision keep` removes the oldest of more. A stream
+    /// that is full of others refuses new ones, which wait in the outbox.
     pub max_bytes: i64,
-    /// How long events stay. The inbox must remember at least as long.
+    /// How long events stay at most, whoever has had them. The inbox must remember at least as long.
     pub max_age: Duration,
     /// 1 to 5; more than 1 needs a cluster.
     pub replicas: usize,
@@ -90,8 +91,6 @@ pub fn stream_config(service: Service, settings: &StreamSettings) -> stream::Con
         num_replicas: settings.replicas,
         duplicate_window: settings.duplicate_window,
         allow_direct: true,
-        // Nobody purges by mistake; who means it deletes the stream, which the reconciler notices.
-        deny_purge: true,
         ..Default::default()
     }
 }
@@ -129,7 +128,14 @@ pub async fn ensure_stream(
 ) -> Result<Ensured, TopologyError> {
     let wanted = stream_config(service, settings);
     let object = format!("stream {}", wanted.name);
-    let (kept, ensured) = match read_stream(js, &wanted.name).await.map_err(refused("show", &object))? {
+    let mut actual = read_stream(js, &wanted.name).await.map_err(refused("show", &object))?;
+    if actual.as_ref().is_some_and(|actual| actual.deny_purge) {
+        // Made so by an earlier version, and no server takes that back: its relay publishes again what is still needed.
+        tracing::warn!("{object} is made anew, because nothing could ever be removed from it");
+        js.delete_stream(&wanted.name).await.map_err(refused("delete", &object))?;
+        actual = None;
+    }
+    let (kept, ensured) = match actual {
         Some(actual) if stream_differences(&wanted, &actual).is_empty() => return Ok(Ensured::Unchanged),
         Some(_) => {
             let updated = js.update_stream(&wanted).await.map_err(refused("change", &object))?;
@@ -160,7 +166,14 @@ pub async fn ensure_consumer(
         None => ("create", Ensured::Created),
     };
     // One call for both: a consumer of that name is changed, and keeps its place in the stream.
-    let written = js.create_consumer_on_stream(wanted.clone(), &stream).await.map_err(refused(action, &object))?;
+    let write = async || js.create_consumer_on_stream(wanted.clone(), &stream).await.map_err(refused(action, &object));
+    let mut written = write().await?;
+    if ensured == Ensured::Created && written.cached_info().delivered.consumer_sequence > 0 {
+        // The server had lost what the consumer is, but not its place, which may be that of events it has lost as well.
+        // What it knows again it deletes whole.
+        js.delete_consumer_from_stream(&consumer, &stream).await.map_err(refused("delete", &object))?;
+        written = write().await?;
+    }
     same_or_error(object, consumer_differences(&wanted, &written.cached_info().config), ensured)
 }
 

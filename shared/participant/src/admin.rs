@@ -22,6 +22,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{Participant, replicas::Question};
 
+pub use dead_letters::Why;
+
 /// What the administration works on.
 pub(crate) struct Desk {
     participant: Participant,
@@ -47,8 +49,9 @@ pub(crate) fn routes(participant: Participant, subscriptions: Vec<Subscription>)
         .routes(routes!(dead_letter_replays::list_dead_letter_replays))
         .routes(routes!(dead_letter_replays::get_dead_letter_replay))
         .routes(routes!(outbox::list_outbox))
-        .routes(routes!(outbox::get_outbox_entry))
+        .routes(routes!(outbox::get_outbox_entry, outbox::discard_outbox_entry))
         .routes(routes!(outbox::requeue_outbox_entry))
+        .routes(routes!(outbox::requeue_outbox))
         .routes(routes!(relay::get_relay))
         .routes(routes!(relay::pause_relay))
         .routes(routes!(relay::resume_relay))
@@ -93,7 +96,7 @@ fn steps_of(subscriptions: &[Subscription]) -> Vec<&'static Step> {
 }
 
 /// Who acts: the token says that they may, `x-actor` who they are.
-fn actor(headers: &HeaderMap) -> String {
+pub fn actor(headers: &HeaderMap) -> String {
     let named = headers.get("x-actor").and_then(|v| v.to_str().ok()).filter(|v| (1..=128).contains(&v.len()));
     named.unwrap_or("admin").to_owned()
 }

@@ -14,19 +14,20 @@ mod sampler;
 mod shared_faults;
 mod tasks;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::ensure;
 use bootstrap::{Pools, ReadyFlag, Startup};
 use contracts::order_fulfillment;
 use faults::Faults;
-use messaging::{Bus, Metrics, Outbox, Report, Subscription, Wake, dead_letter::Batches};
+use messaging::{Bus, MessagingArgs, Metrics, Outbox, Report, Subscription, Wake, dead_letter::Batches};
 use resilience::{Breakers, Policy};
 use saga::{SagaDefinition, Service, Step};
 use sqlx::migrate::Migrator;
 use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
+pub use admin::{Why, actor};
 #[cfg(feature = "faults")]
 pub use config::FaultArgs;
 pub use config::{ParticipantArgs, ResilienceArgs};
@@ -75,10 +76,12 @@ impl Participant {
             (format!("{schema}._messaging_migration"), &messaging::MIGRATIONS),
             ("saga._migration".to_owned(), &saga_store::MIGRATIONS),
         ] {
-            bootstrap::postgres::expect_migrations(&pools.http, &table, expected).await?;
+            let limit = settings.postgres.database_startup_limit;
+            bootstrap::postgres::expect_migrations(&pools.http, &table, expected, limit).await?;
         }
         let client = startup.nats(&settings.nats).await?;
         let bus = Bus::new(client.clone(), service);
+        expect_consistent(&settings.messaging, bus.max_age().await)?;
         let holder = format!("{service}-{}", Uuid::now_v7());
         let wake = Arc::new(Wake::default());
         let metrics = startup.metrics.register(Metrics::register);
@@ -175,6 +178,22 @@ fn expect_steps(settings: &ParticipantArgs, faults: &Faults) -> anyhow::Result<(
     }
     #[cfg(not(feature = "faults"))]
     let _ = faults;
+    Ok(())
+}
+
+/// Refuses settings with which a relay would lose its lease while it sleeps, or an event could have its effect twice.
+fn expect_consistent(settings: &MessagingArgs, max_age: Option<Duration>) -> anyhow::Result<()> {
+    let MessagingArgs { relay_poll, relay_lease, inbox_retention, dead_letter_retention, .. } = *settings;
+    ensure!(
+        relay_poll < relay_lease,
+        "RELAY_POLL ({relay_poll:?}) has to be shorter than RELAY_LEASE ({relay_lease:?})"
+    );
+    let Some(max_age) = max_age else { return Ok(()) };
+    ensure!(
+        !max_age.is_zero() && inbox_retention >= max_age + dead_letter_retention,
+        "INBOX_RETENTION ({inbox_retention:?}) has to be at least STREAM_MAX_AGE ({max_age:?}; 0: without limit) and \
+         DEAD_LETTER_RETENTION ({dead_letter_retention:?}) together"
+    );
     Ok(())
 }
 

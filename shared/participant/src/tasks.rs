@@ -118,7 +118,8 @@ impl Participant {
     }
 
     fn housekeeping(&self, stop: CancellationToken) -> impl Future<Output = ()> + use<> {
-        housekeeping::run(self.pools.work.clone(), self.holder.clone(), self.settings.messaging.clone(), stop)
+        let (pool, settings) = (self.pools.work.clone(), self.settings.messaging.clone());
+        housekeeping::run(pool, self.holder.clone(), settings, self.metrics.clone(), stop)
     }
 }
 

@@ -16,6 +16,9 @@ impl SagaDefinition {
         }
         for step in self.steps {
             self.check_compensation(step, &mut wrong);
+            if self.is_undone_by(step) != (step.kind == Kind::Cancellation) {
+                wrong.push(format!("{} must be a cancellation if it has the saga undone, and only then", step.name));
+            }
         }
         wrong
     }

@@ -24,6 +24,8 @@ pub enum Kind {
     Pivot,
     /// Cannot be refused, only repeated until it is done.
     Retriable,
+    /// Likewise, and has the saga undone: emits what sets the compensations in motion.
+    Cancellation,
     /// Undoes an earlier step, and always answers, also when there was nothing to undo.
     Compensation,
     /// Keeps a read-only view; no part of any saga.
@@ -105,10 +107,15 @@ impl Step {
         self.kind == Kind::Compensation
     }
 
+    /// Whether the step belongs to the undoing: it undoes something, or has it undone.
+    pub fn is_compensating(&self) -> bool {
+        matches!(self.kind, Kind::Compensation | Kind::Cancellation)
+    }
+
     /// Whether a saga can turn back here: at a refusal, at its deadline, or at a client's wish.
     pub fn can_turn_back(&self) -> bool {
         let refuses = self.emits.iter().any(|event| event.refusal);
-        let wished = self.on == Trigger::Http && self.kind == Kind::Retriable;
+        let wished = self.on == Trigger::Http && self.kind == Kind::Cancellation;
         refuses || wished || (self.on == Trigger::Deadline && self.service.is_none())
     }
 

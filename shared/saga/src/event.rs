@@ -53,10 +53,16 @@ impl EventType {
     }
 }
 
-/// A typed event body. Bodies change by addition only; anything else is a new version.
+/// A typed event body. Bodies change by addition only; anything else is a new version: docs/upgrades.md says how it is brought in.
 pub trait Event: Serialize + DeserializeOwned + Send + Sync + 'static {
     const TYPE: EventType;
 
     /// The id of the aggregate that the event is about.
     fn aggregate_id(&self) -> String;
+
+    /// Reads a body of this version; none when it is not known here. An event that has had other versions brings those
+    /// that may still come up to its own here, and nowhere else.
+    fn read(version: u16, body: &[u8]) -> Option<serde_json::Result<Self>> {
+        (version == Self::TYPE.version).then(|| serde_json::from_slice(body))
+    }
 }

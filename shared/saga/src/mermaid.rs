@@ -59,6 +59,6 @@ fn node(step: &Step) -> String {
         Kind::Compensatable { .. } => format!("{name}[\"{} {name}\"]", step.number),
         Kind::Pivot => format!("{name}{{{{\"{} {name}\"}}}}", step.number),
         Kind::Compensation => format!("{name}([\"{name}\"])"),
-        Kind::Retriable | Kind::Projection => format!("{name}[\"{name}\"]"),
+        Kind::Retriable | Kind::Cancellation | Kind::Projection => format!("{name}[\"{name}\"]"),
     }
 }

@@ -7,7 +7,7 @@ use std::{fmt, str::FromStr};
 use crate::Service;
 
 /// Where a saga stands. `COMPLETED` and `COMPENSATED` are final (but a customer's cancel reopens a
-/// completed saga); `FAILED` waits for an operator.
+/// completed saga); `FAILED` waits for an operator, or for the receipts that are still due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Status {
     Started,
@@ -170,15 +170,14 @@ impl SagaState {
                 next.status = Compensating;
                 next.receipts_due = participants.into_iter().map(|s| s.0.to_owned()).collect();
             }
-            (Transition::Receipt { from }, Compensating) => {
+            // Also when nobody expected it any more.
+            (Transition::Receipt { from }, Compensating | Failed) => {
                 next.receipts_due.retain(|due| due != from.0);
                 if next.receipts_due.is_empty() {
                     next.status = Compensated;
                 }
             }
             (Transition::DriveAgain, Compensating) => {}
-            // The receipt counts, but only an operator leaves FAILED.
-            (Transition::Receipt { from }, Failed) => next.receipts_due.retain(|due| due != from.0),
             // A participant answers a repeated cancellation again.
             (Transition::Receipt { .. }, Compensated) => {}
             (Transition::GiveUp, Compensating) => next.status = Failed,
@@ -238,11 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_while_failed_counts_but_only_an_operator_resumes() {
+    fn the_last_receipt_ends_a_failed_saga_and_until_then_an_operator_may_resume_it() {
         let stuck = after(&[Transition::Compensate { by_customer: false }, Transition::GiveUp]).expect("legal");
         let one = stuck.apply(Transition::Receipt { from: DANCERS[1] }, DANCERS).expect("legal");
         assert_eq!((one.status, one.receipts_due.len()), (Status::Failed, 1));
         assert_eq!(one.apply(Transition::Resume, DANCERS).map(|s| s.status), Ok(Status::Compensating));
+        let two = one.apply(Transition::Receipt { from: DANCERS[0] }, DANCERS).expect("legal");
+        assert_eq!(two.status, Status::Compensated);
+        assert!(two.apply(Transition::Resume, DANCERS).is_err());
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! What is overdue: timed-out sagas that nobody has cancelled, and compensations without their receipts.
 
-use messaging::{Context, SagaRef, StepError, TraceContext};
-use saga::SagaDefinition;
-use sqlx::PgConnection;
+use std::{collections::HashMap, time::Duration};
+
+use messaging::{Context, SagaRef, StepError, TraceContext, lease::interval};
+use saga::{EventType, SagaDefinition, Service, Status};
+use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
 /// A saga whose compensation takes too long, or has not even begun.
@@ -14,6 +16,8 @@ pub struct Overdue {
     pub attempts: i16,
     /// The step at which the saga turned back.
     pub failed_at_step: Option<String>,
+    /// Who has not confirmed the undo.
+    pub receipts_due: Vec<String>,
     correlation_id: String,
     trace_id: String,
     last_event_id: Uuid,
@@ -48,8 +52,8 @@ pub async fn overdue(
 ) -> Result<Vec<Overdue>, StepError> {
     let found = sqlx::query_as!(
         Overdue,
-        "select saga_id, business_key, compensation_attempts as attempts, failed_at_step, correlation_id,
-            trace_id, last_event_id, baggage, traceparent
+        "select saga_id, business_key, compensation_attempts as attempts, failed_at_step, receipts_due,
+            correlation_id, trace_id, last_event_id, baggage, traceparent
         from saga.saga_instance
         where saga_type = $1 and status in ('TIMED_OUT', 'COMPENSATING') and compensation_deadline < now()
         order by compensation_deadline
@@ -63,18 +67,88 @@ pub async fn overdue(
     Ok(found)
 }
 
-/// One saga as if it were overdue: for an operator who will not wait.
-pub async fn named(conn: &mut PgConnection, saga_id: Uuid) -> Result<Option<Overdue>, StepError> {
+/// Sagas as if they were overdue: for an operator who will not wait. Unknown ids are left out.
+pub async fn named(conn: &mut PgConnection, saga_ids: &[Uuid]) -> Result<Vec<Overdue>, StepError> {
     let found = sqlx::query_as!(
         Overdue,
-        "select saga_id, business_key, compensation_attempts as attempts, failed_at_step, correlation_id,
-            trace_id, last_event_id, baggage, traceparent
+        "select saga_id, business_key, compensation_attempts as attempts, failed_at_step, receipts_due,
+            correlation_id, trace_id, last_event_id, baggage, traceparent
         from saga.saga_instance
-        where saga_id = $1
+        where saga_id = any($1)
+        order by saga_id
         for update",
-        saga_id,
+        saga_ids,
     )
-    .fetch_optional(conn)
+    .fetch_all(conn)
     .await?;
     Ok(found)
+}
+
+/// The last event of this type that each of the sagas has told, if any.
+pub async fn last_told(
+    conn: &mut PgConnection,
+    event: EventType,
+    saga_ids: &[Uuid],
+) -> Result<HashMap<Uuid, Uuid>, StepError> {
+    let told = sqlx::query!(
+        r#"select distinct on (saga_id) saga_id, event_id as "event_id!"
+        from saga.saga_step
+        where saga_id = any($1) and event_type = $2 and event_id is not null
+        order by saga_id, position desc"#,
+        saga_ids,
+        event.wire_name(),
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(told.into_iter().map(|row| (row.saga_id, row.event_id)).collect())
+}
+
+/// Looks at these sagas again after `wait`, and counts nothing. They are locked.
+pub async fn postpone(conn: &mut PgConnection, saga_ids: &[Uuid], wait: Duration) -> Result<(), StepError> {
+    sqlx::query!(
+        "update saga.saga_instance
+        set compensation_deadline = now() + $2
+        where saga_id = any($1)",
+        saga_ids,
+        interval(wait),
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Which of the sagas that are being undone, or were given up; `None` does not restrict.
+#[derive(Debug, Clone)]
+pub struct Unsettled {
+    pub status: Status,
+    /// Who has not confirmed the undo.
+    pub due_from: Option<Service>,
+    pub failed_at_step: Option<String>,
+    /// Only sagas that began at least this many seconds ago.
+    pub older_than_seconds: Option<f64>,
+}
+
+/// How many there are, and the ids of the oldest of them.
+pub async fn unsettled(pool: &PgPool, which: &Unsettled, limit: i64) -> Result<(i64, Vec<Uuid>), sqlx::Error> {
+    let found = sqlx::query!(
+        // The first condition is that of their index.
+        r#"with found as materialized (
+            select saga_id
+            from saga.saga_instance
+            where status in ('TIMED_OUT', 'COMPENSATING', 'FAILED') and status = $1
+                and ($2::text is null or $2 = any(receipts_due))
+                and ($3::text is null or failed_at_step = $3)
+                and ($4::float8 is null or started_at < now() - make_interval(secs => $4))
+        )
+        select (select count(*) from found) as "count!",
+            array(select saga_id from found order by saga_id limit $5) as "ids!""#,
+        which.status.as_str(),
+        which.due_from.map(|service| service.0),
+        which.failed_at_step,
+        which.older_than_seconds,
+        limit,
+    )
+    .fetch_one(pool)
+    .await?;
+    Ok((found.count, found.ids))
 }

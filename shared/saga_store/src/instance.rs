@@ -217,7 +217,7 @@ impl Sagas {
             let doubled = 1u32.checked_shl(row.compensation_attempts.unsigned_abs().into()).unwrap_or(u32::MAX);
             change.compensation_deadline = Some(self.definition.compensation.deadline.saturating_mul(doubled));
         }
-        let direction = if recorded.step.is_compensation() { "COMPENSATION" } else { "FORWARD" };
+        let direction = if recorded.step.is_compensating() { "COMPENSATION" } else { "FORWARD" };
         self.journal.push(JournalEntry {
             saga_id: row.saga_id,
             position: row.version,
@@ -278,7 +278,9 @@ async fn write_instances(
         set status = t.status, current_step = t.current_step, version = t.version,
             receipts_due = case when t.receipts_due = '' then '{}' else string_to_array(t.receipts_due, ',') end,
             completed_at = case
-                when t.status in ('COMPLETED', 'COMPENSATED', 'FAILED') then coalesce(s.completed_at, clock_timestamp())
+                when t.status not in ('COMPLETED', 'COMPENSATED', 'FAILED') then null
+                when t.status = s.status then s.completed_at
+                else clock_timestamp()
             end,
             failure_reason = coalesce(s.failure_reason, t.failure_reason),
             failed_at_step = case

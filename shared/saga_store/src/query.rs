@@ -45,38 +45,96 @@ pub struct StepView {
 
 /// Which sagas to list; `None` does not restrict.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct Filter<'a> {
     pub status: Option<Status>,
-    pub saga_type: Option<String>,
+    pub saga_type: Option<&'a str>,
     pub business_key: Option<Uuid>,
     /// Only sagas that began at least this many seconds ago.
     pub older_than_seconds: Option<f64>,
-    /// Only those older than this one.
-    pub before: Option<Uuid>,
-    pub limit: i64,
 }
 
-/// Newest first.
-pub async fn list(pool: &PgPool, filter: &Filter) -> Result<Vec<SagaView>, sqlx::Error> {
+/// The sagas before `before`, newest first, and whether the filter takes them. Looks at `limit` of them at most; but those
+/// of an order, and those that run or have failed, have indexes of their own, so that no others are looked at.
+pub async fn walk(
+    pool: &PgPool,
+    filter: &Filter<'_>,
+    before: Uuid,
+    limit: i64,
+) -> Result<Vec<(Uuid, bool)>, sqlx::Error> {
+    let Filter { status, saga_type, business_key, older_than_seconds } = filter;
+    let name = status.map(Status::as_str);
+    if let Some(business_key) = business_key {
+        let rows = sqlx::query!(
+            r#"select saga_id, ($1::text is null or status = $1)
+                and ($2::text is null or saga_type = $2)
+                and ($3::float8 is null or started_at < now() - make_interval(secs => $3)) as "wanted!"
+            from saga.saga_instance
+            where business_key = $4 and saga_id < $5
+            order by saga_id desc
+            limit $6"#,
+            name,
+            *saga_type,
+            *older_than_seconds,
+            business_key,
+            before,
+            limit,
+        );
+        return Ok(rows.fetch_all(pool).await?.into_iter().map(|row| (row.saga_id, row.wanted)).collect());
+    }
+    if !matches!(status, None | Some(Status::Completed | Status::Compensated)) {
+        let rows = sqlx::query_scalar!(
+            // Two halves, because each has an index of its own.
+            r#"with open as materialized (
+                select saga_id, saga_type, status, started_at from saga.saga_instance
+                where status in ('STARTED', 'IN_PROGRESS')
+                union all
+                select saga_id, saga_type, status, started_at from saga.saga_instance
+                where status in ('TIMED_OUT', 'COMPENSATING', 'FAILED')
+            )
+            select saga_id as "saga_id!"
+            from open
+            where status = $1
+                and ($2::text is null or saga_type = $2)
+                and ($3::float8 is null or started_at < now() - make_interval(secs => $3))
+                and saga_id < $4
+            order by saga_id desc
+            limit $5"#,
+            name,
+            *saga_type,
+            *older_than_seconds,
+            before,
+            limit,
+        );
+        return Ok(rows.fetch_all(pool).await?.into_iter().map(|saga_id| (saga_id, true)).collect());
+    }
+    let rows = sqlx::query!(
+        r#"select saga_id, ($1::text is null or status = $1)
+            and ($2::text is null or saga_type = $2)
+            and ($3::float8 is null or started_at < now() - make_interval(secs => $3)) as "wanted!"
+        from saga.saga_instance
+        where saga_id < $4
+        order by saga_id desc
+        limit $5"#,
+        name,
+        *saga_type,
+        *older_than_seconds,
+        before,
+        limit,
+    );
+    Ok(rows.fetch_all(pool).await?.into_iter().map(|row| (row.saga_id, row.wanted)).collect())
+}
+
+/// The sagas, newest first.
+pub async fn list(pool: &PgPool, saga_ids: &[Uuid]) -> Result<Vec<SagaView>, sqlx::Error> {
     sqlx::query_as!(
         SagaView,
         "select saga_id, saga_type, business_key, correlation_id, trace_id, status, current_step, total_steps,
             receipts_due, started_at, deadline, compensation_deadline, compensation_attempts, completed_at,
             failure_reason, failed_at_step, last_progress_at
         from saga.saga_instance
-        where ($1::text is null or status = $1)
-            and ($2::text is null or saga_type = $2)
-            and ($3::uuid is null or business_key = $3)
-            and ($4::float8 is null or started_at < now() - make_interval(secs => $4))
-            and ($5::uuid is null or saga_id < $5)
-        order by saga_id desc
-        limit $6",
-        filter.status.map(Status::as_str),
-        filter.saga_type,
-        filter.business_key,
-        filter.older_than_seconds,
-        filter.before,
-        filter.limit,
+        where saga_id = any($1)
+        order by saga_id desc",
+        saga_ids,
     )
     .fetch_all(pool)
     .await
@@ -110,11 +168,20 @@ pub async fn journal(pool: &PgPool, saga_id: Uuid) -> Result<Vec<StepView>, sqlx
     .await
 }
 
-/// How many sagas are in which status.
+/// How many sagas are in which status; of those that have ended well only how many of the latest 10,000, for there is no
+/// end to them.
 pub async fn counts(pool: &PgPool) -> Result<Vec<(String, i64)>, sqlx::Error> {
     let rows = sqlx::query!(
-        r#"select status, count(*) as "count!"
-        from saga.saga_instance
+        r#"select status as "status!", count(*) as "count!"
+        from (
+            select status from saga.saga_instance where status in ('STARTED', 'IN_PROGRESS')
+            union all
+            select status from saga.saga_instance where status in ('TIMED_OUT', 'COMPENSATING', 'FAILED')
+            union all
+            select status
+            from (select status from saga.saga_instance order by saga_id desc limit 10000) as latest
+            where status in ('COMPLETED', 'COMPENSATED')
+        ) as counted
         group by status"#,
     )
     .fetch_all(pool)

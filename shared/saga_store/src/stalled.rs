@@ -1,5 +1,6 @@
 //! When a saga made no progress for half its deadline, the service that published its last event
-//! publishes it once more. That covers a message that vanished from the broker for whatever reason.
+//! publishes it once more. That covers a message that vanished from the broker for whatever reason. An event that still
+//! waits in the outbox is not published once more: it has all its time yet.
 
 use std::time::Duration;
 
@@ -11,14 +12,19 @@ pub async fn republish(outbox: &Outbox, patience: Duration) -> Result<u64, sqlx:
     let mut work = outbox.begin().await?;
     let stalled: Vec<Uuid> = sqlx::query_scalar!(
         // Two halves, because each has an index of its own. Sagas whose deadline has passed are the timeout detector's.
-        "with candidate as materialized (
-            select saga_id from saga.saga_instance
+        "with stalled as (
+            select saga_id, last_event_id from saga.saga_instance
             where status in ('STARTED', 'IN_PROGRESS') and deadline >= now()
                 and last_service = $1 and not stall_nudged and last_progress_at < now() - $2::interval
             union all
-            select saga_id from saga.saga_instance
+            select saga_id, last_event_id from saga.saga_instance
             where status in ('TIMED_OUT', 'COMPENSATING')
                 and last_service = $1 and not stall_nudged and last_progress_at < now() - $2::interval
+        ), candidate as materialized (
+            select saga_id
+            from stalled
+            where exists (select from outbox_published p where p.event_id = last_event_id)
+                and not exists (select from outbox o where o.event_id = last_event_id)
             limit 500
         )
         update saga.saga_instance

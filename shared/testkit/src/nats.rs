@@ -23,6 +23,9 @@ pub enum Store {
     Whole,
     /// What its streams hold, but not where their consumers are.
     Messages,
+    /// The same, and of the consumers nothing is left but where they were: files that are young when the power fails
+    /// come back empty, unless somebody has waited for the disk.
+    PowerCut,
 }
 
 /// A nats-server on a port and with a store of its own; both stay the same when it is started again.
@@ -148,13 +151,28 @@ impl Nats {
         let store = self.store();
         let folders = match what {
             Store::Whole => vec![store.clone()],
-            Store::Messages => message_folders(&store)?,
+            Store::Messages | Store::PowerCut => folders_of_streams(&store, "msgs")?,
         };
         for folder in folders {
             std::fs::remove_dir_all(&folder)?;
             copy_folder(&copy.path().join(folder.strip_prefix(&store)?), &folder)?;
         }
+        if what == Store::PowerCut {
+            for consumers in folders_of_streams(&store, "obs")? {
+                for consumer in std::fs::read_dir(consumers)? {
+                    std::fs::write(consumer?.path().join("meta.inf"), "")?;
+                }
+            }
+        }
         self.start_again().await
+    }
+
+    /// Lets it read its configuration again, without ending any connection whose user is still there.
+    ///
+    /// # Errors
+    /// When the signal cannot be sent.
+    pub fn reload(&mut self) -> anyhow::Result<()> {
+        self.process.as_mut().map_or(Ok(()), |process| process.signal(Signal::Hup))
     }
 
     /// Freezes it: connections stay open and nothing is answered.
@@ -193,12 +211,12 @@ fn greets(port: u16) -> bool {
     greeting.is_ok_and(|word| word == *b"INFO")
 }
 
-/// Where each stream of the store keeps its messages.
-fn message_folders(store: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// Where the streams of the store keep their messages (`msgs`) or their consumers (`obs`).
+fn folders_of_streams(store: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
     for account in std::fs::read_dir(store.join("jetstream"))? {
         for stream in std::fs::read_dir(account?.path().join("streams"))? {
-            folders.push(stream?.path().join("msgs"));
+            folders.push(stream?.path().join(name));
         }
     }
     Ok(folders)

@@ -29,6 +29,7 @@ pub struct Postgres {
     process: Option<Process>,
     port: u16,
     settings: Vec<(String, String)>,
+    environment: Vec<(String, String)>,
     folder: Arc<TempDir>,
 }
 
@@ -46,8 +47,18 @@ impl Postgres {
     /// # Errors
     /// As [`Postgres::start`], and when a setting is refused.
     pub async fn with_settings(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        Self::with_environment(settings, &[]).await
+    }
+
+    /// Like [`Postgres::with_settings`], with environment variables of your own.
+    ///
+    /// # Errors
+    /// As [`Postgres::with_settings`].
+    pub async fn with_environment(settings: &[(&str, &str)], environment: &[(String, String)]) -> anyhow::Result<Self> {
+        let environment = environment.to_owned();
         let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let mut postgres = Postgres { process: None, port: free_port(), settings, folder: Arc::new(make_folder()?) };
+        let folder = Arc::new(make_folder()?);
+        let mut postgres = Postgres { process: None, port: free_port(), settings, environment, folder };
         make_cluster(&postgres.data())?;
         postgres.start_again().await?;
         Ok(postgres)
@@ -79,13 +90,14 @@ impl Postgres {
             ("fsync", "off"),
             ("full_page_writes", "off"),
             ("shared_buffers", "128MB"),
-            ("max_connections", "300"),
+            ("max_connections", "1000"),
             ("jit", "off"),
         ];
         let own = self.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         for (name, value) in defaults.into_iter().chain(own) {
             command.arg("-c").arg(format!("{name}={value}"));
         }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         // Its immediate shutdown, because a kill -9 would leave shared memory behind.
         let mut process = Process::start_in(self.folder.clone(), "postgres", &mut command, Signal::Quit)?;
         let options = PgConnectOptions::from_str(&self.server().url("postgres"))?;

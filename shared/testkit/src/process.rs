@@ -22,6 +22,8 @@ pub enum Signal {
     Int,
     /// PostgreSQL's immediate shutdown.
     Quit,
+    /// Please read your configuration again.
+    Hup,
     /// Ends at once.
     Kill,
     /// Freezes: the process keeps its memory, files and connections, and does nothing. See [`Process::pause`].
@@ -36,6 +38,7 @@ impl Signal {
             Signal::Term => "TERM",
             Signal::Int => "INT",
             Signal::Quit => "QUIT",
+            Signal::Hup => "HUP",
             Signal::Kill => "KILL",
             Signal::Stop => "STOP",
             Signal::Cont => "CONT",

@@ -125,7 +125,8 @@ async fn refusals_move_no_breaker() -> Test {
         ensure!(breaker["totals"]["ignored"].as_u64() >= Some(15), "{breaker:#}");
     }
     ensure!(suite.payment.breaker("process_payment").await?["calls"] == 0, "a refusal was counted as a call");
-    stage.nothing_was_counted().await
+    stage.nothing_was_counted().await?;
+    stage.audit().await
 }
 
 #[tokio::test]
@@ -174,7 +175,10 @@ async fn policy_with(resilience: &'static str) -> anyhow::Result<Value> {
 async fn overrides_of_a_breaker_are_what_operators_see_and_unknown_steps_are_refused() -> Test {
     let row = PROCESS_PAYMENT.breaker;
     let shown = policy_with("").await?;
-    ensure!(shown["failure_rate"] == row.failure_rate && shown["open_for_seconds"] == 15.0, "{shown}");
+    ensure!(
+        shown["failure_rate"] == row.failure_rate && shown["open_for_seconds"] == row.open_for.as_secs_f64(),
+        "{shown}"
+    );
     let shown = policy_with(
         "process_payment.window=4,process_payment.min_calls=2,process_payment.failure_rate=0.9,\
          process_payment.open_for=7s,process_payment.half_open_probes=1",

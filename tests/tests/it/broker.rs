@@ -3,11 +3,19 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use suite_tests::{Dancers, Stage, order_of};
+use contracts::{INVENTORY, ORDER, order_fulfillment::RESERVE_STOCK};
+use messaging::{MessagingArgs, consumer, housekeeping};
+use suite_tests::{Dancers, Replica, Stage, Tuning, order_of};
 use testkit::{Store, eventually};
 use tokio::task::JoinHandle;
 
 use crate::Test;
+
+/// No period rescues anybody: what the broker loses has to be noticed when it is lost.
+fn no_second_look() -> Tuning {
+    let long = Duration::from_secs(3_600);
+    Tuning { reconcile_every: long, saga_deadline: 2 * long, ..Tuning::default() }
+}
 
 /// Places `count` orders one after the other; each one must be accepted at once, broker or not.
 fn place_many(suite: &Dancers, count: usize) -> JoinHandle<Test> {
@@ -20,6 +28,7 @@ fn place_many(suite: &Dancers, count: usize) -> JoinHandle<Test> {
     })
 }
 
+/// Also the orders that were on their way when the broker lost them.
 async fn all_confirmed(stage: &Stage, count: i64) -> Test {
     eventually(Duration::from_secs(60), async || {
         let confirmed = stage.number("select count(*) from orders.customer_order where status = 'CONFIRMED'").await?;
@@ -53,7 +62,7 @@ async fn orders_are_accepted_while_the_broker_is_away_and_confirmed_when_it_is_b
 
 #[tokio::test]
 async fn the_broker_killed_and_started_again_under_load_loses_no_order() -> Test {
-    let stage = Stage::new().await?;
+    let stage = Stage::with(no_second_look()).await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100_000).await?;
     let load = place_many(&suite, 300);
@@ -71,7 +80,7 @@ async fn the_broker_killed_and_started_again_under_load_loses_no_order() -> Test
 
 #[tokio::test]
 async fn the_broker_emptied_under_load_loses_no_order() -> Test {
-    let stage = Stage::new().await?;
+    let stage = Stage::with(no_second_look()).await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100_000).await?;
     let load = place_many(&suite, 300);
@@ -85,7 +94,7 @@ async fn the_broker_emptied_under_load_loses_no_order() -> Test {
 
 #[tokio::test]
 async fn the_broker_emptied_while_orders_are_on_their_way_publishes_what_they_still_need() -> Test {
-    let stage = Stage::new().await?;
+    let stage = Stage::with(no_second_look()).await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100_000).await?;
     // Nobody takes the payment step, so every order waits for an event that only the broker has.
@@ -111,8 +120,13 @@ async fn the_broker_back_in_an_older_state_than_its_consumers_loses_no_order() -
     rolled_back(Store::Messages).await
 }
 
+#[tokio::test]
+async fn a_power_cut_that_leaves_consumers_places_loses_no_order() -> Test {
+    rolled_back(Store::PowerCut).await
+}
+
 async fn rolled_back(what: Store) -> Test {
-    let stage = Stage::new().await?;
+    let stage = Stage::with(no_second_look()).await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100_000).await?;
     place_many(&suite, 20).await??;
@@ -133,9 +147,96 @@ async fn rolled_back(what: Store) -> Test {
     stage.audit().await
 }
 
+/// Whoever asked the broker something before it died is answered by nobody, and asks again soon.
+#[tokio::test]
+async fn a_broker_killed_while_it_hangs_delays_orders_by_seconds() -> Test {
+    let stage = Stage::with(no_second_look()).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 100_000).await?;
+    place_many(&suite, 5).await??;
+    all_confirmed(&stage, 5).await?;
+    stage.nats.lock().await.pause()?;
+    place_many(&suite, 5).await??;
+    let all_miss_it = |replica: &Replica| {
+        let checks = replica.startup.readiness.snapshot();
+        checks.iter().filter(|(name, _)| name.starts_with("consumer")).all(|(_, check)| !check.ok)
+    };
+    eventually(Duration::from_secs(20), async || {
+        let relay = suite.order.startup.readiness.snapshot()["relay"].ok;
+        !relay && [&suite.order, &suite.inventory, &suite.payment].into_iter().all(all_miss_it)
+    })
+    .await?;
+    let asked = tokio::time::Instant::now();
+    let bus = &suite.order.app.participant().bus;
+    let answer = consumer::broker_side(bus, &RESERVE_STOCK.consumer(), ORDER).await;
+    ensure!(answer.is_err() && asked.elapsed() < Duration::from_secs(5), "{answer:?} after {:?}", asked.elapsed());
+    let mut nats = stage.nats.lock().await;
+    nats.kill();
+    nats.start_again().await?;
+    drop(nats);
+    all_confirmed(&stage, 10).await?;
+    stage.nothing_was_counted().await?;
+    stage.audit().await
+}
+
+/// More receipts than a statement may change within its limit, of a stream that comes back without them.
+#[tokio::test]
+async fn however_many_receipts_are_void_no_order_waits() -> Test {
+    let stage = Stage::with(Tuning { statement_timeout: Duration::from_secs(1), ..no_second_look() }).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 100_000).await?;
+    place_many(&suite, 5).await??;
+    all_confirmed(&stage, 5).await?;
+    for sql in [
+        "insert into orders.outbox_published
+            (event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload,
+            saga_id, created_at, stream, stream_sequence, stream_epoch, relay)
+        select (lpad(to_hex((extract(epoch from now()) * 1000)::bigint), 12, '0') || '70008' || lpad(to_hex(n), 15, '0'))::uuid,
+            -n, 'order', n, 1, 'OrderConfirmed.v1', 'events.order.OrderConfirmed', '{}', json_build_object('x', repeat('x', 300)),
+            gen_random_uuid(), now(), 'ORDER', last_sequence + n, stream_epoch, 'relay'
+        from orders.relay_lease, generate_series(1, 150000) n",
+        "update orders.relay_lease set last_sequence = last_sequence + 150000, last_event_id = null",
+    ] {
+        sqlx::query(sql).execute(&stage.pool).await?;
+    }
+    let mut nats = stage.nats.lock().await;
+    nats.kill();
+    nats.start_again().await?;
+    drop(nats);
+    place_many(&suite, 5).await??;
+    all_confirmed(&stage, 10).await?;
+    stage.audit().await
+}
+
+/// Its ids are of yesterday, and older than anything that is kept for a day.
+#[tokio::test]
+async fn what_a_slow_clock_has_stamped_is_kept_and_put_back() -> Test {
+    // Not audited: its events are made up.
+    let stage = Stage::with(no_second_look()).await?;
+    let inventory = stage.start(INVENTORY).await?;
+    let rows = "insert into inventory.outbox
+            (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload)
+        select overlay(inventory.uuid_v7_floor(now() - interval '25 hours')::text placing lpad(n::text, 12, '0') from 25)::uuid,
+            'product', n, 1, 'StockReplenished.v1', 'events.inventory.StockReplenished', '{}', '{}'
+        from generate_series(1, 10) n";
+    sqlx::query(rows).execute(&stage.pool).await?;
+    let published = "select count(*) from inventory.outbox_published";
+    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 10)).await?;
+    let mut conn = inventory.app.participant().pools.work.acquire().await?;
+    housekeeping::tidy(&mut conn, &MessagingArgs::default()).await?;
+    ensure!(stage.number(published).await? == 10, "receipts of the last minute are gone");
+    stage.nats.lock().await.wipe().await?;
+    eventually(Duration::from_secs(20), async || {
+        let relay = inventory.client.get("/api/admin/relay").await?.expect(200)?;
+        ensure!(relay["republished"] == 10 && relay["lag"] == 0, "{relay}");
+        anyhow::Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn nothing_is_published_to_consumers_that_are_ahead_of_the_stream_whatever_the_receipts_say() -> Test {
-    let mut stage = Stage::new().await?;
+    let stage = Stage::with(no_second_look()).await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 100_000).await?;
     place_many(&suite, 20).await??;
@@ -179,5 +280,5 @@ async fn a_message_that_vanishes_is_published_once_more_at_half_the_deadline() -
     stream.delete_message(last).await?;
     stage.resume(&suite.payment, "process_payment").await?;
     suite.saga_becomes(&order, "COMPLETED").await?;
-    Ok(())
+    stage.audit().await
 }

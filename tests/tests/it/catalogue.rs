@@ -39,6 +39,7 @@ async fn two_replicas_replenish_what_runs_low_once_and_leave_small_supplies_alon
 
 #[tokio::test]
 async fn a_view_that_missed_something_is_rebuilt_from_inventory() -> Test {
+    // Not audited: nothing is ordered.
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 10).await?;
@@ -73,6 +74,7 @@ async fn a_price_that_no_event_told_of_is_learned_all_the_same() -> Test {
 
 #[tokio::test]
 async fn an_inventory_that_knows_no_product_at_all_empties_no_catalogue_by_itself() -> Test {
+    // Not audited: nothing is ordered.
     let stage =
         Stage::with(Tuning { catalogue_rebuild_every: Duration::from_millis(300), ..Default::default() }).await?;
     let suite = stage.dancers().await?;
@@ -110,6 +112,7 @@ async fn a_reservation_shows_its_lines_and_what_became_of_them() -> Test {
 
 #[tokio::test]
 async fn old_finished_sagas_are_purged_and_the_order_can_no_longer_be_cancelled() -> Test {
+    // Not audited: sagas are made old by hand, and purged.
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 10).await?;
@@ -129,6 +132,7 @@ async fn old_finished_sagas_are_purged_and_the_order_can_no_longer_be_cancelled(
 
 #[tokio::test]
 async fn a_purge_leaves_a_saga_alone_that_somebody_is_about_to_undo() -> Test {
+    // Not audited: sagas are made old by hand, and purged.
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 10).await?;

@@ -1,4 +1,6 @@
 //! The contracts: golden events, OpenAPI against the served routes.
+//!
+//! Not audited: nothing is ordered.
 
 use std::fs;
 
@@ -33,9 +35,21 @@ fn golden<E: Event + PartialEq + std::fmt::Debug>(event: &E) -> Test {
     ensure!(golden == written, "{} is not what {path} says:\n{written}", E::TYPE.wire_name());
     ensure!(&serde_json::from_str::<E>(&golden)? == event);
     let mut newer: Value = serde_json::from_str(&golden)?;
-    newer["a_field_of_the_future"] = Value::from(1);
+    add_fields(&mut newer);
     ensure!(&serde_json::from_value::<E>(newer)? == event, "a field that was added later stops an older reader");
     Ok(())
+}
+
+/// To the event, and to all that it consists of.
+fn add_fields(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.values_mut().for_each(add_fields);
+            members.insert("a_field_of_the_future".to_owned(), Value::from(1));
+        }
+        Value::Array(items) => items.iter_mut().for_each(add_fields),
+        _ => {}
+    }
 }
 
 #[test]
@@ -188,4 +202,33 @@ fn routes_of(service: &str) -> impl Iterator<Item = &'static (&'static str, &'st
         _ => &[("get", "/api/payments"), ("get", "/api/payments/{id}")],
     };
     own.iter().chain(ADMINISTRATION)
+}
+
+#[tokio::test]
+async fn whatever_undoes_an_order_says_so_on_the_wire_and_in_the_journal() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    let order = suite.place(&[("A", 1)], "tok_declined").await?;
+    let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
+    let undoing = ["cancel_unpaid_order", "refund_payment", "release_stock"];
+    for entry in saga["steps"].as_array().into_iter().flatten() {
+        let undoes = entry["step"].as_str().is_some_and(|step| undoing.contains(&step));
+        let direction = if undoes { "COMPENSATION" } else { "FORWARD" };
+        ensure!(entry["direction"] == direction, "{entry:#}");
+    }
+    let jetstream = stage.jetstream().await?;
+    let mut marked = Vec::new();
+    for service in contracts::SERVICES {
+        let stream = jetstream.get_stream(service.stream()).await?;
+        for sequence in 1..=stream.cached_info().state.last_sequence {
+            let headers = stream.get_raw_message(sequence).await?.headers;
+            let header = |name| headers.get(name).map(|value| value.as_str().to_owned()).unwrap_or_default();
+            if header("ce-compensating") == "true" {
+                marked.push(header("ce-type"));
+            }
+        }
+    }
+    ensure!(marked == ["OrderCancelled.v1", "StockReleased.v1", "PaymentRefunded.v1"], "{marked:?}");
+    Ok(())
 }

@@ -5,6 +5,7 @@ mod auto_replay;
 mod batch;
 mod batch_ends;
 mod dry_run;
+mod forgotten;
 mod single;
 
 use std::time::Duration;

@@ -13,6 +13,7 @@ use crate::Test;
 
 #[tokio::test]
 async fn a_timeout_and_a_success_fired_together_200_times_end_in_one_of_the_two() -> Test {
+    // Not audited: the payments are forged.
     // The detector never runs by itself here: the test fires it.
     let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
     let stage = Stage::with(tuning).await?;
@@ -105,6 +106,32 @@ async fn two_detectors_time_each_saga_out_once() -> Test {
     stage.audit().await
 }
 
+#[tokio::test]
+async fn an_event_that_still_waits_uses_up_no_nudge() -> Test {
+    // Not audited: the saga is left as it stands.
+    let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
+    let stage = Stage::with(tuning).await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 10).await?;
+    stage.pause(&suite.inventory, "reserve_stock").await?;
+    suite.order.client.post("/api/admin/relay/pause", &serde_json::json!({})).await?.expect(200)?;
+    suite.place(&[("A", 1)], "tok_visa").await?;
+    let outbox = &suite.order.app.participant().outbox;
+    let republish = async || {
+        let long_ago = "update saga.saga_instance set last_progress_at = now() - interval '1 hour'";
+        sqlx::query(long_ago).execute(&stage.pool).await?;
+        anyhow::Ok(saga_store::stalled::republish(outbox, Duration::from_secs(60)).await?)
+    };
+    ensure!(republish().await? == 0, "it waits in the outbox");
+    suite.order.client.post("/api/admin/relay/resume", &serde_json::json!({})).await?.expect(200)?;
+    let published = "select count(*) from orders.outbox_published where event_type = 'OrderCreated.v1'
+        and not exists (select from orders.outbox)";
+    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 1)).await?;
+    ensure!(republish().await? == 1, "it counts as helped, and was not");
+    ensure!(republish().await? == 0, "once is enough");
+    Ok(())
+}
+
 async fn in_progress(stage: &Stage, count: i64) -> Test {
     eventually(Duration::from_secs(20), async || {
         let reserved = stage.number("select count(*) from saga.saga_instance where status = 'IN_PROGRESS'").await?;
@@ -119,7 +146,7 @@ fn paid(order: &serde_json::Value) -> Forged {
     let id = |name: &str| order[name].as_str().and_then(|id| id.parse::<Uuid>().ok()).expect("an id");
     let event = PaymentProcessed {
         order_id: OrderId(id("order_id")),
-        payment_id: PaymentId::new(),
+        payment_id: PaymentId::of(OrderId(id("order_id"))),
         amount: Money::new(100, Currency::USD),
         gateway_reference: "forged".to_owned(),
     };

@@ -88,6 +88,7 @@ async fn count_becomes(stage: &Stage, count: &'static str, expected: i64) -> Tes
 
 #[tokio::test]
 async fn there_is_a_test_for_every_way_of_waiting_that_the_document_lists() -> Test {
+    // Not audited: nothing is ordered.
     let stage = Stage::new().await?;
     let order = stage.start(contracts::ORDER).await?;
     let document = serde_json::to_value(&order.openapi)?;

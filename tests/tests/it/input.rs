@@ -1,4 +1,6 @@
 //! Bad input gets a problem with the right status and a sentence that helps, and writes nothing.
+//!
+//! Not audited: nothing is written.
 
 use anyhow::ensure;
 use reqwest::Method;
@@ -52,6 +54,9 @@ async fn every_bad_order_is_refused_with_a_helpful_problem_and_nothing_is_writte
     ensure!(suite.order.client.send(suite.order.client.request(Method::PUT, "/api/orders")).await?.status == 405);
     ensure!(suite.order.client.get("/api/orders/not-an-id").await?.status == 422);
     ensure!(suite.order.client.get("/nowhere").await?.status == 404);
+    let exact = json!({"amount": 1, "currency": "USD", "exponent": 2});
+    let product = json!({"sku": "B", "name": "b", "initial_quantity": 1, "price": exact});
+    ensure!(suite.inventory.client.post("/api/products", &product).await?.status == 422, "a price with another member");
     let written = "select (select count(*) from orders.customer_order) + (select count(*) from saga.saga_instance)
         + (select count(*) from orders.outbox) + (select count(*) from orders.idempotency_key)";
     ensure!(stage.number(written).await? == 0, "something was written");

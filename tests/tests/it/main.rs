@@ -4,14 +4,18 @@
 
 mod arrows;
 mod audit;
+mod audited;
 mod breakers;
 mod broker;
 mod catalogue;
+mod compensations;
 mod compose;
+mod connections;
 mod consumers;
 mod contract;
 mod database;
 mod dead_letters;
+mod deliveries;
 mod detectors;
 mod documents;
 mod explain;
@@ -19,16 +23,19 @@ mod faults;
 mod hostile;
 mod idempotency;
 mod input;
+mod limits;
 mod messages;
 mod metrics;
 mod model;
 mod observability;
 mod overtaking;
+mod parked;
 mod processes;
 mod redelivery;
 mod refusals;
 mod relay;
 mod saga_paths;
+mod settings;
 mod traces;
 mod windows;
 

@@ -1,13 +1,19 @@
 //! Events that cannot be applied: the lane goes on, and nothing is lost.
+//!
+//! Not audited: events are made up, with no order behind them, and dead letters are left.
 
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use bootstrap::CancellationToken;
 use contracts::{
     Currency, INVENTORY, Money, ORDER, OrderId, Sku,
     catalogue::{Product, ProductCreated, ProductStatus},
     order_fulfillment::{StockReservationFailed, StockReserved},
 };
+use messaging::{Batch, Committed, Outbox, StepError, subscribe};
+use saga::{Event, EventType, Kind, StepOn};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use suite_tests::{Dancers, Forged, Stage};
 use testkit::eventually;
@@ -55,6 +61,7 @@ async fn one_poison_in_a_batch_of_fifty_is_one_dead_letter_and_forty_nine_effect
     let applied = "select count(*) from orders.product_view";
     eventually(Duration::from_secs(20), async || stage.number(applied).await.is_ok_and(|n| n == 47)).await?;
     let dead = eventually(Duration::from_secs(20), async || {
+        stage.end_the_wait_for_newer_replicas().await?;
         let dead = order.client.get("/api/admin/dlq?step=project_product_created").await?.expect(200)?;
         ensure!(dead["items"].as_array().is_some_and(|items| items.len() == 3), "{dead:#}");
         anyhow::Ok(Some(dead))
@@ -65,6 +72,84 @@ async fn one_poison_in_a_batch_of_fifty_is_one_dead_letter_and_forty_nine_effect
     ensure!(reasons == ["attempts exhausted", "undecodable", "unknown version"], "{reasons:?}");
     let raw = dead["items"].as_array().unwrap().iter().find(|d| d["reason"] == "undecodable").unwrap();
     ensure!(raw["payload"] == "not JSON at all", "the raw bytes are kept");
+    Ok(())
+}
+
+/// As a newer build of inventory would tell of a product.
+#[derive(Debug, Serialize, Deserialize)]
+struct NewerProductCreated {
+    sku: String,
+}
+
+impl Event for NewerProductCreated {
+    const TYPE: EventType = EventType { version: 2, ..ProductCreated::TYPE };
+
+    fn aggregate_id(&self) -> String {
+        self.sku.clone()
+    }
+}
+
+/// As a newer build of order has it.
+static NEWER_STEP: StepOn<NewerProductCreated> =
+    StepOn::new(0, "project_product_created", ORDER, &[], Kind::Projection);
+
+async fn take(outbox: Outbox, batch: Batch<NewerProductCreated>) -> Result<Committed, StepError> {
+    outbox.claim(batch).await?.0.commit().await
+}
+
+#[tokio::test]
+async fn an_event_of_a_newer_version_is_left_to_a_newer_replica() -> Test {
+    let stage = Stage::new().await?;
+    let order = stage.start(ORDER).await?;
+    let newer = NewerProductCreated { sku: "A".to_owned() };
+    for _ in 0..20 {
+        stage.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &newer)).await?;
+    }
+    let waiting =
+        "select count(*) from orders.delivery_attempt where attempts = 0 and last_error like '%ProductCreated.v2%'";
+    eventually(Duration::from_secs(20), async || stage.number(waiting).await.is_ok_and(|n| n == 20)).await?;
+    let newer = subscribe(&order.app.participant().outbox, &NEWER_STEP, take);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(order.consumer(newer, INVENTORY).run(stop.clone()));
+    let had = "select count(*) from orders.inbox";
+    eventually(Duration::from_secs(20), async || stage.number(had).await.is_ok_and(|n| n == 20)).await?;
+    stop.cancel();
+    running.await?;
+    ensure!(stage.number("select count(*) from orders.dead_letter").await? == 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_no_replica_can_read_is_a_dead_letter_in_the_end_unless_it_was_had() -> Test {
+    let stage = Stage::new().await?;
+    let order = stage.start(ORDER).await?;
+    let had = Forged::new(INVENTORY, Uuid::now_v7(), &product("A"));
+    stage.publish(&had).await?;
+    let applied = "select count(*) from orders.inbox";
+    eventually(Duration::from_secs(20), async || stage.number(applied).await.is_ok_and(|n| n == 1)).await?;
+    let never_had = Forged::new(INVENTORY, Uuid::now_v7(), &product("B")).header("ce-type", "ProductCreated.v9");
+    // Of a type that this build does not know, as when the step has another trigger in a newer one.
+    let of_another_type = Forged::new(INVENTORY, Uuid::now_v7(), &product("C")).header("ce-type", "ProductListed.v1");
+    for forged in [&had.clone().header("ce-type", "ProductCreated.v9"), &never_had, &of_another_type] {
+        stage.publish(forged).await?;
+    }
+    let waiting = "select count(*) from orders.delivery_attempt where attempts = 0";
+    eventually(Duration::from_secs(20), async || stage.number(waiting).await.is_ok_and(|n| n == 2)).await?;
+    ensure!(stage.number("select count(*) from orders.dead_letter").await? == 0, "nobody waited for a newer replica");
+    stage.end_the_wait_for_newer_replicas().await?;
+    eventually(Duration::from_secs(20), async || {
+        let settled = order.client.get("/api/admin/consumers").await?.expect(200)?;
+        let lane = settled["items"].as_array().into_iter().flatten().find(|c| c["step"] == "project_product_created");
+        ensure!(lane.is_some_and(|lane| lane["in_flight"] == 0 && lane["lag"] == 0), "{settled:#}");
+        anyhow::Ok(())
+    })
+    .await?;
+    let mut buried: Vec<Uuid> =
+        sqlx::query_scalar("select event_id from orders.dead_letter where reason = 'unknown version'")
+            .fetch_all(&stage.pool)
+            .await?;
+    buried.sort_unstable();
+    ensure!(buried == [never_had.event_id, of_another_type.event_id], "{buried:?}");
     Ok(())
 }
 

@@ -232,9 +232,18 @@ fn rand_seed() -> anyhow::Result<u64> {
 #[tokio::test]
 async fn a_compensation_is_given_up_and_resumed_as_the_model_has_it() -> Test {
     let suite = ByHand::new().await?;
-    let mut walk = Walk::begin(&suite, 1, [true, true]).await?;
+    let saga = Saga::new(Bounds { faults: 20, ..BOUNDS });
+    let mut walk = Walk::with(&suite, saga, [true, true]).await?;
     walk.take(Action::Cancel(0)).await?;
-    for _ in 0..=BOUNDS.max_attempts {
+    ensure!(!walk.enabled().contains(&Action::Drive(0)), "the cancellation is not published");
+    for published in 0..=u8::try_from(BOUNDS.max_attempts)? {
+        // As if both had made a dead letter of it.
+        let cancelled = (Kind::OrderCancelled, published);
+        walk.take(Action::Publish(0, cancelled)).await?;
+        for place in 0..2 {
+            ensure!(!walk.enabled().contains(&Action::Drive(0)), "somebody has not had the cancellation");
+            walk.take(Action::Lose(0, cancelled, place)).await?;
+        }
         walk.take(Action::Drive(0)).await?;
     }
     ensure!(walk.world.orders[0].told.given_up, "it is given up after {} attempts", BOUNDS.max_attempts);

@@ -1,4 +1,6 @@
 //! A compensation that overtakes its step wins: every order of events at inventory and at payment.
+//!
+//! Not audited: sagas and events are made up, with no order behind them; money and stock are looked at one by one.
 
 use std::time::Duration;
 

@@ -111,6 +111,7 @@ async fn a_service_without_its_servers_says_so_is_not_ready_and_gives_up_after_i
 
 #[tokio::test]
 async fn a_service_asked_to_stop_finishes_what_it_has_and_exits_with_success() -> Test {
+    // Not audited: nothing is ordered.
     let stage = Stage::new().await?;
     for service in [ORDER, INVENTORY, PAYMENT] {
         let mut running = Running::start(&stage, service, &[]).await?;

@@ -2,7 +2,6 @@
 
 use anyhow::ensure;
 use contracts::{INVENTORY, ORDER, PAYMENT, SERVICES, consumers};
-use serde_json::Value;
 use suite_tests::{Dancers, Stage};
 use testkit::eventually;
 
@@ -26,7 +25,7 @@ const STATE: &str = "
 async fn every_event_delivered_three_times_more_to_two_replicas_changes_nothing() -> Test {
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
-    let orders = one_order_of_every_kind(&stage, &suite).await?;
+    one_order_of_every_kind(&stage, &suite).await?;
     stage.audit().await?;
     let (_order, _inventory, _payment) =
         tokio::try_join!(stage.start(ORDER), stage.start(INVENTORY), stage.start(PAYMENT))?;
@@ -49,7 +48,6 @@ async fn every_event_delivered_three_times_more_to_two_replicas_changes_nothing(
     all_consumed(&stage).await?;
     let after: String = sqlx::query_scalar(STATE).fetch_one(&stage.pool).await?;
     ensure!(before == after, "a repeat had an effect:\n{before}\n{after}");
-    ensure!(orders.len() == 6);
     stage.audit().await
 }
 
@@ -80,7 +78,7 @@ async fn every_event_delivered_three_times_at_once_to_two_replicas_has_its_effec
     stage.audit().await
 }
 
-async fn one_order_of_every_kind(stage: &Stage, suite: &Dancers) -> anyhow::Result<Vec<Value>> {
+async fn one_order_of_every_kind(stage: &Stage, suite: &Dancers) -> Test {
     // Few enough that none is replenished.
     suite.sell("A", 500, 90).await?;
     suite.sell("RARE", 500, 1).await?;
@@ -102,20 +100,18 @@ async fn one_order_of_every_kind(stage: &Stage, suite: &Dancers) -> anyhow::Resu
     for order in [&unfillable, &unpaid, &cancelled, &early] {
         suite.saga_becomes(order, "COMPENSATED").await?;
     }
-    let late = timed_out(stage, suite).await?;
-    Ok(vec![confirmed, unfillable, unpaid, cancelled, early, late])
+    timed_out(stage, suite).await
 }
 
 /// An order whose deadline passes while its payment is held up.
-async fn timed_out(stage: &Stage, suite: &Dancers) -> anyhow::Result<Value> {
+async fn timed_out(stage: &Stage, suite: &Dancers) -> Test {
     stage.pause(&suite.payment, "process_payment").await?;
     let order = suite.place(&[("A", 1)], "tok_visa").await?;
     suite.saga_becomes(&order, "IN_PROGRESS").await?;
     let due = sqlx::query("update saga.saga_instance set deadline = now() where business_key = $1::text::uuid");
     due.bind(order["order_id"].as_str()).execute(&stage.pool).await?;
     suite.saga_becomes(&order, "COMPENSATED").await?;
-    stage.resume(&suite.payment, "process_payment").await?;
-    Ok(order)
+    stage.resume(&suite.payment, "process_payment").await
 }
 
 async fn inbox_by_consumer(stage: &Stage) -> anyhow::Result<Vec<String>> {

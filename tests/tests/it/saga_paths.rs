@@ -101,35 +101,6 @@ async fn a_customer_may_cancel_before_and_after_the_confirmation() -> Test {
 }
 
 #[tokio::test]
-async fn a_compensation_without_receipts_is_driven_again_then_fails_until_it_is_resumed() -> Test {
-    let tuning = Tuning { compensation_deadline: Duration::from_millis(50), ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 700, 10).await?;
-    let order = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&order, "COMPLETED").await?;
-    let suite_tests::Dancers { order: orders, inventory, payment } = suite;
-    payment.stop().await;
-    let cancel = format!("/api/orders/{}/cancel", order["order_id"].as_str().unwrap());
-    ensure!(orders.client.post(&cancel, &json!({"reason": "too late"})).await?.status == 202);
-    let path = format!("/api/sagas/{}", order["saga_id"].as_str().unwrap());
-    let stuck = eventually(Duration::from_secs(20), async || {
-        let saga = orders.client.get(&path).await?.expect(200)?;
-        ensure!(saga["status"] == "FAILED", "{saga:#}");
-        anyhow::Ok(Some(saga))
-    })
-    .await?;
-    ensure!(stuck["receipts_due"] == json!(["payment"]) && stuck["compensation_attempts"] == 5, "{stuck:#}");
-    let suite = suite_tests::Dancers { order: orders, inventory, payment: stage.start(contracts::PAYMENT).await? };
-    let resume = format!("/api/admin/sagas/{}/resume", order["saga_id"].as_str().unwrap());
-    suite.order.client.post(&resume, &json!({})).await?.expect(200)?;
-    suite.saga_becomes(&order, "COMPENSATED").await?;
-    ensure!(suite.order.client.post(&resume, &json!({})).await?.status == 409);
-    ensure!(suite.payment_of(&order).await?.unwrap()["status"] == "REFUNDED");
-    stage.audit().await
-}
-
-#[tokio::test]
 async fn an_order_that_timed_out_is_cancelled_also_when_the_news_of_it_never_arrives() -> Test {
     let tuning = Tuning {
         saga_deadline: Duration::from_millis(500),

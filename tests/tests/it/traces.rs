@@ -94,7 +94,7 @@ async fn an_order_and_a_compensated_one_are_each_one_connected_trace() -> Test {
     let steps = ["reserve_stock", "process_payment", "cancel_unpaid_order", "release_stock", "refund_payment"];
     tree_of(&collector, &compensated, &steps).await?;
     ensure!(completed["trace_id"] != compensated["trace_id"], "two orders share a trace");
-    Ok(())
+    stage.audit().await
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn what_a_deadline_sets_in_motion_belongs_to_the_orders_trace() -> Test {
     let settings = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str())];
     let _payment = Running::start(&stage, PAYMENT, &settings).await?;
     tree_of(&collector, &saga, &["cancel_timed_out_order", "release_stock", "refund_payment"]).await?;
-    Ok(())
+    stage.audit().await
 }
 
 #[tokio::test]
@@ -128,5 +128,6 @@ async fn a_redelivery_has_a_trace_of_its_own_with_a_link_and_the_orders_trace_go
         ensure!(again.links == [first.parent_id.clone()] && again.parent_id.is_empty(), "{again:#?}");
         anyhow::Ok(())
     })
-    .await
+    .await?;
+    stage.audit().await
 }

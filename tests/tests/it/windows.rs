@@ -50,13 +50,14 @@ async fn every_window_hit_again_and_again_in_every_service_loses_and_doubles_not
 
 #[tokio::test]
 async fn what_is_rolled_back_or_not_the_steps_own_is_never_published() -> Test {
+    // Not audited: nothing is ordered.
     let stage = Stage::new().await?;
     let order = stage.start(ORDER).await?;
     let outbox = &order.app.participant().outbox;
     let (order_id, total) = (OrderId::new(), Money::new(1, Currency::USD));
     let confirmed = OrderConfirmed { order_id, customer_id: "alice".to_owned(), total };
     let foreign =
-        PaymentFailed { order_id, payment_id: PaymentId::new(), amount: total, decline_code: "none".to_owned() };
+        PaymentFailed { order_id, payment_id: PaymentId::of(order_id), amount: total, decline_code: "none".to_owned() };
     let context = Context::background("test");
     let mut work = outbox.begin().await?;
     work.publish(&CONFIRM_ORDER, &context, 1, &confirmed)?;

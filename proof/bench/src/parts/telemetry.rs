@@ -1,4 +1,5 @@
-//! What telemetry costs: the same load by turns without it, and with a collector and a Prometheus.
+//! What telemetry costs: the same load by turns without it, and with a collector and a Prometheus. And what users get
+//! costs: all traces, and faults that can be armed.
 
 use anyhow::{Context, ensure};
 
@@ -6,17 +7,19 @@ use super::{by_turns, ratio};
 use crate::{figure::Figure, scraper::Scraper, sink::Sink, stage::Stage};
 
 /// How telemetry is set: the share of traces that is sampled, if spans are collected at all.
-const NAMES: [&str; 3] = ["telemetry off", "1 % of traces", "all traces"];
-const SAMPLED: [Option<&str>; 3] = [None, Some("0.01"), Some("1")];
+const NAMES: [&str; 4] = ["telemetry off", "1 % of traces", "all traces", "as users get it"];
+const SAMPLED: [Option<&str>; 4] = [None, Some("0.01"), Some("1"), Some("1")];
+/// The one with programs that were built with faults.
+const AS_SHIPPED: usize = 3;
 
 /// What sends spans.
 const TRACED: [&str; 4] = ["gateway_simulator", "inventory", "payment", "order"];
 
 pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
     let sink = stage.collector.as_ref().context("there is no collector")?;
-    let measured = by_turns(stage.rounds(7), NAMES, async |variant| with(stage, sink, SAMPLED[variant]).await).await?;
+    let measured = by_turns(stage.rounds(7), NAMES, async |variant| with(stage, sink, variant).await).await?;
     stage.service("restart", &TRACED, &[]).await?;
-    let [off, few, all] = &measured;
+    let [off, few, all, shipped] = &measured;
     Ok(vec![
         Figure::median_of("sagas, telemetry off", off, "1/s"),
         Figure::median_of("sagas, 1 % of traces", few, "1/s"),
@@ -24,13 +27,19 @@ pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
         ratio("1 % of traces / off", few, off).at_least(0.9),
         // Without a target: it is for looking closely.
         ratio("all traces / off", all, off),
+        Figure::median_of("sagas, as users get it", shipped, "1/s"),
+        ratio("as users get it / off", shipped, off),
     ])
 }
 
-async fn with(stage: &Stage, sink: &Sink, sampled: Option<&str>) -> anyhow::Result<f64> {
+async fn with(stage: &Stage, sink: &Sink, variant: usize) -> anyhow::Result<f64> {
+    let sampled = SAMPLED[variant];
     let scraper = sampled.map(|_| Scraper::start(stage)).transpose()?;
     let url = if sampled.is_some() { sink.url() } else { "" };
-    let settings = [("OTEL_EXPORTER_OTLP_ENDPOINT", url), ("TRACE_SAMPLE_RATIO", sampled.unwrap_or("0"))];
+    let mut settings = vec![("OTEL_EXPORTER_OTLP_ENDPOINT", url), ("TRACE_SAMPLE_RATIO", sampled.unwrap_or("0"))];
+    if variant == AS_SHIPPED {
+        settings.extend([("SUITE_BIN_DIR", stage.shipped.as_str()), ("FAULTS_ENABLED", "true")]);
+    }
     stage.service("restart", &TRACED, &settings).await?;
     let before = sink.bytes();
     let load = stage.saturate(stage.time(4, 2), stage.time(12, 4), &[]).await?;

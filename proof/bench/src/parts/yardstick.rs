@@ -5,14 +5,17 @@ use crate::{figure::Figure, stage::Stage};
 
 pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
     let time = stage.time(15, 5);
-    let measured = by_turns(stage.rounds(5), ["suite", "pgbench"], async |variant| match variant {
-        0 => Ok(stage.saturate(stage.time(3, 2), time, &[]).await?.ended_per_second),
-        _ => stage.yardstick(time).await,
-    });
-    let [suite, pgbench] = &measured.await?;
+    let measured =
+        by_turns(stage.rounds(5), ["suite", "pgbench", "pgbench, one call"], async |variant| match variant {
+            0 => Ok(stage.saturate(stage.time(3, 2), time, &[]).await?.ended_per_second),
+            variant => stage.yardstick(time, variant == 2).await,
+        });
+    let [suite, pgbench, one_call] = &measured.await?;
     Ok(vec![
         Figure::median_of("sagas, the suite", suite, "1/s"),
         Figure::median_of("sagas, pgbench one event at a time", pgbench, "1/s"),
+        Figure::median_of("sagas, pgbench with a call for each", one_call, "1/s"),
         ratio("suite / pgbench", suite, pgbench).at_least(2.0),
+        ratio("suite / pgbench with a call for each", suite, one_call),
     ])
 }

@@ -1,4 +1,4 @@
-//! The end of a run: waiting for the last clients, and the judgement.
+//! The end of a run: the judgement.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -6,18 +6,17 @@ use std::{
 };
 
 use console::audit;
-use tokio::task::JoinSet;
 
 use super::Plan;
 use crate::{
     conservation::Conservation,
+    excuse::Cancelled,
     history::History,
     nemesis::{Kind, Tally},
     recovery::{Flow, Struck},
-    report::{Cancelled, Report},
+    report::Report,
     stage::Stage,
-    verdict::{self, Ended, Findings},
-    workload::Pressure,
+    verdict::{self, Findings},
 };
 
 /// What was seen of a run.
@@ -37,31 +36,6 @@ pub(super) struct Evidence {
 
 /// The longest recovery that is asked for.
 const LONGEST_RECOVERY_MS: u64 = 20_000;
-/// The sagas' deadline.
-const DEADLINE_MS: u64 = 20_000;
-/// So long, in its lifetime, nothing may be broken, or no outage excuses that an order was cancelled.
-const ENOUGH_MS: u64 = 10_000;
-
-const KINDS: [Kind; 9] = [
-    Kind::Service,
-    Kind::Nats,
-    Kind::WipedBroker,
-    Kind::Postgres,
-    Kind::Link,
-    Kind::Messages,
-    Kind::Gateway,
-    Kind::Burst,
-    Kind::Clients,
-];
-
-/// Waits until every client is answered; those who are not within the limit give up.
-pub(super) async fn wait_for_clients(mut clients: JoinSet<()>, pressure: &Pressure, limit: Duration) {
-    let all = async { while clients.join_next().await.is_some() {} };
-    if tokio::time::timeout(limit, all).await.is_err() {
-        pressure.give_up();
-        while clients.join_next().await.is_some() {}
-    }
-}
 
 pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> anyhow::Result<Report> {
     let records = evidence.history.records();
@@ -69,7 +43,7 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
     let dead_letters = verdict::unexpected_dead_letters(&stage.pool).await?;
     let mut findings = Findings { dead_letters, ..verdict::compare(&records, &orders) };
     let flow = Flow::new(&records, &orders, evidence.history.epoch_ms());
-    let audit = evidence.audit.as_ref().map(violations).unwrap_or_default();
+    let audit = evidence.audit.as_ref().map(verdict::violations).unwrap_or_default();
     let struck = evidence.struck;
     let mut nemeses: Vec<&str> = struck.iter().filter(|phase| phase.faults > 0).map(|phase| phase.nemesis).collect();
     nemeses.sort_unstable();
@@ -77,12 +51,13 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
     let [quiet_answer_ms, quiet_end_ms] = flow.latencies(|due| !is_disturbed(&struck, due, due + 1_000));
     let cancelled: Vec<Cancelled> = verdict::cancelled_without_cause(&records, &orders)
         .into_iter()
-        .map(|order| excuse(&struck, order, evidence.history.epoch_ms()))
+        .map(|(order, due_ms)| Cancelled::new(order, due_ms, &struck, evidence.history.epoch_ms()))
         .collect();
-    findings.broken_promises.extend(cancelled.iter().filter(|order| order.well_ms >= ENOUGH_MS).map(|order| {
-        let Cancelled { order_id, well_ms, during, .. } = order;
+    findings.broken_promises.extend(cancelled.iter().filter(|order| !order.is_excused()).map(|order| {
+        let Cancelled { order_id, at, well_ms, during, .. } = order;
         format!(
-            "order {order_id} had to be confirmed and was cancelled, though all was well for {well_ms} ms: {during:?}"
+            "order {order_id} had to be confirmed and was cancelled at {at}, though all was well on its path for {well_ms} ms: \
+             {during:?}"
         )
     }));
     let audited = |names: &[&str]| violations_of(evidence.audit.as_ref(), names);
@@ -90,7 +65,7 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
         findings.doubled.len() as u64 + audited(&["one_charge_per_order", "gateway_charges", "steps_taken_once"]);
     let drift = evidence.conservation.violations.len() as u64
         + audited(&["stock_conserved", "money_conserved", "order_total", "order_terminal", "gateway_totals"]);
-    let kinds = KINDS.into_iter().filter(|kind| struck.iter().any(|phase| phase.kind == *kind));
+    let kinds = Kind::ALL.into_iter().filter(|kind| struck.iter().any(|phase| phase.kind == *kind));
     Ok(Report {
         seed: plan.seed,
         seconds: plan.length.as_secs(),
@@ -104,6 +79,8 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
         lost: findings.lost.len(),
         doubled,
         drift,
+        outcomes: verdict::outcomes(&orders),
+        has_to_be_confirmed: records.iter().filter(|record| record.has_to_be_confirmed).count(),
         cancelled_by_outages: cancelled,
         kinds: kinds.map(|kind| flow.report(kind, &struck, evidence.ended_ms)).collect(),
         goodput_after_burst_percent: after_bursts(&flow, &struck, evidence.ended_ms),
@@ -117,60 +94,6 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
         quiet_end_ms,
         unplanned_ends: evidence.unplanned_ends,
     })
-}
-
-/// What the audit found.
-fn violations(report: &audit::Report) -> Vec<String> {
-    let found = report.invariants.iter().filter(|verdict| !verdict.ok());
-    found
-        .map(|verdict| {
-            let examples = verdict.examples.iter().take(3).cloned().collect::<Vec<_>>().join("; ");
-            format!("{}: {} violations: {examples}", verdict.name, verdict.violations)
-        })
-        .collect()
-}
-
-/// What was broken in the life of an order that was cancelled.
-fn excuse(struck: &[Struck], order: &Ended, epoch_ms: i64) -> Cancelled {
-    let started_ms = u64::try_from(order.started_ms.unwrap_or(0) - epoch_ms).unwrap_or(0);
-    let end_ms = started_ms + DEADLINE_MS;
-    let mut outages: Vec<(u64, u64, &'static str)> = struck
-        .iter()
-        .filter(|phase| is_outage(phase))
-        .map(|phase| {
-            (phase.start_ms.max(started_ms), (phase.healed_ms + recovery_ms(phase.kind)).min(end_ms), phase.nemesis)
-        })
-        .filter(|(from, to, _)| from < to)
-        .collect();
-    outages.sort_unstable();
-    let (mut well_ms, mut at) = (0, started_ms);
-    for (from, to, _) in &outages {
-        well_ms += from.saturating_sub(at);
-        at = at.max(*to);
-    }
-    well_ms += end_ms.saturating_sub(at);
-    Cancelled {
-        order_id: order.order_id,
-        started_ms,
-        well_ms,
-        during: outages.into_iter().map(|(.., nemesis)| nemesis).collect(),
-    }
-}
-
-/// Messages that come twice or cannot be read, clients who hang up and an old snapshot keep no order waiting.
-fn is_outage(phase: &Struck) -> bool {
-    !matches!(phase.kind, Kind::Messages | Kind::Clients) && phase.nemesis != "long_transaction"
-}
-
-/// For how long after an outage nothing is expected of the suite.
-fn recovery_ms(kind: Kind) -> u64 {
-    match kind {
-        Kind::Messages | Kind::Clients => 0,
-        Kind::Service => 3_000,
-        Kind::Nats => 5_000,
-        Kind::Postgres => 8_000,
-        Kind::WipedBroker | Kind::Link | Kind::Gateway | Kind::Burst => 10_000,
-    }
 }
 
 /// How many violations the audit found of these invariants.

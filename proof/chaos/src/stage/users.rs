@@ -12,7 +12,7 @@ pub(super) const AUDITOR: &str = "auditor";
 const STRANGER: &str = "stranger";
 
 /// A right that somebody lacks in production is lacking here, too.
-const PRODUCTION: &str = include_str!("../../../../docker/nats.conf");
+pub(super) const PRODUCTION: &str = include_str!("../../../../docker/nats.conf");
 /// Where the list of users begins.
 const USERS: &str = "\n  users: [\n";
 
@@ -25,10 +25,10 @@ pub(super) const PASSWORDS: [(&str, &str); 5] = [
     ("AUDITOR_NATS_PASSWORD", AUDITOR),
 ];
 
-/// Writes the broker's configuration. The broker reads it again whenever it starts.
-pub(super) fn write_configuration(folder: &Path) -> anyhow::Result<PathBuf> {
+/// Writes the broker's configuration, after that of production. The broker reads it again whenever it starts.
+pub(super) fn write_configuration(folder: &Path, production: &str) -> anyhow::Result<PathBuf> {
     let file = folder.join("nats.conf");
-    std::fs::write(&file, configuration()?)?;
+    std::fs::write(&file, configuration(production)?)?;
     Ok(file)
 }
 
@@ -42,11 +42,11 @@ pub(super) fn stranger() -> ConnectOptions {
     ConnectOptions::with_user_and_password(STRANGER.to_owned(), STRANGER.to_owned())
 }
 
-fn configuration() -> anyhow::Result<String> {
-    ensure!(PRODUCTION.matches(USERS).count() == 1, "docker/nats.conf has no list of users, or several");
+fn configuration(production: &str) -> anyhow::Result<String> {
+    ensure!(production.matches(USERS).count() == 1, "the broker's configuration has no list of users, or several");
     // A user without permissions may do everything.
     let stranger = format!("{USERS}    {{user: {STRANGER}, password: {STRANGER}}}\n");
-    Ok(PRODUCTION.replace(USERS, &stranger))
+    Ok(production.replace(USERS, &stranger))
 }
 
 #[cfg(test)]
@@ -56,7 +56,8 @@ mod tests {
     #[test]
     fn the_stranger_comes_on_top_of_the_users_of_production() {
         let added = "    {user: stranger, password: stranger}\n";
-        assert_eq!(configuration().unwrap().replace(added, ""), PRODUCTION);
-        assert!(configuration().unwrap().contains(&format!("users: [\n{added}    {{\n      user: order\n")));
+        let configuration = configuration(PRODUCTION).unwrap();
+        assert_eq!(configuration.replace(added, ""), PRODUCTION);
+        assert!(configuration.contains(&format!("users: [\n{added}    {{\n      user: order\n")));
     }
 }

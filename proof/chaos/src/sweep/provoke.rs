@@ -136,7 +136,7 @@ async fn late_once(stage: &Shared, case: &Case, victim: &Replica, told: &mut Tol
     let customer = format!("late-{}", Uuid::now_v7());
     let deadline = Instant::now() + DEADLINE;
     let orders = load::place_slow_orders(stage, &customer).await?;
-    told.accepted.extend(&orders);
+    told.accepted.extend(orders.iter().map(|order_id| (*order_id, Wish::Slow)));
     // From now on nobody works on them until they time out: whoever passes the point with them is the one who notices.
     if !are_reserved(stage, &orders).await {
         return Ok(false);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{Case, plan};
 
 /// A whole sweep may not take longer.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(400);
 /// The passes of a whole sweep.
 const WHOLE: [u32; 3] = [1, 2, 10];
 
@@ -197,11 +197,11 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_sweep_is_too_slow_after_five_minutes() {
-        assert!(report(&FaultPoint::ALL, &WHOLE, Vec::new(), 301).too_slow);
-        assert!(!report(&FaultPoint::ALL, &WHOLE, Vec::new(), 300).too_slow);
-        assert!(!report(&FaultPoint::ALL, &[1], Vec::new(), 301).too_slow);
-        assert!(!report(&[FaultPoint::HttpIn], &WHOLE, Vec::new(), 301).too_slow);
+    fn only_a_whole_sweep_is_too_slow() {
+        assert!(report(&FaultPoint::ALL, &WHOLE, Vec::new(), 401).too_slow);
+        assert!(!report(&FaultPoint::ALL, &WHOLE, Vec::new(), 400).too_slow);
+        assert!(!report(&FaultPoint::ALL, &[1], Vec::new(), 401).too_slow);
+        assert!(!report(&[FaultPoint::HttpIn], &WHOLE, Vec::new(), 401).too_slow);
     }
 
     #[test]

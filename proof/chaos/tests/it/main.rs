@@ -17,7 +17,7 @@ type Test = anyhow::Result<()>;
 fn settings(logs: &tempfile::TempDir, replicas: usize, environment: &[(&str, &str)]) -> anyhow::Result<Settings> {
     let programs = testkit::bin("order")?.parent().context("a program in no folder")?.to_owned();
     let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Ok(Settings { programs, logs: logs.path().to_owned(), replicas, environment })
+    Ok(Settings { programs, clocks: None, logs: logs.path().to_owned(), replicas, environment })
 }
 
 fn plan(names: &[&str], seconds: u64) -> anyhow::Result<Plan> {
@@ -29,7 +29,8 @@ fn plan(names: &[&str], seconds: u64) -> anyhow::Result<Plan> {
         nemeses: names.iter().map(named).collect::<anyhow::Result<_>>()?,
         longest_phase: Duration::from_secs(3),
         settle: Duration::from_secs(90),
-        demands: Demands { orders: 100, faults: 1, nemeses: 1, recovery: false },
+        deadline: Some("20s"),
+        demands: Demands { most_cancelled_percent: 0.0, orders: 100, faults: 1, nemeses: 1, recovery: false },
     })
 }
 

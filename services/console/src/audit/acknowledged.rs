@@ -12,7 +12,7 @@ use super::{
     AuditError, Violations,
     broker::{self, STREAMS, unreadable},
     snapshot::Reach,
-    streams::Contents,
+    streams::Page,
 };
 
 /// Up to where a durable consumer has acknowledged everything. What it acknowledged above that, nobody can tell from
@@ -41,14 +41,6 @@ impl Floor {
     }
 }
 
-/// What consumers have had: applied, or put aside as a dead letter.
-#[derive(Debug)]
-pub(super) struct Had {
-    by: HashSet<(Uuid, String)>,
-    /// Older events are not looked at: they may be many.
-    since: Uuid,
-}
-
 /// To be read before the snapshot, so that what is acknowledged by then is in it.
 pub(super) async fn floors(broker: &jetstream::Context) -> Result<Vec<Floor>, AuditError> {
     let mut floors = Vec::new();
@@ -68,73 +60,86 @@ pub(super) async fn floors(broker: &jetstream::Context) -> Result<Vec<Floor>, Au
     Ok(floors)
 }
 
-/// What consumers have had of the latest events, as the connection's transaction sees it.
-pub(super) async fn had(connection: &mut PgConnection, reach: Reach) -> Result<Had, sqlx::Error> {
+/// Older events are not looked at: they may be many.
+pub(super) async fn young(connection: &mut PgConnection, reach: Reach) -> Result<Uuid, sqlx::Error> {
     let since = sqlx::query_scalar("select orders.uuid_v7_floor(now() - $1 * interval '1 hour')").bind(reach.hours());
-    let since: Uuid = since.fetch_one(&mut *connection).await?;
-    let of = |(_, schema): (&str, &str)| {
-        format!(
-            "select event_id, consumer from {schema}.inbox where event_id > $1
-            union all
-            select event_id, consumer from {schema}.dead_letter where event_id > $1"
-        )
-    };
-    let all = sqlx::query_as(AssertSqlSafe(STREAMS.map(of).join(" union all ")));
-    let by: Vec<(Uuid, String)> = all.bind(since).fetch_all(connection).await?;
-    Ok(Had { by: by.into_iter().collect(), since })
+    since.fetch_one(connection).await
 }
 
-/// The messages of this stream that were acknowledged and that their consumer never had.
-pub(super) fn never_had(stream: &str, contents: &Contents, floors: &[Floor], had: &Had, found: &mut Violations) {
-    let of_this: Vec<&Floor> =
-        floors.iter().filter(|floor| floor.stream == stream && floor.epoch == contents.epoch).collect();
-    for stored in &contents.messages {
-        let Some(event_id) = stored.event_id.filter(|event_id| *event_id > had.since) else { continue };
-        let acknowledged =
-            of_this.iter().filter(|floor| floor.subject == stored.subject && stored.sequence <= floor.sequence);
-        for Floor { consumer, .. } in acknowledged {
-            if !had.by.contains(&(event_id, consumer.clone())) {
-                found.add(format!("{consumer} has acknowledged event {event_id} and never had it"));
-            }
-        }
+/// The messages of this page that were acknowledged and that their consumer never had: neither applied nor put aside as a
+/// dead letter. What it had stays, so the connection may read later than the floors are.
+pub(super) async fn never_had(
+    connection: &mut PgConnection,
+    stream: &str,
+    page: &Page,
+    floors: &[Floor],
+    since: Uuid,
+    found: &mut Violations,
+) -> Result<(), sqlx::Error> {
+    let acknowledged = acknowledged(stream, page, floors, since);
+    if acknowledged.is_empty() {
+        return Ok(());
     }
+    let of = |(_, schema): (&str, &str)| {
+        format!(
+            "select event_id, consumer from {schema}.inbox where event_id = any($1)
+            union all
+            select event_id, consumer from {schema}.dead_letter where event_id = any($1)"
+        )
+    };
+    let ids: HashSet<Uuid> = acknowledged.iter().map(|(event_id, _)| *event_id).collect();
+    let had: Vec<(Uuid, String)> = sqlx::query_as(AssertSqlSafe(STREAMS.map(of).join(" union all ")))
+        .bind(ids.into_iter().collect::<Vec<_>>())
+        .fetch_all(connection)
+        .await?;
+    let had: HashSet<(Uuid, &str)> = had.iter().map(|(event_id, consumer)| (*event_id, consumer.as_str())).collect();
+    for (event_id, consumer) in acknowledged.into_iter().filter(|had_by| !had.contains(had_by)) {
+        found.add(format!("{consumer} has acknowledged event {event_id} and never had it"));
+    }
+    Ok(())
+}
+
+/// The young events of the page, each with every consumer that has acknowledged it.
+fn acknowledged<'f>(stream: &str, page: &Page, floors: &'f [Floor], since: Uuid) -> Vec<(Uuid, &'f str)> {
+    let of_this: Vec<&Floor> =
+        floors.iter().filter(|floor| floor.stream == stream && floor.epoch == page.epoch).collect();
+    let mut acknowledged = Vec::new();
+    for stored in &page.messages {
+        let Some(event_id) = stored.event_id.filter(|event_id| *event_id > since) else { continue };
+        let by = of_this.iter().filter(|floor| floor.subject == stored.subject && stored.sequence <= floor.sequence);
+        acknowledged.extend(by.map(|floor| (event_id, floor.consumer.as_str())));
+    }
+    acknowledged
 }
 
 #[cfg(test)]
 mod tests {
-    use time::OffsetDateTime;
-
     use super::*;
     use crate::audit::streams::Stored;
 
+    const SUBJECT: &str = "events.order.OrderCreated";
+
     fn stored(sequence: u64, id: u128) -> Stored {
-        let subject = "events.order.OrderCreated".to_owned();
-        Stored { sequence, subject, event_id: Some(Uuid::from_u128(id)), at: OffsetDateTime::UNIX_EPOCH }
+        Stored { sequence, subject: SUBJECT.to_owned(), event_id: Some(Uuid::from_u128(id)) }
     }
 
     fn floor(sequence: u64) -> Floor {
-        let (consumer, subject) = ("inventory-reserve_stock".to_owned(), "events.order.OrderCreated".to_owned());
+        let (consumer, subject) = ("inventory-reserve_stock".to_owned(), SUBJECT.to_owned());
         Floor { stream: "ORDER", epoch: 7, consumer, subject, sequence }
     }
 
     #[test]
-    fn what_was_acknowledged_and_never_had_is_found() {
-        let contents = Contents { epoch: 7, first_sequence: 1, messages: vec![stored(1, 11), stored(2, 12)] };
-        let count = |floor: Floor, had: &[u128], since: u128| {
-            let by = had.iter().map(|id| (Uuid::from_u128(*id), "inventory-reserve_stock".to_owned())).collect();
-            let mut found = Violations::default();
-            never_had("ORDER", &contents, &[floor], &Had { by, since: Uuid::from_u128(since) }, &mut found);
-            found.count
+    fn what_a_consumer_must_have_had_is_what_it_acknowledged_lately_in_this_life_of_the_stream() {
+        let page = Page::of(7, vec![stored(1, 11), stored(2, 12)]);
+        let ids = |floor: Floor, since: u128| {
+            let floors = [floor];
+            let found = acknowledged("ORDER", &page, &floors, Uuid::from_u128(since));
+            found.into_iter().map(|(event_id, _)| event_id.as_u128()).collect::<Vec<_>>()
         };
-        assert_eq!(count(floor(2), &[11, 12], 10), 0);
-        assert_eq!(count(floor(2), &[12], 10), 1);
-        assert_eq!(count(floor(1), &[11], 10), 0, "the second is not acknowledged yet");
-        assert_eq!(count(floor(2), &[12], 11), 0, "nobody knows of the first any more");
-        assert_eq!(
-            count(Floor { epoch: 6, ..floor(2) }, &[], 10),
-            0,
-            "it was acknowledged in another life of the stream"
-        );
-        assert_eq!(count(Floor { subject: "events.order.OrderCancelled".to_owned(), ..floor(2) }, &[], 10), 0);
+        assert_eq!(ids(floor(2), 10), [11, 12]);
+        assert_eq!(ids(floor(1), 10), [11], "the second is not acknowledged yet");
+        assert_eq!(ids(floor(2), 11), [12], "nobody knows of the first any more");
+        assert_eq!(ids(Floor { epoch: 6, ..floor(2) }, 10), [] as [u128; 0]);
+        assert_eq!(ids(Floor { subject: "events.order.OrderCancelled".to_owned(), ..floor(2) }, 10), [] as [u128; 0]);
     }
 }

@@ -9,6 +9,7 @@ use async_nats::{
         stream::{self, LastRawMessageErrorKind},
     },
 };
+use bootstrap::nats::without_credentials;
 use futures_util::TryStreamExt;
 
 use super::{AuditError, Stores};
@@ -27,8 +28,8 @@ pub(crate) async fn connect(stores: &Stores) -> Result<jetstream::Context, Audit
         options = options.user_and_password(stores.nats_user.clone(), stores.nats_password.clone());
     }
     let servers: Vec<&str> = stores.nats_url.split(',').map(str::trim).collect();
-    let client =
-        options.connect(servers.as_slice()).await.map_err(unreadable(format!("connecting to {}", stores.nats_url)))?;
+    let connecting = format!("connecting to {}", without_credentials(&stores.nats_url));
+    let client = options.connect(servers.as_slice()).await.map_err(unreadable(connecting))?;
     Ok(jetstream::new(client))
 }
 

@@ -25,7 +25,7 @@ pub(crate) use streams::event_ids;
 
 use sqlx::Connection;
 
-use self::{gateway::Gateway, settle::InFlight};
+use self::{gateway::Gateway, settle::InFlight, snapshot::Reach};
 use crate::{suite::SuiteError, watch};
 
 /// The stores that the audit reads, with the rights of the auditor.
@@ -35,7 +35,7 @@ pub struct Stores {
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: String,
     /// The suite's broker
-    #[arg(long, env = "NATS_URL", default_value = "nats://127.0.0.1:4222")]
+    #[arg(long, env = "NATS_URL", hide_env_values = true, default_value = "nats://127.0.0.1:4222")]
     pub nats_url: String,
     /// The broker's read-only user; empty for a broker without users
     #[arg(long, env = "NATS_USER", default_value = "auditor")]
@@ -135,9 +135,12 @@ pub async fn audit(stores: &Stores, gateway_url: &str, options: &Options) -> Res
     let floors = acknowledged::floors(&broker).await?;
     let gateway = Gateway::new(gateway_url).await?;
     let snapshot = snapshot::take(&mut connection, &gateway, &unsettled, options).await?;
-    connection.close().await?;
     verdicts.extend(snapshot.verdicts);
-    verdicts.extend(streams::check(&broker, &snapshot.published, &floors, &snapshot.had, &options.deleted).await?);
+    let reach = Reach::of(options);
+    let streams =
+        streams::check(&broker, &mut connection, snapshot.published, &floors, reach, &options.deleted).await?;
+    verdicts.extend(streams);
+    connection.close().await?;
     if options.allow_dead_letters {
         verdicts.iter_mut().filter(|v| v.name == "dead_letters").for_each(|v| v.tolerated = true);
     }

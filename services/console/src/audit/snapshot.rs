@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 use super::{
     AuditError, Options, Verdict,
-    acknowledged::{self, Had},
     gateway::{self, Gateway},
     invariant::{Invariant, Violations, invariants},
     settle::InFlight,
@@ -18,7 +17,6 @@ use super::{
 pub(super) struct Snapshot {
     pub(super) verdicts: Vec<Verdict>,
     pub(super) published: Vec<Published>,
-    pub(super) had: Had,
 }
 
 /// How far back it is looked where there may be much.
@@ -29,6 +27,10 @@ pub(super) enum Reach {
 }
 
 impl Reach {
+    pub(super) fn of(options: &Options) -> Self {
+        if options.whole { Reach::Whole } else { Reach::Latest }
+    }
+
     /// How many payments are looked up at the gateway one by one.
     pub(super) fn payments(self) -> Option<i64> {
         (self == Reach::Latest).then_some(2_000)
@@ -59,7 +61,7 @@ pub(super) async fn take(
     unsettled: &InFlight,
     options: &Options,
 ) -> Result<Snapshot, AuditError> {
-    let reach = if options.whole { Reach::Whole } else { Reach::Latest };
+    let reach = Reach::of(options);
     let mut snapshot = connection.begin_with("begin isolation level repeatable read read only").await?;
     let in_flight = leave_out_in_flight(&mut snapshot, &unsettled.sagas()).await?;
     sqlx::query("select set_config('audit.unsettled', array_to_string($1::uuid[], ','), true)")
@@ -75,9 +77,8 @@ pub(super) async fn take(
     }
     verdicts.extend(gateway::compare(&mut snapshot, gateway, &in_flight, &left_out, reach).await?);
     let published = streams::published(&mut snapshot, reach).await?;
-    let had = acknowledged::had(&mut snapshot, reach).await?;
     snapshot.commit().await?;
-    Ok(Snapshot { verdicts, published, had })
+    Ok(Snapshot { verdicts, published })
 }
 
 /// Tells the invariants, for the rest of the transaction, which orders are in flight: those whose sagas run, but for the

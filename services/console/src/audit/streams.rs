@@ -1,7 +1,11 @@
 //! The broker's streams against the receipts of the outboxes: what is marked as published is there,
-//! and what is there was committed.
+//! and what is there was committed. Neither is ever held whole: a stream is read page by page, and for each page the
+//! database is asked what it knows of these very events.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    time::Duration,
+};
 
 use async_nats::jetstream::{self, consumer::pull, stream};
 use futures_util::StreamExt;
@@ -11,20 +15,21 @@ use uuid::Uuid;
 
 use super::{
     AuditError, Verdict, Violations,
-    acknowledged::{self, Floor, Had},
+    acknowledged::{self, Floor},
     broker::{self, STREAMS, unreadable},
     snapshot::Reach,
 };
 
-/// What one service has published and still has to publish, at the snapshot's moment.
+/// How many sequences of a stream make one page.
+const PAGE: i64 = 5_000;
+
+/// What one service had published at the snapshot's moment.
 #[derive(Debug)]
 pub(super) struct Published {
     stream: &'static str,
-    receipts: Vec<Receipt>,
-    /// Events that wait in the outbox; the relay may have sent them without having noted it yet.
-    waiting: HashSet<Uuid>,
-    /// Below this id the receipts may have been dropped with their day.
-    kept_from: Option<Uuid>,
+    schema: &'static str,
+    /// How many receipts there are, by epoch of the stream and page.
+    receipts: HashMap<(i64, i64), i64>,
     /// Events that the journals of young sagas tell of, and that neither wait in the outbox nor have a receipt.
     unaccounted: Vec<Unaccounted>,
     at: OffsetDateTime,
@@ -43,10 +48,17 @@ struct Unaccounted {
 struct Receipt {
     event_id: Uuid,
     event_type: String,
-    stream: String,
+    stream_sequence: i64,
+}
+
+/// Where a committed event is: published, or still in the outbox; the relay may have sent it without having noted it yet.
+#[derive(Debug, Clone, Copy, sqlx::FromRow)]
+struct Place {
+    event_id: Uuid,
     stream_sequence: i64,
     stream_epoch: i64,
-    dated: bool,
+    /// Its receipt was there at the snapshot's moment.
+    counted: bool,
 }
 
 /// One message of a stream, without its body.
@@ -55,14 +67,21 @@ pub(super) struct Stored {
     pub(super) sequence: u64,
     pub(super) subject: String,
     pub(super) event_id: Option<Uuid>,
-    pub(super) at: OffsetDateTime,
 }
 
-/// A stream as it was read: its messages in order.
-pub(super) struct Contents {
+/// What a stream has of one page, in order. `first_sequence` is the stream's after the page was read: what is below has
+/// aged out.
+pub(super) struct Page {
+    number: i64,
     pub(super) epoch: i64,
-    pub(super) first_sequence: u64,
+    first_sequence: u64,
     pub(super) messages: Vec<Stored>,
+}
+
+impl Stored {
+    fn page(&self) -> i64 {
+        i64::try_from(self.sequence).unwrap_or(i64::MAX) / PAGE
+    }
 }
 
 pub(super) async fn published(connection: &mut PgConnection, reach: Reach) -> Result<Vec<Published>, sqlx::Error> {
@@ -74,46 +93,69 @@ pub(super) async fn published(connection: &mut PgConnection, reach: Reach) -> Re
             where service = $1 and event_id is not null and occurred_at > now() - $2 * interval '1 hour'
                 and saga_id > {schema}.uuid_v7_floor(now() - interval '1 day')
                 and not exists (select from {schema}.outbox o where o.event_id = saga_step.event_id)
-                and not exists (select from {schema}.outbox_published p where p.event_id = saga_step.event_id)"
+                and not exists (select from {schema}.outbox_published p where p.event_id = saga_step.event_id)
+                -- Given up by an operator.
+                and not exists (select from {schema}.outbox_action a where a.event_id = saga_step.event_id and a.action = 'DISCARD')"
         )))
         .bind(stream.to_lowercase())
         .bind(reach.hours())
         .fetch_all(&mut *connection)
         .await?;
-        // Rows of the default partition have ids of clocks that go wrong, and outlive their day.
-        let receipts: Vec<Receipt> = sqlx::query_as(AssertSqlSafe(format!(
-            "select event_id, event_type, stream, stream_sequence, stream_epoch,
-                tableoid <> '{schema}.outbox_published_default'::regclass as dated
-            from {schema}.outbox_published"
+        // A void receipt is of no life of a stream.
+        let receipts: Vec<(i64, i64, i64)> = sqlx::query_as(AssertSqlSafe(format!(
+            "select case when v.event_id is null then stream_epoch else 0 end, stream_sequence / $2, count(*)
+            from {schema}.outbox_published p
+            left join {schema}.void_receipt v on v.event_id = p.event_id
+            where stream = $1
+            group by 1, 2"
         )))
+        .bind(stream)
+        .bind(PAGE)
         .fetch_all(&mut *connection)
         .await?;
-        let waiting: Vec<Uuid> = sqlx::query_scalar(AssertSqlSafe(format!("select event_id from {schema}.outbox")))
-            .fetch_all(&mut *connection)
-            .await?;
+        let receipts = receipts.into_iter().map(|(epoch, page, count)| ((epoch, page), count)).collect();
         let at = sqlx::query_scalar("select now()").fetch_one(&mut *connection).await?;
-        let kept_from = receipts.iter().filter(|r| r.dated).map(|r| r.event_id).min();
-        let waiting = waiting.into_iter().collect();
-        all.push(Published { stream, receipts, waiting, kept_from, unaccounted, at });
+        all.push(Published { stream, schema, receipts, unaccounted, at });
     }
     Ok(all)
 }
 
-/// `floors` are from before the snapshot, `published` and `had` from the snapshot.
+/// `floors` are from before the snapshot, `published` from the snapshot. The connection reads what has become of it since:
+/// what was committed stays so.
 pub(super) async fn check(
     broker: &jetstream::Context,
-    published: &[Published],
+    connection: &mut PgConnection,
+    published: Vec<Published>,
     floors: &[Floor],
-    had: &Had,
+    reach: Reach,
     deleted: &HashSet<(String, u64)>,
 ) -> Result<[Verdict; 4], AuditError> {
     let [mut missing, mut uncommitted, mut lost, mut never_had] = std::array::from_fn(|_| Violations::default());
-    for service in published {
-        let contents = read(broker, service.stream).await?;
-        service.missing(&contents, deleted, &mut missing);
-        service.uncommitted(&contents, &mut uncommitted);
-        service.lost(&contents, &mut lost);
-        acknowledged::never_had(service.stream, &contents, floors, had, &mut never_had);
+    let young = acknowledged::young(connection, reach).await?;
+    for mut service in published {
+        let mut pages = Pages::open(broker, service.stream).await?;
+        let mut receipts = service.receipts_of(pages.epoch);
+        let last = receipts.keys().next_back().copied();
+        while let Some(page) = pages.next().await? {
+            let places = service.places(connection, &page).await?;
+            let counted = receipts.remove(&page.number).unwrap_or_default();
+            // What was published meanwhile is behind the last receipt of the snapshot, and could hide that one is missing.
+            if Some(page.number) >= last || counted != page.found(&places) {
+                let receipts = service.receipts_on(connection, &page).await?;
+                page.missing(service.stream, &receipts, deleted, &mut missing);
+            }
+            let unknown = page.unknown(&places);
+            if !unknown.is_empty() {
+                uncommitted_of(service.stream, &unknown, service.kept_from(connection).await?, &mut uncommitted);
+            }
+            service.unaccounted.retain(|event| !page.has(event.event_id));
+            acknowledged::never_had(connection, service.stream, &page, floors, young, &mut never_had).await?;
+        }
+        for number in receipts.into_keys() {
+            let page = pages.empty(number);
+            page.missing(service.stream, &service.receipts_on(connection, &page).await?, deleted, &mut missing);
+        }
+        service.lost(&mut lost);
     }
     Ok([
         Verdict::new(
@@ -142,173 +184,294 @@ pub(super) async fn check(
 }
 
 impl Published {
-    fn missing(&self, contents: &Contents, deleted: &HashSet<(String, u64)>, found: &mut Violations) {
-        let first = contents.first_sequence;
-        for receipt in self.receipts.iter().filter(|r| r.stream == self.stream && r.stream_epoch == contents.epoch) {
-            let Receipt { event_id, event_type, stream_sequence, .. } = receipt;
-            let sequence = u64::try_from(*stream_sequence).unwrap_or(0);
-            if sequence < first {
-                continue;
-            }
-            let at = contents.messages.binary_search_by_key(&sequence, |stored| stored.sequence);
-            match at.ok().and_then(|at| contents.messages.get(at)) {
-                Some(stored) if stored.event_id == Some(*event_id) => {}
-                Some(stored) => found.add(format!(
-                    "{} {sequence} should be {event_type} {event_id}, but is {}",
-                    self.stream,
-                    name(stored.event_id)
-                )),
-                None if deleted.contains(&(self.stream.to_owned(), sequence)) => {}
-                None => found.add(format!("{} {sequence} is gone: {event_type} {event_id}", self.stream)),
-            }
-        }
+    /// How many receipts there are of each page in this life of the stream.
+    fn receipts_of(&self, epoch: i64) -> BTreeMap<i64, i64> {
+        let of_this = self.receipts.iter().filter(|((of, _), _)| *of == epoch);
+        of_this.map(|((_, page), count)| (*page, *count)).collect()
     }
 
-    fn uncommitted(&self, contents: &Contents, found: &mut Violations) {
-        // Events are committed before they are sent, but this snapshot may be older than both.
-        const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
-        let Some(kept_from) = self.kept_from else { return };
-        let known: HashSet<Uuid> = self.receipts.iter().map(|r| r.event_id).collect();
-        for stored in contents.messages.iter().filter(|stored| stored.at < self.at - CLOCK_TOLERANCE) {
-            let committed =
-                stored.event_id.is_some_and(|id| id < kept_from || known.contains(&id) || self.waiting.contains(&id));
-            if !committed {
-                found.add(format!("{} {}: {}", self.stream, stored.sequence, name(stored.event_id)));
-            }
-        }
+    /// Where the page's events are.
+    async fn places(&self, connection: &mut PgConnection, page: &Page) -> Result<HashMap<Uuid, Place>, sqlx::Error> {
+        let schema = self.schema;
+        let ids: Vec<Uuid> = page.messages.iter().filter_map(|stored| stored.event_id).collect();
+        let places: Vec<Place> = sqlx::query_as(AssertSqlSafe(format!(
+            "select p.event_id, stream_sequence, case when v.event_id is null then stream_epoch else 0 end as stream_epoch,
+                published_at <= $2 as counted
+            from {schema}.outbox_published p
+            left join {schema}.void_receipt v on v.event_id = p.event_id
+            where p.event_id = any($1)
+            union all
+            select event_id, 0, 0, false from {schema}.outbox where event_id = any($1)"
+        )))
+        .bind(&ids)
+        .bind(self.at)
+        .fetch_all(connection)
+        .await?;
+        Ok(places.into_iter().map(|place| (place.event_id, place)).collect())
     }
 
-    fn lost(&self, contents: &Contents, found: &mut Violations) {
-        // There are none as a rule, and then there is nothing to look for.
-        let sought = if self.unaccounted.is_empty() { &[][..] } else { &contents.messages };
-        let stored: HashSet<Uuid> = sought.iter().filter_map(|stored| stored.event_id).collect();
-        let nowhere = self.unaccounted.iter().filter(|event| !stored.contains(&event.event_id));
-        for Unaccounted { event_id, event_type, saga_id } in nowhere {
+    /// The receipts of the page that were there at the snapshot's moment.
+    async fn receipts_on(&self, connection: &mut PgConnection, page: &Page) -> Result<Vec<Receipt>, sqlx::Error> {
+        let (schema, first) = (self.schema, page.number * PAGE);
+        sqlx::query_as(AssertSqlSafe(format!(
+            "select event_id, event_type, stream_sequence
+            from {schema}.outbox_published
+            where stream = $1 and stream_epoch = $2 and stream_sequence between $3 and $4 and published_at <= $5
+                and event_id not in (select event_id from {schema}.void_receipt)
+            order by stream_sequence"
+        )))
+        .bind(self.stream)
+        .bind(page.epoch)
+        .bind(first)
+        .bind(first + PAGE - 1)
+        .bind(self.at)
+        .fetch_all(connection)
+        .await
+    }
+
+    /// Below this id the receipts may have been dropped with their day. Rows of the default partition have ids of clocks that
+    /// go wrong, and outlive their day.
+    async fn kept_from(&self, connection: &mut PgConnection) -> Result<Option<Uuid>, sqlx::Error> {
+        let schema = self.schema;
+        sqlx::query_scalar(AssertSqlSafe(format!(
+            "select event_id from {schema}.outbox_published
+            where tableoid <> '{schema}.outbox_published_default'::regclass
+            order by event_id
+            limit 1"
+        )))
+        .fetch_optional(connection)
+        .await
+    }
+
+    /// What is left when the stream has been read.
+    fn lost(&self, found: &mut Violations) {
+        for Unaccounted { event_id, event_type, saga_id } in &self.unaccounted {
             found.add(format!("{}: {event_type} {event_id} of saga {saga_id} is nowhere", self.stream));
         }
     }
 }
 
+impl Page {
+    #[cfg(test)]
+    pub(super) fn of(epoch: i64, messages: Vec<Stored>) -> Self {
+        let first_sequence = messages.first().map_or(1, |stored| stored.sequence);
+        Page { number: 0, epoch, first_sequence, messages }
+    }
+
+    fn has(&self, event_id: Uuid) -> bool {
+        self.messages.iter().any(|stored| stored.event_id == Some(event_id))
+    }
+
+    /// How many of the snapshot's receipts are about messages of this page, and right.
+    fn found(&self, places: &HashMap<Uuid, Place>) -> i64 {
+        let is_right = |stored: &&Stored| {
+            let place = stored.event_id.and_then(|id| places.get(&id));
+            place.is_some_and(|place| {
+                place.counted
+                    && (place.stream_epoch, place.stream_sequence.unsigned_abs()) == (self.epoch, stored.sequence)
+            })
+        };
+        self.messages.iter().filter(is_right).fold(0, |found, _| found + 1)
+    }
+
+    fn missing(&self, stream: &str, receipts: &[Receipt], deleted: &HashSet<(String, u64)>, found: &mut Violations) {
+        for Receipt { event_id, event_type, stream_sequence } in receipts {
+            let sequence = stream_sequence.unsigned_abs();
+            if sequence < self.first_sequence {
+                continue;
+            }
+            let at = self.messages.binary_search_by_key(&sequence, |stored| stored.sequence);
+            match at.ok().and_then(|at| self.messages.get(at)) {
+                Some(stored) if stored.event_id == Some(*event_id) => {}
+                Some(stored) => found.add(format!(
+                    "{stream} {sequence} should be {event_type} {event_id}, but is {}",
+                    name(stored.event_id)
+                )),
+                None if deleted.contains(&(stream.to_owned(), sequence)) => {}
+                None => found.add(format!("{stream} {sequence} is gone: {event_type} {event_id}")),
+            }
+        }
+    }
+
+    /// The messages of which the database knows nothing.
+    fn unknown(&self, places: &HashMap<Uuid, Place>) -> Vec<&Stored> {
+        let is_known = |stored: &&Stored| stored.event_id.is_some_and(|id| places.contains_key(&id));
+        self.messages.iter().filter(|stored| !is_known(stored)).collect()
+    }
+}
+
+/// Events are committed before they are sent, so whatever is in a stream is in the database, unless its day was dropped.
+fn uncommitted_of(stream: &str, unknown: &[&Stored], kept_from: Option<Uuid>, found: &mut Violations) {
+    let Some(kept_from) = kept_from else { return };
+    for stored in unknown.iter().filter(|stored| stored.event_id.is_none_or(|id| id >= kept_from)) {
+        found.add(format!("{stream} {}: {}", stored.sequence, name(stored.event_id)));
+    }
+}
+
 /// The ids of all events that a stream has now.
 pub(crate) async fn event_ids(broker: &jetstream::Context, name: &'static str) -> Result<Vec<Uuid>, AuditError> {
-    Ok(read(broker, name).await?.messages.into_iter().filter_map(|stored| stored.event_id).collect())
+    let mut pages = Pages::open(broker, name).await?;
+    let mut ids = Vec::new();
+    while let Some(page) = pages.next().await? {
+        ids.extend(page.messages.into_iter().filter_map(|stored| stored.event_id));
+    }
+    Ok(ids)
 }
 
 fn name(event_id: Option<Uuid>) -> String {
     event_id.map_or_else(|| "a message without an event id".to_owned(), |id| format!("event {id}"))
 }
 
-/// Reads the headers of all messages that the stream has now, in one ordered pass.
-async fn read(broker: &jetstream::Context, name: &'static str) -> Result<Contents, AuditError> {
-    let before = broker::stream(broker, name).await?;
-    let mut messages = Vec::new();
-    if before.cached_info().state.messages > 0 {
-        read_messages(&before, before.cached_info().state.last_sequence, &mut messages).await?;
-    }
-    let after = broker::stream(broker, name).await?;
-    let (before, after) = (before.cached_info(), after.cached_info());
-    if broker::epoch(before) != broker::epoch(after) {
-        return Err(unreadable(format!("stream {name}"))("it was re-created while it was read"));
-    }
-    Ok(Contents { epoch: broker::epoch(after), first_sequence: after.state.first_sequence, messages })
+/// The headers of all messages that a stream has when it is opened, in one ordered pass.
+struct Pages {
+    stream: stream::Stream,
+    epoch: i64,
+    first_sequence: u64,
+    /// None when there are no more.
+    incoming: Option<pull::Ordered>,
+    last_sequence: u64,
+    /// The first of the next page.
+    ahead: Option<Stored>,
 }
 
-async fn read_messages(
-    stream: &stream::Stream,
-    last_sequence: u64,
-    messages: &mut Vec<Stored>,
-) -> Result<(), AuditError> {
-    const PATIENCE: Duration = Duration::from_secs(10);
-    let asked = || format!("the messages of stream {}", stream.cached_info().config.name);
-    let consumer = stream
-        // The auditor may only create consumers whose name is in the request's subject, so it has one.
-        .create_consumer(pull::OrderedConfig {
-            name: Some(format!("auditor-{}", uuid::Uuid::now_v7())),
-            headers_only: true,
-            ..Default::default()
-        })
-        .await
-        .map_err(unreadable(asked()))?;
-    let mut incoming = consumer.messages().await.map_err(unreadable(asked()))?;
-    loop {
-        let next = tokio::time::timeout(PATIENCE, incoming.next()).await.map_err(unreadable(asked()))?;
-        let Some(message) = next.transpose().map_err(unreadable(asked()))? else { break };
-        let info = message.info().map_err(|source| AuditError::Broker { asked: asked(), source })?;
+impl Pages {
+    async fn open(broker: &jetstream::Context, name: &'static str) -> Result<Self, AuditError> {
+        let stream = broker::stream(broker, name).await?;
+        let state = &stream.cached_info().state;
+        let (first_sequence, last_sequence, messages) = (state.first_sequence, state.last_sequence, state.messages);
+        let epoch = broker::epoch(stream.cached_info());
+        let mut pages = Pages { stream, epoch, first_sequence, incoming: None, last_sequence, ahead: None };
+        if messages > 0 {
+            pages.incoming = Some(pages.read_from_the_first().await?);
+            pages.ahead = pages.read().await?;
+        }
+        Ok(pages)
+    }
+
+    fn asked(&self) -> String {
+        format!("the messages of stream {}", self.stream.cached_info().config.name)
+    }
+
+    async fn read_from_the_first(&self) -> Result<pull::Ordered, AuditError> {
+        let consumer = self
+            .stream
+            // The auditor may only create consumers whose name is in the request's subject, so it has one.
+            .create_consumer(pull::OrderedConfig {
+                name: Some(format!("auditor-{}", Uuid::now_v7())),
+                headers_only: true,
+                ..Default::default()
+            })
+            .await
+            .map_err(unreadable(self.asked()))?;
+        consumer.messages().await.map_err(unreadable(self.asked()))
+    }
+
+    async fn read(&mut self) -> Result<Option<Stored>, AuditError> {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let asked = self.asked();
+        let Some(incoming) = &mut self.incoming else { return Ok(None) };
+        let next = tokio::time::timeout(PATIENCE, incoming.next()).await.map_err(unreadable(asked.clone()))?;
+        let Some(message) = next.transpose().map_err(unreadable(asked.clone()))? else {
+            self.incoming = None;
+            return Ok(None);
+        };
+        let info = message.info().map_err(|source| AuditError::Broker { asked, source })?;
         let event_id = message.headers.as_ref().and_then(|headers| headers.get("ce-id"));
-        messages.push(Stored {
+        let stored = Stored {
             sequence: info.stream_sequence,
             subject: message.subject.to_string(),
             event_id: event_id.and_then(|id| id.as_str().parse().ok()),
-            at: info.published,
-        });
-        if info.stream_sequence >= last_sequence || info.pending == 0 {
-            break;
+        };
+        if info.stream_sequence >= self.last_sequence || info.pending == 0 {
+            self.incoming = None;
         }
+        Ok(Some(stored))
     }
-    Ok(())
+
+    async fn next(&mut self) -> Result<Option<Page>, AuditError> {
+        let Some(first) = self.ahead.take() else { return Ok(None) };
+        let number = first.page();
+        let mut messages = vec![first];
+        while let Some(stored) = self.read().await? {
+            if stored.page() != number {
+                self.ahead = Some(stored);
+                break;
+            }
+            messages.push(stored);
+        }
+        let asked = self.asked();
+        let info = self.stream.info().await.map_err(unreadable(asked))?;
+        if broker::epoch(info) != self.epoch {
+            let name = info.config.name.clone();
+            return Err(unreadable(format!("stream {name}"))("it was re-created while it was read"));
+        }
+        self.first_sequence = info.state.first_sequence;
+        Ok(Some(Page { messages, ..self.empty(number) }))
+    }
+
+    /// A page of which the stream has nothing.
+    fn empty(&self, number: i64) -> Page {
+        Page { number, epoch: self.epoch, first_sequence: self.first_sequence, messages: Vec::new() }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SECOND: Duration = Duration::from_secs(1);
+    const EPOCH: i64 = 7;
 
     fn stored(sequence: u64, id: u128) -> Stored {
         let subject = "events.order.OrderCreated".to_owned();
-        Stored { sequence, subject, event_id: Some(Uuid::from_u128(id)), at: OffsetDateTime::UNIX_EPOCH }
+        Stored { sequence, subject, event_id: Some(Uuid::from_u128(id)) }
     }
 
-    fn contents(messages: Vec<Stored>) -> Contents {
-        Contents { epoch: 7, first_sequence: messages.first().map_or(1, |m| m.sequence), messages }
+    fn page(messages: Vec<Stored>) -> Page {
+        Page::of(EPOCH, messages)
     }
 
-    fn published(receipts: &[(u128, i64, i64)], waiting: &[u128]) -> Published {
-        let receipt = |&(id, stream_sequence, stream_epoch): &(u128, i64, i64)| Receipt {
-            event_id: Uuid::from_u128(id),
-            event_type: "OrderCreated.v1".to_owned(),
-            stream: "ORDER".to_owned(),
-            stream_sequence,
-            stream_epoch,
-            dated: true,
+    fn receipt((id, stream_sequence): (u128, i64)) -> Receipt {
+        Receipt { event_id: Uuid::from_u128(id), event_type: "OrderCreated.v1".to_owned(), stream_sequence }
+    }
+
+    fn missing(receipts: &[(u128, i64)], page: &Page) -> u64 {
+        let mut found = Violations::default();
+        let receipts: Vec<Receipt> = receipts.iter().copied().map(receipt).collect();
+        page.missing("ORDER", &receipts, &HashSet::from([("ORDER".to_owned(), 9)]), &mut found);
+        found.count
+    }
+
+    fn places(places: &[(u128, i64, i64, bool)]) -> HashMap<Uuid, Place> {
+        let place = |&(id, stream_sequence, stream_epoch, counted): &(u128, i64, i64, bool)| {
+            let event_id = Uuid::from_u128(id);
+            (event_id, Place { event_id, stream_sequence, stream_epoch, counted })
         };
-        Published {
-            stream: "ORDER",
-            receipts: receipts.iter().map(receipt).collect(),
-            waiting: waiting.iter().copied().map(Uuid::from_u128).collect(),
-            kept_from: receipts.iter().map(|r| Uuid::from_u128(r.0)).min(),
-            unaccounted: Vec::new(),
-            at: OffsetDateTime::UNIX_EPOCH + 10 * SECOND,
-        }
-    }
-
-    fn missing(published: &Published, contents: &Contents) -> u64 {
-        let mut found = Violations::default();
-        published.missing(contents, &HashSet::from([("ORDER".to_owned(), 9)]), &mut found);
-        found.count
-    }
-
-    fn uncommitted(published: &Published, contents: &Contents) -> u64 {
-        let mut found = Violations::default();
-        published.uncommitted(contents, &mut found);
-        found.count
+        places.iter().map(place).collect()
     }
 
     #[test]
     fn a_receipt_whose_event_is_gone_or_replaced_is_noticed() {
-        let receipts = published(&[(1, 1, 7), (2, 2, 7), (3, 3, 7)], &[]);
-        assert_eq!(missing(&receipts, &contents(vec![stored(1, 1), stored(2, 2), stored(3, 3)])), 0);
-        assert_eq!(missing(&receipts, &contents(vec![stored(1, 1), stored(3, 3)])), 1);
-        assert_eq!(missing(&receipts, &contents(vec![stored(1, 1), stored(2, 9), stored(3, 3)])), 1);
-        let deleted = published(&[(1, 1, 7), (2, 9, 7), (3, 10, 7)], &[]);
-        assert_eq!(missing(&deleted, &contents(vec![stored(1, 1), stored(10, 3)])), 0);
-        assert_eq!(missing(&deleted, &contents(vec![stored(1, 1), stored(9, 5), stored(10, 3)])), 1);
+        let receipts = [(1, 1), (2, 2), (3, 3)];
+        assert_eq!(missing(&receipts, &page(vec![stored(1, 1), stored(2, 2), stored(3, 3)])), 0);
+        assert_eq!(missing(&receipts, &page(vec![stored(1, 1), stored(3, 3)])), 1);
+        assert_eq!(missing(&receipts, &page(vec![stored(1, 1), stored(2, 9), stored(3, 3)])), 1);
+        let deleted = [(1, 1), (2, 9), (3, 10)];
+        assert_eq!(missing(&deleted, &page(vec![stored(1, 1), stored(10, 3)])), 0);
+        assert_eq!(missing(&deleted, &page(vec![stored(1, 1), stored(9, 5), stored(10, 3)])), 1);
+        assert_eq!(missing(&[(1, 1), (2, 2)], &page(vec![stored(2, 2)])), 0, "the stream has aged the first out");
     }
 
     #[test]
-    fn what_the_stream_aged_out_or_had_in_another_life_is_not_missing() {
-        assert_eq!(missing(&published(&[(1, 1, 7), (2, 2, 7)], &[]), &contents(vec![stored(2, 2)])), 0);
-        assert_eq!(missing(&published(&[(1, 1, 6)], &[]), &contents(vec![stored(1, 5)])), 0);
+    fn only_receipts_of_the_snapshot_that_name_the_very_message_are_found() {
+        let page = page(vec![stored(1, 1), stored(2, 2), stored(3, 3)]);
+        let found = |known: &[(u128, i64, i64, bool)]| page.found(&places(known));
+        assert_eq!(found(&[(1, 1, EPOCH, true), (2, 2, EPOCH, true), (3, 3, EPOCH, true)]), 3);
+        assert_eq!(
+            found(&[(1, 1, EPOCH, true), (2, 3, EPOCH, true), (3, 2, EPOCH, true)]),
+            1,
+            "two have changed places"
+        );
+        assert_eq!(found(&[(1, 1, EPOCH - 1, true), (2, 2, EPOCH, false), (3, 0, 0, false)]), 0);
     }
 
     #[test]
@@ -318,20 +481,33 @@ mod tests {
             event_type: "OrderCreated.v1".to_owned(),
             saga_id: Uuid::nil(),
         };
-        let service = Published { unaccounted: vec![event(5), event(6)], ..published(&[], &[]) };
+        let mut service = Published {
+            stream: "ORDER",
+            schema: "orders",
+            receipts: HashMap::new(),
+            unaccounted: vec![event(5), event(6)],
+            at: OffsetDateTime::UNIX_EPOCH,
+        };
+        let page = page(vec![stored(1, 5)]);
+        service.unaccounted.retain(|event| !page.has(event.event_id));
         let mut found = Violations::default();
-        service.lost(&contents(vec![stored(1, 5)]), &mut found);
+        service.lost(&mut found);
         assert_eq!((found.count, found.examples[0].contains("of saga")), (1, true), "{found:?}");
     }
 
     #[test]
     fn an_event_that_nobody_committed_is_noticed() {
-        let service = published(&[(5, 1, 7)], &[6]);
-        assert_eq!(uncommitted(&service, &contents(vec![stored(1, 5), stored(2, 6)])), 0);
-        assert_eq!(uncommitted(&service, &contents(vec![stored(1, 5), stored(2, 8)])), 1);
-        assert_eq!(uncommitted(&service, &contents(vec![stored(1, 4)])), 0, "its receipt was dropped with its day");
-        let mut later = stored(2, 8);
-        later.at = service.at - SECOND;
-        assert_eq!(uncommitted(&service, &contents(vec![later])), 0, "it may be younger than the snapshot");
+        let uncommitted = |id, known: &[(u128, i64, i64, bool)], kept_from: Option<u128>| {
+            let page = page(vec![stored(1, 5), stored(2, id)]);
+            let mut found = Violations::default();
+            let kept_from = kept_from.map(Uuid::from_u128);
+            uncommitted_of("ORDER", &page.unknown(&places(known)), kept_from, &mut found);
+            found.count
+        };
+        let known = [(5, 1, EPOCH, true), (6, 0, 0, false)];
+        assert_eq!(uncommitted(6, &known, Some(5)), 0, "it still waits in the outbox");
+        assert_eq!(uncommitted(8, &known, Some(5)), 1);
+        assert_eq!(uncommitted(4, &known, Some(5)), 0, "its receipt was dropped with its day");
+        assert_eq!(uncommitted(8, &known, None), 0, "nothing is kept");
     }
 }

@@ -70,7 +70,7 @@ pub(super) const SCENARIOS: &[Scenario] = scenarios! {
         "order crashes in each window of its outbox: no order is lost or doubled"
     14 unknown_outcome [] "unknown outcome": "the card is charged and the answer is lost: it is charged once"
     15 compensation_fails [Processes Faults] "compensation fails":
-        "what is owed stays visible until it is settled; a stuck saga is FAILED until somebody resumes it"
+        "what is owed stays visible until it is settled; a stuck saga is FAILED until its dead letter is replayed"
     16 declines [] "all cards declined": "30 seconds of refusals: no breaker opens, nothing becomes a dead letter"
     17 poison [Publisher] "a poison event": "an event that nobody can read: one dead letter, and the rest flows"
     18 zombie_relay [Processes Faults] "zombie relay":

@@ -29,7 +29,8 @@ where status_before <> status_after
             ('STARTED', 'IN_PROGRESS'), ('STARTED', 'TIMED_OUT'), ('STARTED', 'COMPENSATING'),
             ('IN_PROGRESS', 'COMPLETED'), ('IN_PROGRESS', 'TIMED_OUT'), ('IN_PROGRESS', 'COMPENSATING'),
             ('TIMED_OUT', 'COMPENSATING'), ('COMPLETED', 'COMPENSATING'),
-            ('COMPENSATING', 'COMPENSATED'), ('COMPENSATING', 'FAILED'), ('FAILED', 'COMPENSATING'))
+            ('COMPENSATING', 'COMPENSATED'), ('COMPENSATING', 'FAILED'), ('FAILED', 'COMPENSATING'),
+            ('FAILED', 'COMPENSATED'))
         or (status_before = 'COMPLETED' and step <> 'cancel_order_on_request'))
 union all
 select format('saga %s is %s at version %s, but its journal ends with %s at %s', saga_id, s.status, s.version,

@@ -2,11 +2,14 @@
 -- No event is parked, none has waited for its publication for a minute, and none that waited when the audit began still
 -- does after the time given to settle.
 with waiting as (
-    select 'order' as service, * from orders.outbox
+    select 'order' as service, event_type, event_id, state, created_at, attempts, last_error, republication
+    from orders.outbox
     union all
-    select 'inventory', * from inventory.outbox
+    select 'inventory', event_type, event_id, state, created_at, attempts, last_error, republication
+    from inventory.outbox
     union all
-    select 'payment', * from payment.outbox
+    select 'payment', event_type, event_id, state, created_at, attempts, last_error, republication
+    from payment.outbox
 )
 select format('%s: %s %s is %s since %s%s', service, event_type, event_id, state, created_at,
     coalesce(' (' || attempts || ' attempts: ' || last_error || ')', '')) as violation

@@ -33,6 +33,7 @@ pub(super) struct Life {
     pub(super) measured: bool,
     /// Whether its customer cancelled it, which makes its duration the customer's.
     pub(super) cancelled_by_customer: bool,
+    pub(super) has_to_be_confirmed: bool,
 }
 
 /// How an order ended.
@@ -91,7 +92,7 @@ impl Course {
         let due = if self.window.is_some() { Instant::now() } else { due };
         let placed = self.suite.place_surely(&planned.order, &key, self.settle).await;
         drop(turn);
-        let mut life = Life::begun(due.elapsed(), planned.cancel_after.is_some(), due >= self.measured_from);
+        let mut life = Life::begun(due.elapsed(), &planned, due >= self.measured_from);
         match (&self.window, &placed) {
             (Some(window), Ok((order, _))) => window.accepted(order.order_id),
             (Some(window), Err(_)) => window.refused(),
@@ -159,7 +160,7 @@ impl Course {
 }
 
 impl Life {
-    fn begun(answered_after: Duration, cancelled_by_customer: bool, measured: bool) -> Self {
+    fn begun(answered_after: Duration, planned: &Planned, measured: bool) -> Self {
         Life {
             end: End::Lost,
             order_id: None,
@@ -169,8 +170,14 @@ impl Life {
             started_at: None,
             ended_at: None,
             measured,
-            cancelled_by_customer,
+            cancelled_by_customer: planned.cancel_after.is_some(),
+            has_to_be_confirmed: planned.has_to_be_confirmed,
         }
+    }
+
+    /// Not cancelled though it could be filled and paid, and at its end.
+    pub(super) fn is_good(&self) -> bool {
+        self.end.is_good() && (!self.has_to_be_confirmed || self.end == End::Confirmed)
     }
 
     /// From the start of the saga to its end, by the suite's own clock.

@@ -12,6 +12,7 @@ use crate::suite::{NewOrder, OrderLine};
 pub(super) const PLENTY: usize = 20;
 /// Products of which there is too little.
 pub(super) const SCARCE: usize = 5;
+const SCARCE_PREFIX: &str = "LOAD-SCARCE-";
 
 /// One order of the load.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub(super) struct Planned {
     pub(super) cancel_after: Option<Duration>,
     /// Whether the client watches it to its end.
     pub(super) followed: bool,
+    /// A good card, enough stock, nobody cancels, and nothing is broken on purpose meanwhile.
+    pub(super) has_to_be_confirmed: bool,
 }
 
 /// The SKU of a product of which there is enough.
@@ -32,7 +35,7 @@ pub(super) fn plenty_sku(n: usize) -> String {
 
 /// The SKU of a product of which there is too little.
 pub(super) fn scarce_sku(n: usize) -> String {
-    format!("LOAD-SCARCE-{:02}", n + 1)
+    format!("{SCARCE_PREFIX}{:02}", n + 1)
 }
 
 /// The orders of a load, one after the other, without end.
@@ -44,6 +47,8 @@ pub(super) struct Orders {
     lines: RangeInclusive<usize>,
     products: usize,
     followed: f64,
+    /// The background of demonstrations, which break the suite.
+    ambient: bool,
 }
 
 impl Orders {
@@ -55,6 +60,7 @@ impl Orders {
             lines: args.lines.clone(),
             products: usize::from(args.products),
             followed: args.followed(),
+            ambient: args.ambient,
         }
     }
 
@@ -87,8 +93,10 @@ impl Iterator for Orders {
         let followed = rng.random_bool(self.followed);
         let customer_id = format!("customer-{}", self.placed % 97);
         self.placed += 1;
+        let scarce = lines.iter().any(|line| line.sku.starts_with(SCARCE_PREFIX));
+        let has_to_be_confirmed = card == "tok_visa" && !scarce && !cancelled && !self.ambient;
         let order = NewOrder { customer_id, lines, payment_method: card.to_owned() };
-        Some(Planned { key: Uuid::now_v7(), order, cancel_after, followed })
+        Some(Planned { key: Uuid::now_v7(), order, cancel_after, followed, has_to_be_confirmed })
     }
 }
 

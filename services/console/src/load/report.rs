@@ -12,7 +12,7 @@ use super::{
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// Every order was accepted and came to its end.
+    /// Every order was accepted and came to its end, and those that could be filled and paid are confirmed.
     pub(super) passed: bool,
     seed: u64,
     orders: usize,
@@ -46,7 +46,7 @@ impl Report {
         let undisturbed = || measured().filter(|life| !life.cancelled_by_customer);
         let ends = Ends::of(lives);
         let confirmed = || undisturbed().filter(|life| life.end == End::Confirmed);
-        let defects: Vec<String> = lives.iter().filter(|life| !life.end.is_good()).map(defect).collect();
+        let defects: Vec<String> = lives.iter().filter(|life| !life.is_good()).map(defect).collect();
         Report {
             passed: defects.is_empty(),
             seed,
@@ -84,6 +84,7 @@ fn defect(life: &Life) -> String {
         End::Unanswered(why) => format!("{order} was never answered: {why}"),
         End::Unfinished(state) => format!("{order} has not ended: {state}"),
         End::Unwatched => format!("{order} was not looked for"),
+        End::Cancelled(step) => format!("{order} could be filled and paid, and was cancelled at {step}"),
         _ => format!("{order} was acknowledged and is lost"),
     }
 }
@@ -112,7 +113,8 @@ impl fmt::Display for Report {
             let Latency { count, p50_ms, p95_ms, p99_ms, max_ms, .. } = latency;
             writeln!(f, "{name:28}{count:>8}{p50_ms:>10.1}{p95_ms:>10.1}{p99_ms:>10.1}{max_ms:>10.1}")?;
         }
-        let verdict = if self.passed { "every order came to its end" } else { "NOT every order came to its end" };
+        let verdict =
+            if self.passed { "every order came to its end" } else { "NOT every order came to the end that it should" };
         writeln!(f, "\n{:.1} orders ended a second while orders were placed", self.ended_per_second)?;
         writeln!(f, "{} orders in {:.1} s, seed {}: {verdict}", self.orders, self.seconds, self.seed)
     }
@@ -170,6 +172,7 @@ mod tests {
             ended_at: Some(OffsetDateTime::UNIX_EPOCH + Duration::from_millis(40)),
             measured: true,
             cancelled_by_customer: false,
+            has_to_be_confirmed: false,
         }
     }
 
@@ -181,6 +184,14 @@ mod tests {
         for end in [End::Lost, End::Unfinished("PENDING".to_owned()), End::Refused("422".to_owned())] {
             let report = Report::new(1, Duration::from_secs(1), Duration::ZERO, &[life(End::Confirmed), life(end)]);
             assert!(!report.passed && report.defects.len() == 1);
+        }
+    }
+
+    #[test]
+    fn an_order_that_could_be_filled_and_paid_is_confirmed() {
+        for (end, passed) in [(End::Confirmed, true), (End::Cancelled("detect_timeout".to_owned()), false)] {
+            let life = Life { has_to_be_confirmed: true, ..life(end) };
+            assert_eq!(Report::new(1, Duration::from_secs(1), Duration::ZERO, &[life]).passed, passed);
         }
     }
 

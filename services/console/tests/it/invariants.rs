@@ -293,9 +293,16 @@ async fn every_planted_violation_is_found() {
 async fn void_receipts_are_in_no_order() {
     let database = database().await;
     let mut connection = PgConnection::connect(&database.admin_url()).await.expect("a connection");
-    let sql = "update orders.outbox_published set stream_sequence = 3 - stream_sequence, stream_epoch = 0";
-    run(&mut connection, sql.to_owned()).await.expect("receipts can be void");
+    for sql in [
+        "update orders.outbox_published set stream_sequence = 3 - stream_sequence",
+        "insert into orders.stream_rollback (stream_epoch, last_sequence) values (1, 1)",
+    ] {
+        run(&mut connection, sql.to_owned()).await.expect("receipts can be void");
+    }
     assert_eq!(violations(&mut connection, "aggregate_order").await, Violations::default());
+    let sql = "update orders.outbox_published set published_at = clock_timestamp()";
+    run(&mut connection, sql.to_owned()).await.expect("receipts can be newer");
+    assert_eq!(violations(&mut connection, "aggregate_order").await.count, 1, "both are valid");
 }
 
 #[test]

@@ -135,6 +135,46 @@ async fn a_sound_suite_is_clean_until_the_broker_loses_an_event() {
     assert!(!report.clean);
 }
 
+/// Streams are read, and receipts asked for, page by page; what is wrong on any of them is found.
+#[tokio::test]
+async fn a_stream_of_many_pages_is_compared_as_a_short_one_is() {
+    const EVENTS: u64 = 11_000;
+    let world = World::new().await;
+    let order = connect(&world.nats, "order").await;
+    let mut sent = Vec::new();
+    for n in 3..=EVENTS {
+        let mut headers = HeaderMap::new();
+        headers.insert("ce-id", format!("0000000e-0000-7000-8000-{n:012}"));
+        sent.push(order.publish_with_headers("events.order.Order", headers, "{}".into()).await.expect("sent"));
+        if sent.len() == 1_000 || n == EVENTS {
+            for stored in sent.drain(..) {
+                stored.await.expect("stored");
+            }
+        }
+    }
+    // And one receipt of what the stream never had.
+    let receipts = format!(
+        "insert into orders.outbox_published (event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type,
+            subject, headers, payload, created_at, published_at, stream, stream_sequence, stream_epoch, relay)
+        select ('0000000e-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 100 + n, aggregate_type, 'many-' || n, 1,
+            event_type, subject, headers, payload, created_at, published_at, stream, n, stream_epoch, relay
+        from orders.outbox_published, (select generate_series(3, {EVENTS}) union all select 20000) as each (n)
+        where stream_sequence = 1"
+    );
+    world.change(&receipts).await;
+    let report = world.audit(Duration::ZERO).await.expect("it can be audited");
+    let found = verdict(&report, "published_in_stream");
+    assert_eq!(found.examples, ["ORDER 20000 is gone: Order.v1 0000000e-0000-7000-8000-000000020000"], "{report}");
+    // Two receipts change places on the first page, and a message of the second is gone.
+    let swap = "update orders.outbox_published set stream_sequence = 4001 - stream_sequence
+        where stream_sequence in (2000, 2001)";
+    world.change(swap).await;
+    let stream = world.broker.get_stream("ORDER").await.expect("the stream");
+    stream.delete_message(6_000).await.expect("deleted");
+    let report = world.audit(Duration::ZERO).await.expect("it can be audited");
+    assert_eq!(verdict(&report, "published_in_stream").violations, 4, "{report}");
+}
+
 #[tokio::test]
 async fn a_stream_that_was_created_anew_owes_nothing() {
     let world = World::new().await;

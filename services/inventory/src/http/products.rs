@@ -29,18 +29,16 @@ pub(crate) struct NewProduct {
     sku: Sku,
     #[schema(min_length = 1, max_length = 200, example = "Laptop 15\"")]
     name: String,
-    #[schema(value_type = Price)]
-    price: Money,
+    price: Price,
     #[schema(minimum = 0, maximum = 1_000_000_000, example = 250)]
     initial_quantity: i64,
     #[schema(min_length = 1, max_length = 200, example = "computers")]
     category: Option<String>,
 }
 
-/// Money as [`input::price`] accepts it; for the description only.
-#[derive(Deserialize, ToSchema)]
+/// Money as [`input::price`] accepts it. Unlike the money of an event it has no members that are not known here.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[expect(dead_code, reason = "requests are read as `Money`, so that the refusal is the same as for other input")]
 struct Price {
     /// Minor units.
     #[schema(minimum = 1, example = 129900)]
@@ -49,12 +47,17 @@ struct Price {
     currency: Currency,
 }
 
+impl From<Price> for Money {
+    fn from(Price { amount, currency }: Price) -> Money {
+        Money::new(amount, currency)
+    }
+}
+
 /// What is to be changed about a product; what is left out stays as it is.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProductPatch {
-    #[schema(value_type = Option<Price>)]
-    price: Option<Money>,
+    price: Option<Price>,
     #[schema(min_length = 1, max_length = 200)]
     name: Option<String>,
     /// A DISCONTINUED product cannot be ordered any more; what is reserved of it stays reserved.
@@ -109,8 +112,8 @@ pub(crate) async fn create_product(
     input::refuse([
         input::text("/name", Some(&new.name)),
         input::text("/category", new.category.as_deref()),
-        input::price(Some(new.price)),
-        input::currency(Some(new.price)),
+        input::price(Some(new.price.into())),
+        input::currency(Some(new.price.into())),
         input::units("/initial_quantity", new.initial_quantity, 0),
     ])?;
     let location = format!("/api/products/{}", path_segment(&new.sku));
@@ -120,6 +123,7 @@ pub(crate) async fn create_product(
 
 async fn create(app: &App, context: &Context, new: NewProduct) -> Result<StockedProduct, Problem> {
     let NewProduct { sku, name, price, category, initial_quantity } = new;
+    let price = Money::from(price);
     let product = Product { sku, name, category, price, status: ProductStatus::Active, version: 1 };
     let mut work = app.participant.http_outbox.begin().await?;
     let Some(created) = store::insert_product(work.conn(), &product, initial_quantity).await? else {
@@ -154,7 +158,7 @@ pub(crate) async fn list_products(
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ProductBody>>, Problem> {
     let after: Option<String> = page.after()?;
-    let mut conn = app.participant.pools.http.acquire().await?;
+    let mut conn = app.participant.pools.read.acquire().await?;
     let rows = store::list_products(&mut conn, after.as_deref(), page.rows()).await?;
     Ok(Json(Page::from_rows(rows, &page, |row| row.product.sku.clone()).map(body)))
 }
@@ -173,12 +177,9 @@ pub(crate) async fn patch_product(
     Path(sku): Path<Sku>,
     Json(patch): Json<ProductPatch>,
 ) -> Result<Json<ProductBody>, Problem> {
-    input::refuse([
-        input::text("/name", patch.name.as_deref()),
-        input::price(patch.price),
-        input::currency(patch.price),
-    ])?;
-    let changes = Changes { price: patch.price, name: patch.name, status: patch.status };
+    let price = patch.price.map(Money::from);
+    input::refuse([input::text("/name", patch.name.as_deref()), input::price(price), input::currency(price)])?;
+    let changes = Changes { price, name: patch.name, status: patch.status };
     let changed = detached(async move { change(&app, &context_of(&request), &sku, changes).await }).await?;
     Ok(Json(body(changed)))
 }

@@ -97,6 +97,8 @@ pub(super) async fn get_order(State(app): State<App>, Path(id): Path<Uuid>) -> R
 }
 
 /// Orders, newest first
+///
+/// Asked for a status, a page is what is found among 5,000 orders at most: it may be short, or empty, and have a next one.
 #[utoipa::path(get, path = "/api/orders", tag = "orders", params(OrderQuery),
     responses((status = 200, description = "A page of orders", body = Page<OrderBody>)))]
 pub(super) async fn list_orders(
@@ -104,15 +106,16 @@ pub(super) async fn list_orders(
     Query(query): Query<OrderQuery>,
 ) -> Result<Json<Page<OrderBody>>, Problem> {
     let page = PageQuery::new(query.limit, query.cursor);
-    let mut conn = app.participant.pools.http.acquire().await?;
+    let before = page.after()?.unwrap_or(Uuid::max());
     let status = query.status.map(OrderStatusBody::as_str);
-    let rows = store::list_orders(&mut conn, status, query.customer_id.as_deref(), page.after()?, page.rows()).await?;
-    let page = Page::from_rows(rows, &page, |row| row.order_id);
-    let ids: Vec<Uuid> = page.items.iter().map(|row| row.order_id).collect();
+    let distance = if status.is_some() { page.walk() } else { page.rows() };
+    let mut conn = app.participant.pools.read.acquire().await?;
+    let walked = store::walk_orders(&mut conn, query.customer_id.as_deref(), status, before, distance).await?;
+    let Page { items: ids, next_cursor } = Page::from_walk(walked, &page, |id| *id);
+    let rows = store::list_orders(&mut conn, &ids).await?;
     let lines = store::lines_of(&mut conn, &ids).await?;
     let of = |id: Uuid| lines.iter().filter(move |l| l.order_id == id);
-    let next_cursor = page.next_cursor;
-    let items = page.items.into_iter().map(|row| {
+    let items = rows.into_iter().map(|row| {
         let id = row.order_id;
         body(row, of(id))
     });

@@ -37,8 +37,7 @@ pub(super) struct PlaceOrder {
     /// The card's token.
     #[schema(min_length = 1, max_length = 128, pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$", example = "tok_visa")]
     payment_method: String,
-    /// Kept as it is. A number has to be an integer of 64 bits or smaller than 2^53; others are refused, because they would
-    /// be rounded.
+    /// A number in it is an integer of 64 bits or smaller than 2^53; others are refused, because they would be rounded.
     #[schema(value_type = Option<Object>)]
     shipping_address: Option<Map<String, Value>>,
 }
@@ -75,6 +74,7 @@ pub(super) async fn place_order(
 ) -> Result<(StatusCode, HeaderMap, Json<OrderBody>), Problem> {
     wanted.check()?;
     let key = idempotency_key(&headers)?;
+    app.intake.admit()?;
     let patience = wait::asked_for(&headers);
     let placement = wanted.into_placement(Context::of_request(context.correlation_id, &context.traceparent), key);
     let shared = app.clone();
@@ -149,7 +149,7 @@ impl PlaceOrder {
     }
 }
 
-/// Whether a number was, or may have been, rounded when it was read: from here on not even integers are all floats.
+/// Whether a number may have been rounded when it was read: from 2^53 on there are integers that are no doubles.
 fn is_rounded(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.is_f64() && number.as_f64().is_none_or(|n| n.abs() >= 2_f64.powi(53)),

@@ -49,7 +49,7 @@ pub(super) async fn list_products(
     State(app): State<App>,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ProductBody>>, Problem> {
-    let mut conn = app.participant.pools.http.acquire().await?;
+    let mut conn = app.participant.pools.read.acquire().await?;
     let after: Option<String> = page.after()?;
     let rows = store::list_products(&mut conn, after.as_deref(), page.rows()).await?;
     let page = Page::from_rows(rows, &page, |row| row.sku.clone());

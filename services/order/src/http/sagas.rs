@@ -1,15 +1,19 @@
 //! Sagas: where each stands, what each step did, and driving a stuck one on.
 
-use axum::extract::State;
+use axum::{extract::State, http::HeaderMap};
 use bootstrap::{
     Json, Page, PageQuery, Path, Problem, Query, detached,
     http::{Cursor, Limit},
 };
 use messaging::retry_contended;
+use participant::{Why, actor};
 use saga::Status;
-use saga_store::query::{self, Filter, SagaView, StepView};
+use saga_store::{
+    compensation::{Unsettled, unsettled},
+    query::{self, Filter, SagaView, StepView},
+};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -137,7 +141,8 @@ pub(super) struct SagaStepBody {
 /// How many sagas are where.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SagaSummary {
-    /// Every status with its count, also those with none.
+    /// Every status with its count, also those with none. Of the sagas that are COMPLETED or COMPENSATED only those among the
+    /// latest 10,000 are counted.
     by_status: BTreeMap<&'static str, i64>,
     /// Age of the oldest saga that still runs, in seconds; null when none does.
     #[schema(required = true)]
@@ -145,6 +150,9 @@ pub(super) struct SagaSummary {
 }
 
 /// Sagas, newest first
+///
+/// Asked for COMPLETED or COMPENSATED ones, for a type or an age, a page is what is found among 5,000 sagas at most: it may be
+/// short, or empty, and have a next one. Those of an order, and of any other status, are found wherever they are.
 #[utoipa::path(get, path = "/api/sagas", tag = "sagas", params(SagaQuery),
     responses((status = 200, description = "A page of sagas", body = Page<SagaBody>)))]
 pub(super) async fn list_sagas(
@@ -157,21 +165,25 @@ pub(super) async fn list_sagas(
     let page = PageQuery::new(query.limit, query.cursor);
     let filter = Filter {
         status: query.status.map(Status::from),
-        saga_type: query.saga_type,
+        saga_type: query.saga_type.as_deref(),
         business_key: query.order_id,
         older_than_seconds: query.older_than,
-        before: page.after()?,
-        limit: page.rows(),
     };
-    let rows = query::list(&app.participant.pools.http, &filter).await?;
-    Ok(Json(Page::from_rows(rows, &page, |row| row.saga_id).map(|row| body(&row))))
+    let before = page.after()?.unwrap_or(Uuid::max());
+    let takes_all = query.status.is_none() && query.saga_type.is_none() && query.older_than.is_none();
+    let distance = if takes_all { page.rows() } else { page.walk() };
+    let pool = &app.participant.pools.read;
+    let walked = query::walk(pool, &filter, before, distance).await?;
+    let Page { items: ids, next_cursor } = Page::from_walk(walked, &page, |id| *id);
+    let rows = query::list(pool, &ids).await?;
+    Ok(Json(Page { items: rows.iter().map(body).collect(), next_cursor }))
 }
 
 /// Counts by status, and the age of the oldest saga that still runs
 #[utoipa::path(get, path = "/api/sagas/summary", tag = "sagas",
     responses((status = 200, description = "The summary", body = SagaSummary)))]
 pub(super) async fn get_saga_summary(State(app): State<App>) -> Result<Json<SagaSummary>, Problem> {
-    let pool = &app.participant.pools.http;
+    let pool = &app.participant.pools.read;
     let counts: BTreeMap<String, i64> = query::counts(pool).await?.into_iter().collect();
     let of = |status: Status| (status.as_str(), counts.get(status.as_str()).copied().unwrap_or_default());
     Ok(Json(SagaSummary {
@@ -191,20 +203,148 @@ pub(super) async fn get_saga(State(app): State<App>, Path(id): Path<Uuid>) -> Re
 
 /// Drive the compensation of a stuck saga again
 #[utoipa::path(post, path = "/api/admin/sagas/{id}/resume", tag = "administration",
-    params(("id" = Uuid, Path, description = "The saga's id")),
+    params(("id" = Uuid, Path, description = "The saga's id")), request_body = Option<Why>,
     responses((status = 200, description = "Driven on", body = SagaHistory),
         (status = 404, description = "No such saga", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "It is neither FAILED nor COMPENSATING", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn resume_saga(State(app): State<App>, Path(id): Path<Uuid>) -> Result<Json<SagaHistory>, Problem> {
-    let shared = app.clone();
-    let write = async move { retry_contended(|| compensation::resume(&shared, id)).await.map_err(|e| problem(&e)) };
-    match detached(write).await? {
+pub(super) async fn resume_saga(
+    State(app): State<App>,
+    Path(id): Path<Uuid>,
+    headers: HeaderMap,
+    why: Option<Json<Why>>,
+) -> Result<Json<SagaHistory>, Problem> {
+    let why = because(&headers, why.and_then(|Json(why)| why.reason).as_deref());
+    let outcome = detached(resume(app.clone(), vec![id], why)).await?.remove(&id);
+    match outcome.unwrap_or(Resumed::Unknown) {
         Resumed::Driven => read(&app, id).await,
         Resumed::Unknown => Err(unknown(id)),
         Resumed::Refused(status) => {
             Err(Problem::conflict(format!("The saga is {status}; only a FAILED or COMPENSATING one can be resumed.")))
         }
     }
+}
+
+/// What can be resumed
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(super) enum Resumable {
+    #[default]
+    Failed,
+    Compensating,
+}
+
+/// Which sagas: those of which all of this is true. `{}` means all that are FAILED.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResumeFilter {
+    /// FAILED, or COMPENSATING ones, without waiting for their next attempt.
+    #[serde(default)]
+    #[schema(required = false)]
+    status: Resumable,
+    /// The service that has not confirmed its undo: `payment`.
+    due_from: Option<String>,
+    /// The step at which the saga turned back: `process_payment`.
+    failed_at_step: Option<String>,
+    /// Only sagas that began at least this many seconds ago.
+    #[schema(minimum = 0, maximum = 1_000_000_000)]
+    older_than: Option<f64>,
+}
+
+/// Which sagas to resume, and why.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResumeRequest {
+    filter: ResumeFilter,
+    /// How many at most, the oldest first; 100 by default.
+    #[schema(minimum = 1, maximum = 1000)]
+    limit: Option<i64>,
+    /// Only say which ones it would be; nothing is changed. So it is, unless it is false.
+    #[serde(default = "yes")]
+    dry_run: bool,
+    /// Each saga's journal keeps it, with the name in `x-actor`.
+    #[schema(min_length = 1, max_length = 500)]
+    reason: String,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What became of them.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ResumeBody {
+    dry_run: bool,
+    /// How many sagas the filter is true of.
+    matched: i64,
+    /// How many of these were driven on.
+    resumed: usize,
+    /// The oldest of them, as many as the limit allows.
+    saga_ids: Vec<Uuid>,
+}
+
+/// Drive the compensations of many stuck sagas again, or say of which
+#[utoipa::path(post, path = "/api/admin/sagas/resume", tag = "administration", request_body = ResumeRequest,
+    responses((status = 200, description = "What was done, or with `dry_run` what would be", body = ResumeBody)))]
+pub(super) async fn resume_sagas(
+    State(app): State<App>,
+    headers: HeaderMap,
+    Json(wanted): Json<ResumeRequest>,
+) -> Result<Json<ResumeBody>, Problem> {
+    let limit = wanted.limit.unwrap_or(100);
+    if !(1..=1000).contains(&limit) {
+        return Err(Problem::invalid("/limit", "A number of sagas, 1 to 1000."));
+    }
+    if !(1..=500).contains(&wanted.reason.chars().count()) {
+        return Err(Problem::invalid("/reason", "A reason has 1 to 500 characters."));
+    }
+    let which = wanted.filter.checked(&app)?;
+    let (matched, saga_ids) = unsettled(&app.participant.pools.http, &which, limit).await?;
+    if wanted.dry_run {
+        return Ok(Json(ResumeBody { dry_run: true, matched, resumed: 0, saga_ids }));
+    }
+    let why = because(&headers, Some(&wanted.reason));
+    let outcomes = detached(resume(app, saga_ids.clone(), why)).await?;
+    let resumed = outcomes.values().filter(|outcome| **outcome == Resumed::Driven).count();
+    Ok(Json(ResumeBody { dry_run: false, matched, resumed, saga_ids }))
+}
+
+impl ResumeFilter {
+    fn checked(self, app: &App) -> Result<Unsettled, Problem> {
+        if self.older_than.is_some_and(|s| !(0.0..=1e9).contains(&s)) {
+            return Err(Problem::invalid("/filter/older_than", "A number of seconds, 0 to 1,000,000,000."));
+        }
+        let due_from =
+            match self.due_from {
+                None => None,
+                Some(name) => {
+                    let named = app.participant.definition.participants().find(|service| service.0 == name);
+                    Some(named.ok_or_else(|| {
+                        Problem::invalid("/filter/due_from", "No service of this name undoes anything.")
+                    })?)
+                }
+            };
+        let status = match self.status {
+            Resumable::Failed => Status::Failed,
+            Resumable::Compensating => Status::Compensating,
+        };
+        Ok(Unsettled { status, due_from, failed_at_step: self.failed_at_step, older_than_seconds: self.older_than })
+    }
+}
+
+/// In small transactions, so that nobody waits for their locks.
+async fn resume(app: App, saga_ids: Vec<Uuid>, why: String) -> Result<HashMap<Uuid, Resumed>, Problem> {
+    let mut outcomes = HashMap::with_capacity(saga_ids.len());
+    for some in saga_ids.chunks(100) {
+        let done = retry_contended(|| compensation::resume(&app, some, &why)).await;
+        outcomes.extend(done.map_err(|e| problem(&e))?);
+    }
+    Ok(outcomes)
+}
+
+/// Who and why, as the journal has it.
+fn because(headers: &HeaderMap, reason: Option<&str>) -> String {
+    let actor = actor(headers);
+    reason.map_or_else(|| format!("{actor} resumed it"), |reason| format!("{actor} resumed it: {reason}"))
 }
 
 async fn read(app: &App, id: Uuid) -> Result<Json<SagaHistory>, Problem> {

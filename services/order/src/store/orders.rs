@@ -147,28 +147,52 @@ pub(crate) async fn has_ended(conn: &mut PgConnection, order_id: Uuid) -> Result
     Ok(ended.unwrap_or(true))
 }
 
-/// Newest first, of one status and customer or all, those before `before`.
-pub(crate) async fn list_orders(
+/// The orders before `before`, newest first, of one customer or all, and whether they have the status. No index knows of
+/// an order's status, which would be written with each: so no more than `limit` are looked at.
+pub(crate) async fn walk_orders(
     conn: &mut PgConnection,
-    status: Option<&str>,
     customer_id: Option<&str>,
-    before: Option<Uuid>,
+    status: Option<&str>,
+    before: Uuid,
     limit: i64,
-) -> Result<Vec<OrderRow>, sqlx::Error> {
+) -> Result<Vec<(Uuid, bool)>, sqlx::Error> {
+    if let Some(customer_id) = customer_id {
+        let rows = sqlx::query!(
+            r#"select order_id, $1::text is null or status = $1 as "wanted!"
+            from customer_order
+            where customer_id = $2 and order_id < $3
+            order by order_id desc
+            limit $4"#,
+            status,
+            customer_id,
+            before,
+            limit,
+        );
+        return Ok(rows.fetch_all(conn).await?.into_iter().map(|row| (row.order_id, row.wanted)).collect());
+    }
+    let rows = sqlx::query!(
+        r#"select order_id, $1::text is null or status = $1 as "wanted!"
+        from customer_order
+        where order_id < $2
+        order by order_id desc
+        limit $3"#,
+        status,
+        before,
+        limit,
+    );
+    Ok(rows.fetch_all(conn).await?.into_iter().map(|row| (row.order_id, row.wanted)).collect())
+}
+
+/// The orders, newest first.
+pub(crate) async fn list_orders(conn: &mut PgConnection, order_ids: &[Uuid]) -> Result<Vec<OrderRow>, sqlx::Error> {
     sqlx::query_as!(
         OrderRow,
         "select order_id, customer_id, status, total_amount, currency, payment_method, shipping_address, saga_id,
             cancel_reason, version, created_at, updated_at
         from customer_order
-        where ($1::text is null or status = $1)
-            and ($2::text is null or customer_id = $2)
-            and ($3::uuid is null or order_id < $3)
-        order by order_id desc
-        limit $4",
-        status,
-        customer_id,
-        before,
-        limit,
+        where order_id = any($1)
+        order by order_id desc",
+        order_ids,
     )
     .fetch_all(conn)
     .await

@@ -65,9 +65,10 @@ fn at(address: SocketAddr) -> HttpGateway {
 }
 
 async fn asked(gateway: &HttpGateway, ask: Ask) -> Result<Answer, GatewayError> {
+    let order_id = OrderId::new();
     let intent = Intent {
-        payment_id: PaymentId::new(),
-        order_id: OrderId::new(),
+        payment_id: PaymentId::of(order_id),
+        order_id,
         amount: Money::new(1_999, Currency::USD),
         method: "tok_visa".to_owned(),
     };

@@ -119,6 +119,22 @@ impl Lab {
         query.fetch_optional(&self.pool).await.unwrap().unwrap_or_default()
     }
 
+    /// As if the database had been set back to before any payment was intended.
+    pub(crate) async fn forget_payments(&self) {
+        sqlx::query("delete from payment").execute(&self.pool).await.unwrap();
+    }
+
+    /// Gives the payment another id than the one that follows from its order, and returns it.
+    pub(crate) async fn draw_payment_id(&self, order: &Order) -> Uuid {
+        let query = sqlx::query_scalar("update payment set payment_id = $2 where order_id = $1 returning payment_id");
+        query.bind(order.order_id.0).bind(Uuid::now_v7()).fetch_one(&self.pool).await.unwrap()
+    }
+
+    pub(crate) async fn payment_id(&self, order: &Order) -> Uuid {
+        let query = sqlx::query_scalar("select payment_id from payment where order_id = $1").bind(order.order_id.0);
+        query.fetch_one(&self.pool).await.unwrap()
+    }
+
     pub(crate) async fn saga(&self, order: &Order) -> String {
         let query = sqlx::query_scalar("select status from saga_instance where saga_id = $1").bind(order.saga_id);
         query.fetch_one(&self.pool).await.unwrap()

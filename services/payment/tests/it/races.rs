@@ -132,6 +132,43 @@ async fn a_gateway_that_charges_a_void_key_is_found_out_and_the_charge_given_bac
     assert_eq!((lab.payment(&order).await.as_str(), lab.gateway.taken_and_kept()), ("REFUNDED", (PRICE, 0)));
 }
 
+#[tokio::test]
+async fn a_capture_that_the_database_has_forgotten_is_found_again() {
+    for cancel in [false, true] {
+        let lab = Lab::start().await;
+        let order = lab.order("tok_visa").await;
+        let event = order.reserved();
+        lab.gateway.next(&[Twist::AnswerLost; 5]);
+        lab.charge(&[&event]).await.unwrap();
+        lab.forget_payments().await;
+        if cancel {
+            lab.refund(&[&lab.cancel(&order).await]).await.unwrap();
+            lab.charge(&[&event]).await.unwrap();
+            assert_undone(&lab, &order, "REFUNDED", PRICE).await;
+        } else {
+            lab.charge(&[&event]).await.unwrap();
+            assert_eq!(
+                (lab.payment(&order).await.as_str(), lab.gateway.taken_and_kept()),
+                ("CAPTURED", (PRICE, PRICE))
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_payment_from_before_keeps_its_id() {
+    let lab = Lab::start().await;
+    let order = lab.order("tok_visa").await;
+    let event = order.reserved();
+    lab.gateway.next(&[Twist::Away]);
+    lab.charge(&[&event]).await.unwrap();
+    let before = lab.draw_payment_id(&order).await;
+    lab.charge(&[&event]).await.unwrap();
+    lab.refund(&[&lab.cancel(&order).await]).await.unwrap();
+    assert_eq!((lab.payment_id(&order).await, lab.payment(&order).await.as_str()), (before, "REFUNDED"));
+    assert_eq!(lab.gateway.taken_and_kept(), (PRICE, 0));
+}
+
 /// Many orders, charged and cancelled at once in overlapping batches by two replicas of each step.
 #[tokio::test]
 async fn overlapping_batches_neither_deadlock_nor_keep_money() {

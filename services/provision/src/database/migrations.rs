@@ -1,7 +1,11 @@
 //! The tables. Each set of migrations is noted in a table of its own, beside the tables that it made; the
 //! messaging tables are made once in each service's schema.
 
-use sqlx::{Connection, PgConnection, migrate::Migrator, postgres::PgConnectOptions};
+use sqlx::{
+    AssertSqlSafe, Connection, PgConnection,
+    migrate::{MigrateError, Migrator},
+    postgres::PgConnectOptions,
+};
 
 use super::Error;
 
@@ -31,12 +35,40 @@ async fn apply(
     let options = options.clone().options([("search_path", format!("{schema}, pg_temp"))]);
     let outcome = match PgConnection::connect_with(&options).await {
         Ok(mut connection) => {
-            // What `run` does, but as a future that may move between threads.
-            let outcome = migrations.run_direct(None, &mut connection, false).await;
+            let outcome = migrate(&mut connection, &ledger, &mut migrations).await;
             let _ = connection.close().await;
             outcome
         }
         Err(error) => Err(error.into()),
     };
     outcome.map_err(|source| Error::Migration { schema, ledger, source })
+}
+
+async fn migrate(connection: &mut PgConnection, ledger: &str, migrations: &mut Migrator) -> Result<(), MigrateError> {
+    if let Some(version) = not_to_be_worked_with(connection, ledger, migrations).await? {
+        return Err(MigrateError::VersionMissing(version));
+    }
+    migrations.set_ignore_missing(true);
+    // What `run` does, but as a future that may move between threads.
+    migrations.run_direct(None, connection, false).await
+}
+
+/// A migration that this build does not know and that is not a newer addition. The ledger holds additions of a newer build
+/// after a roll-back; the services judge them in the same way when they start.
+async fn not_to_be_worked_with(
+    connection: &mut PgConnection,
+    ledger: &str,
+    migrations: &Migrator,
+) -> Result<Option<i64>, sqlx::Error> {
+    let exists = sqlx::query_scalar("select to_regclass($1) is not null").bind(ledger);
+    if !exists.fetch_one(&mut *connection).await? {
+        return Ok(None);
+    }
+    let known: Vec<i64> = migrations.iter().map(|migration| migration.version).collect();
+    let unknown = AssertSqlSafe(format!(
+        "select min(version) from {ledger}
+        where version <> all($1) and (version < $2 or description not like '% additive')"
+    ));
+    let newest = known.iter().max().copied().unwrap_or_default();
+    sqlx::query_scalar(unknown).bind(&known).bind(newest).fetch_one(connection).await
 }

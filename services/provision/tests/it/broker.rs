@@ -10,8 +10,10 @@ use async_nats::{
         stream::StorageType,
     },
 };
+use futures_util::{StreamExt, TryStreamExt};
+use messaging::topology::Ensured;
 use provision::broker::{self, Access, Object, Settings, objects};
-use testkit::{Nats, eventually, free_port};
+use testkit::{Nats, Store, eventually, free_port};
 
 use crate::guarded_nats;
 
@@ -60,6 +62,24 @@ async fn other_settings_are_applied_to_what_exists_and_consumers_keep_their_plac
 }
 
 #[tokio::test]
+async fn what_a_newer_build_left_behind_is_deleted_unless_somebody_takes_it() {
+    let (_nats, client, js) = provisioned().await;
+    let stream = js.get_stream("ORDER").await.unwrap();
+    for name in ["inventory-left_behind", "inventory-in_use", "somebody-else"] {
+        let durable = pull::Config { durable_name: Some(name.to_owned()), ..Default::default() };
+        stream.create_consumer(durable).await.unwrap();
+    }
+    let in_use: Consumer<pull::Config> = stream.get_consumer("inventory-in_use").await.unwrap();
+    let _taking = tokio::spawn(async move { in_use.messages().await.unwrap().next().await.is_some() });
+    let pulls = async || stream.consumer_info("inventory-in_use").await.unwrap().num_waiting == 1;
+    eventually(SOON, pulls).await.unwrap();
+    assert_eq!(broker::provision(&client, &Settings::default()).await.unwrap(), []);
+    let names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();
+    assert!(!names.contains(&"inventory-left_behind".to_owned()), "{names:?}");
+    assert!(["inventory-in_use", "somebody-else"].iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
+}
+
+#[tokio::test]
 async fn a_stream_that_cannot_become_what_it_should_be_is_an_error_that_says_so() {
     let (_nats, client, js) = provisioned().await;
     js.delete_stream("ORDER").await.unwrap();
@@ -93,6 +113,86 @@ async fn what_is_gone_is_put_back_and_what_is_there_is_left_alone() {
 }
 
 #[tokio::test]
+async fn what_all_consumers_have_had_leaves_a_stream_that_fills_up_and_what_one_needs_stays() {
+    let nats = Nats::start().await.unwrap();
+    let client = async_nats::connect(nats.url()).await.unwrap();
+    let js = jetstream::new(client.clone());
+    let mut settings = Settings::default();
+    settings.stream.max_bytes = 100_000;
+    broker::provision(&client, &settings).await.unwrap();
+    let reserve_stock = contracts::consumers().into_iter().find(|c| c.step.name == "reserve_stock").unwrap();
+    let subject = reserve_stock.step.consumes().unwrap().subject(contracts::ORDER);
+    let fill = async || {
+        let mut stored = 0;
+        while js.publish(subject.clone(), vec![b' '; 1_000].into()).await.unwrap().await.is_ok() {
+            stored += 1;
+        }
+        stored
+    };
+    let first = async || js.get_stream("ORDER").await.unwrap().cached_info().state.first_sequence;
+
+    assert!(fill().await > 80);
+    assert_eq!(broker::trim(&client).await.unwrap(), 0, "nobody has had any of it");
+    for _ in 0..10 {
+        next_message(&consumer(&js, reserve_stock).await).await.double_ack().await.unwrap();
+    }
+    assert_eq!(broker::trim(&client).await.unwrap(), 10);
+    assert_eq!(broker::trim(&client).await.unwrap(), 0);
+    assert_eq!(first().await, 11, "the eleventh is needed");
+
+    assert_eq!(fill().await, 10);
+    let eleventh = next_message(&consumer(&js, reserve_stock).await).await;
+    assert_eq!(eleventh.info().unwrap().stream_sequence, 11);
+    eleventh.double_ack().await.unwrap();
+    loop {
+        let last = next_message(&consumer(&js, reserve_stock).await).await;
+        last.double_ack().await.unwrap();
+        if last.info().unwrap().pending == 0 {
+            break;
+        }
+    }
+    let removed = broker::trim(&client).await.unwrap();
+    assert!((35..55).contains(&removed), "{removed}, of which half a stream is left");
+    assert_eq!(broker::trim(&client).await.unwrap(), 0, "the rest is kept as long as there is room");
+    assert_eq!(first().await, 11 + removed);
+    assert!(fill().await >= removed);
+}
+
+#[tokio::test]
+async fn a_consumer_that_is_missing_or_that_nothing_was_for_keeps_no_stream_from_its_room_for_long() {
+    let (_nats, client, js) = provisioned().await;
+    let mut small = Settings::default();
+    small.stream.max_bytes = 100_000;
+    broker::provision(&client, &small).await.unwrap();
+    // Nobody waits for this one.
+    for _ in 0..80 {
+        js.publish("events.payment.PaymentRefunded", vec![b' '; 1_000].into()).await.unwrap().await.unwrap();
+    }
+    js.delete_consumer_from_stream("order-confirm_order", "PAYMENT").await.unwrap();
+    assert_eq!(broker::trim(&client).await.unwrap(), 0, "who knows what it has had");
+    broker::restore(&client, &small).await.unwrap();
+    assert!(broker::trim(&client).await.unwrap() > 20);
+}
+
+#[tokio::test]
+async fn a_stream_of_an_earlier_version_from_which_nothing_could_be_removed_is_made_anew() {
+    let (_nats, client, js) = provisioned().await;
+    let mut earlier = js.get_stream("ORDER").await.unwrap().cached_info().config.clone();
+    earlier.deny_purge = true;
+    js.update_stream(earlier).await.unwrap();
+    let done = broker::provision(&client, &Settings::default()).await.unwrap();
+    assert_eq!(done[0], (ANY_STREAM, Ensured::Created));
+    assert!(
+        done.len() > 1
+            && done.iter().all(|(object, _)| match object {
+                Object::Stream(service) => service.stream() == "ORDER",
+                Object::Consumer(c) => c.publisher.stream() == "ORDER",
+            })
+    );
+    assert!(!js.get_stream("ORDER").await.unwrap().cached_info().config.deny_purge);
+}
+
+#[tokio::test]
 async fn a_broker_that_comes_back_empty_is_made_ready_again_within_seconds() {
     let mut nats = guarded_nats().await;
     let connection = broker::connect(&access(&nats, "provision"), SOON).await.unwrap();
@@ -114,6 +214,29 @@ async fn a_broker_that_comes_back_empty_is_made_ready_again_within_seconds() {
 }
 
 #[tokio::test]
+async fn a_consumer_remade_over_its_old_place_begins_anew() {
+    let (mut nats, client, js) = provisioned().await;
+    let reserve_stock = contracts::consumers()[0];
+    let subject = reserve_stock.step.consumes().unwrap().subject(reserve_stock.publisher);
+    let older = nats.keep_copy().await.unwrap();
+    let publish = async || {
+        eventually(SOON, async || {
+            Ok::<_, async_nats::Error>(js.publish(subject.clone(), "{}".into()).await?.await.is_ok())
+        })
+        .await
+        .unwrap();
+    };
+    publish().await;
+    next_message(&consumer(&js, reserve_stock).await).await.double_ack().await.unwrap();
+    // It writes down where its consumers are.
+    nats.stop().await.unwrap();
+    nats.roll_back(&older, Store::PowerCut).await.unwrap();
+    eventually(SOON, async || broker::restore(&client, &Settings::default()).await.is_ok()).await.unwrap();
+    publish().await;
+    next_message(&consumer(&js, reserve_stock).await).await.double_ack().await.unwrap();
+}
+
+#[tokio::test]
 async fn two_at_once_do_not_disturb_each_other() {
     let nats = Nats::start().await.unwrap();
     let client = async_nats::connect(nats.url()).await.unwrap();
@@ -125,8 +248,11 @@ async fn two_at_once_do_not_disturb_each_other() {
 
 #[tokio::test]
 async fn a_broker_that_is_not_there_is_waited_for_up_to_the_limit() {
-    let nobody = Access { url: format!("nats://127.0.0.1:{}", free_port()), user: None, password: String::new() };
+    let url = format!("nats://me:hunter2@127.0.0.1:{}", free_port());
+    let nobody = Access { url, user: None, password: String::new() };
     let error = broker::connect(&nobody, Duration::from_millis(1500)).await.err().unwrap();
+    let told = error.to_string();
+    assert!(told.contains("127.0.0.1:") && !told.contains("hunter2"), "{told}");
     assert!(matches!(error, broker::Error::Unreachable { waited, .. } if waited >= Duration::from_millis(1500)));
 }
 

@@ -97,7 +97,7 @@ async fn no_role_makes_or_changes_tables() {
 }
 
 #[tokio::test]
-async fn the_auditor_reads_everything_and_writes_nothing() {
+async fn the_auditor_reads_every_table_and_writes_nothing() {
     let database = template().await;
     let mut connection = connect(&database.url_for("auditor")).await;
     for table in tables(&database).await {
@@ -145,6 +145,77 @@ async fn order_asks_every_schema_what_holds_an_order_up_and_nobody_else_does() {
             }
         }
     }
+}
+
+/// Ids tell the day of their service's clock.
+#[tokio::test]
+async fn a_day_goes_when_all_of_it_is_old_by_the_databases_clock() {
+    let database = template().await;
+    let mut admin = connect(&database.admin_url()).await;
+    let mut service = connect(&database.url_for("inventory_service")).await;
+    old_days(&mut admin).await;
+    for sql in [
+        "insert into inventory.inbox (event_id, consumer)
+        values (inventory.uuid_v7_floor('2024-01-01'), 'c'), (inventory.uuid_v7_floor('2023-01-01'), 'c')",
+        "insert into inventory.outbox_published
+            (event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload,
+            created_at, stream, stream_sequence, stream_epoch, relay)
+        select inventory.uuid_v7_floor(day), 1, 'a', 'a', 1, 'e', 's', '{}', '{}', now(), 'S', 1, 1, 'r'
+        from unnest('{2024-01-01, 2023-01-01}'::timestamptz[]) day",
+    ] {
+        run(&mut admin, sql.to_owned()).await.unwrap();
+    }
+    assert_eq!(dropped(&mut service).await, 0);
+    for (table, since) in [("inbox", "processed_at"), ("outbox_published", "published_at")] {
+        assert_eq!(run(&mut admin, format!("select from inventory.{table}")).await.unwrap().len(), 2, "{table}");
+        let old = format!("update inventory.{table} set {since} = now() - interval '11 days'");
+        run(&mut admin, old).await.unwrap();
+        assert_eq!(dropped(&mut service).await, 2, "{table}");
+        assert_eq!(run(&mut admin, format!("select from inventory.{table}")).await.unwrap().len(), 0, "{table}");
+    }
+}
+
+#[tokio::test]
+async fn a_day_in_use_is_dropped_later_and_delays_nobody() {
+    let database = template().await;
+    let mut admin = connect(&database.admin_url()).await;
+    let mut service = connect(&database.url_for("inventory_service")).await;
+    run(&mut service, "set lock_timeout = '5s'".to_owned()).await.unwrap();
+    old_days(&mut admin).await;
+    let mut reading = admin.begin().await.unwrap();
+    for day in ["inbox_20240102", "outbox_published_20240101"] {
+        run(&mut reading, format!("select from inventory.{day}")).await.unwrap();
+    }
+    let began = std::time::Instant::now();
+    assert_eq!(dropped(&mut service).await, 1, "one day is older than the one that is used");
+    run(&mut reading, "select from inventory.inbox_default".to_owned()).await.unwrap();
+    let created = "select inventory.ensure_partitions(8)";
+    assert_eq!(number(&mut service, created).await, 1, "the default partition of one table is used");
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    reading.rollback().await.unwrap();
+    assert_eq!((dropped(&mut service).await, number(&mut service, created).await), (3, 1));
+}
+
+/// Two days of each table in inventory's schema.
+async fn old_days(admin: &mut PgConnection) {
+    for table in ["inbox", "outbox_published"] {
+        for day in [1, 2] {
+            let create = format!(
+                "create table inventory.{table}_2024010{day} partition of inventory.{table}
+                for values from (inventory.uuid_v7_floor('2024-01-0{day}')) to (inventory.uuid_v7_floor('2024-01-0{}'))",
+                day + 1
+            );
+            run(admin, create).await.unwrap();
+        }
+    }
+}
+
+async fn dropped(service: &mut PgConnection) -> i32 {
+    number(service, "select inventory.drop_partitions('10 days', '1 day')").await
+}
+
+async fn number(service: &mut PgConnection, select: &'static str) -> i32 {
+    sqlx::query_scalar(select).fetch_one(service).await.unwrap()
 }
 
 #[tokio::test]

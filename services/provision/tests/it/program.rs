@@ -26,7 +26,9 @@ async fn it_makes_everything_and_ends_well_as_often_as_one_likes() {
 #[tokio::test]
 async fn it_stays_puts_back_what_the_broker_loses_and_ends_well_when_told_to() {
     let (database, mut nats) = (Database::empty().await.unwrap(), guarded_nats().await);
-    let mut keeping = Process::start(program(&database, &nats).arg("keep")).unwrap();
+    // It runs for ever, so it knows neither the database nor any password of it.
+    let nowhere = "postgres://127.0.0.1:1/nowhere";
+    let mut keeping = Process::start(program(&database, &nats).env("DATABASE_URL", nowhere).arg("keep")).unwrap();
     eventually(SOON, async || keeping.log().contains("everything is ready")).await.unwrap();
     nats.wipe().await.unwrap();
     eventually(SOON, async || has_streams(&nats).await).await.unwrap();

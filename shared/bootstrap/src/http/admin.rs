@@ -1,9 +1,12 @@
 //! The door to `/api/admin/*`: a bearer token, compared in constant time. It is checked by path before routing
-//! decides anything, so an admin route cannot be forgotten and unknown ones are not revealed.
+//! decides anything, so an admin route cannot be forgotten and unknown ones are not revealed. Where the token is the public
+//! one of development, other people's pages are kept out by the name that they ask for.
+
+use std::net::Ipv4Addr;
 
 use axum::{
     extract::{Request, State},
-    http::header,
+    http::{HeaderMap, HeaderValue, header},
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
@@ -11,13 +14,19 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 use super::Problem;
-use crate::config::Secret;
+use crate::config::{DEVELOPMENT_ADMIN_TOKEN, Secret};
 
 /// Paths that need the admin token.
 pub(crate) const ADMIN_PREFIX: &str = "/api/admin";
 
-/// Middleware: 401 for a request to an admin path without a bearer token, 403 for one with a wrong token.
+/// Middleware: 401 for a request to an admin path without a bearer token, 403 for one with a wrong token, and, where the
+/// token is the public one, 403 for any request under a name that a page of somebody else's may have.
 pub async fn require_admin_token(State(token): State<Secret>, request: Request, next: Next) -> Response {
+    if token.expose() == DEVELOPMENT_ADMIN_TOKEN && may_be_rebound(request.headers()) {
+        let detail =
+            "With the public development token (ADMIN_TOKEN) only localhost and addresses are served as `Host`.";
+        return Problem::forbidden(detail).into_response();
+    }
     if !is_admin_path(request.uri().path()) {
         return next.run(request).await;
     }
@@ -30,6 +39,15 @@ pub async fn require_admin_token(State(token): State<Secret>, request: Request, 
         }
         Some(_) => next.run(request).await,
     }
+}
+
+/// Whether the host is a name that anybody can have and let point here: to a browser, this service is then part of their
+/// page (DNS rebinding). Names without a dot are this machine's or this network's.
+fn may_be_rebound(headers: &HeaderMap) -> bool {
+    let host = headers.get(header::HOST).map_or(&b""[..], HeaderValue::as_bytes);
+    let host = String::from_utf8_lossy(host);
+    let name = host.rsplit_once(':').map_or(&*host, |(name, _)| name);
+    name.contains('.') && !name.starts_with('[') && name.parse::<Ipv4Addr>().is_err()
 }
 
 pub(crate) fn is_admin_path(path: &str) -> bool {
@@ -81,6 +99,30 @@ mod tests {
         assert_eq!(answer("/api/admin/dlq", Some("Bearer s3cre")).await.status(), 403);
         assert_eq!(answer("/api/admin/dlq", Some("Bearer s3cret")).await.status(), 200);
         assert_eq!(answer("/api/admin/dlq", Some("bearer s3cret")).await.status(), 200);
+    }
+
+    #[tokio::test]
+    async fn with_the_public_token_nothing_is_served_under_a_name_that_anybody_can_have() {
+        let answer = async |token: &'static str, host: &str| {
+            let app = Router::new().fallback(get(|| async { "a simulated fault" }));
+            let app = app.layer(middleware::from_fn_with_state(Secret::new(token), require_admin_token));
+            let ask = async |path: &str| {
+                let request = Request::get(path).header(header::HOST, host);
+                let request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+                app.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap().status()
+            };
+            let (admin, open) = (ask("/api/admin/faults").await, ask("/v1/faults").await);
+            assert_eq!(admin, open, "{host}");
+            admin
+        };
+        for own in ["localhost:8081", "order:8081", "127.0.0.1", "192.168.0.7:8081", "[::1]:8081", "[::ffff:127.0.0.1]"]
+        {
+            assert_eq!(answer(DEVELOPMENT_ADMIN_TOKEN, own).await, 200, "{own}");
+        }
+        for foreign in ["evil.example", "evil.example:8081", "localhost.evil.example:80", "127.0.0.1.evil.example"] {
+            assert_eq!(answer(DEVELOPMENT_ADMIN_TOKEN, foreign).await, 403, "{foreign}");
+            assert_eq!(answer("s3cret", foreign).await, 200, "{foreign}");
+        }
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! Lists in pages: `?limit=` and an opaque `?cursor=`, which is the sort key of the last item in hexadecimal. Pages
-//! by key stay stable while rows are added, and cost the same at any depth.
+//! by key stay stable while rows are added, and cost the same at any depth. A filter that no index serves walks through the
+//! list for a bounded distance only.
 
 use std::{fmt, str::FromStr};
 
@@ -10,6 +11,9 @@ use utoipa::{
 };
 
 use super::Problem;
+
+/// Rows that are looked at for one page, however few of them a filter takes.
+const WALK: u16 = 5_000;
 
 /// `?limit=&cursor=`. A route with further parameters puts the two fields into its own struct, and makes a
 /// `PageQuery` of them with [`PageQuery::new`] (`serde(flatten)` does not go with `deny_unknown_fields`).
@@ -53,6 +57,11 @@ impl PageQuery {
         i64::from(self.limit.0) + 1
     }
 
+    /// Rows to look at where a filter takes some of them only, for [`Page::from_walk`].
+    pub fn walk(&self) -> i64 {
+        i64::from(WALK)
+    }
+
     /// The sort key after which the page begins; `None` for the first page.
     ///
     /// # Errors
@@ -72,6 +81,17 @@ impl<T> Page<T> {
         let last = rows.last().filter(|_| more);
         let next_cursor = last.map(|row| Cursor::encode(&key(row).to_string()));
         Self { items: rows, next_cursor }
+    }
+
+    /// A page of those of the rows that a filter takes. Where as many were looked at as [`PageQuery::walk`] allows, the next
+    /// page begins behind the last of them: a page may be short, or empty, and have a next one.
+    pub fn from_walk<K: fmt::Display>(walked: Vec<(T, bool)>, query: &PageQuery, key: impl Fn(&T) -> K) -> Self {
+        let limit = usize::from(query.limit.0) + 1;
+        let cut_short = walked.len() >= usize::from(WALK);
+        let last = walked.last().filter(|_| cut_short).map(|(row, _)| Cursor::encode(&key(row).to_string()));
+        let taken = walked.into_iter().filter_map(|(row, taken)| taken.then_some(row)).take(limit).collect();
+        let page = Self::from_rows(taken, query, key);
+        Self { next_cursor: page.next_cursor.or(last), ..page }
     }
 
     /// The same page with each item turned into another, for example a row into its JSON form.
@@ -195,6 +215,24 @@ mod tests {
             uri = format!("/orders?limit=2&cursor={cursor}");
         }
         assert_eq!(seen, all);
+    }
+
+    #[tokio::test]
+    async fn a_filter_that_takes_few_walks_to_the_end_all_the_same() {
+        let all: Vec<u16> = (1..=2 * WALK + 7).rev().collect();
+        let wanted = [2 * WALK + 6, WALK + 5, WALK + 3, WALK + 1, 2];
+        let (mut uri, mut pages) = ("/orders?limit=2".to_owned(), Vec::new());
+        loop {
+            let query = query(&uri).await.unwrap();
+            let after: Option<u16> = query.after().unwrap();
+            let left = all.iter().copied().filter(|id| after.is_none_or(|after| *id < after));
+            let walked = left.take(usize::try_from(query.walk()).unwrap()).map(|id| (id, wanted.contains(&id)));
+            let page = Page::from_walk(walked.collect(), &query, |id| *id);
+            pages.push(page.items);
+            let Some(cursor) = page.next_cursor else { break };
+            uri = format!("/orders?limit=2&cursor={cursor}");
+        }
+        assert_eq!(pages, [vec![wanted[0]], vec![wanted[1], wanted[2]], vec![wanted[3]], vec![wanted[4]]]);
     }
 
     #[tokio::test]

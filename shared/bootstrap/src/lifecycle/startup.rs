@@ -70,12 +70,14 @@ impl Startup {
     /// Those of [`postgres::connect`] and [`postgres::check_durability`].
     pub async fn postgres(&self, args: &PostgresArgs, schema: &str) -> Result<Pools, StartError> {
         let flag = self.readiness.register("postgres");
-        let pools = postgres::connect(args, schema, self.service.name).await?;
+        let pools = postgres::connect(args, schema, self.service.name, &flag, &self.stop).await?;
         self.open().pools.push(pools.clone());
-        postgres::check_durability(&pools.http, args.allow_unsafe_durability).await?;
+        let limit = args.database_startup_limit;
+        postgres::check_durability(&pools.http, args.allow_unsafe_durability, limit).await?;
         postgres::register_metrics(&self.metrics, &pools);
         flag.ok();
         self.tasks.spawn("watch_postgres", watch_postgres(pools.clone(), flag, self.stop.clone()));
+        self.tasks.spawn("keep_connections", keep_connections(pools.clone(), self.stop.clone()));
         Ok(pools)
     }
 
@@ -118,10 +120,14 @@ impl Startup {
 async fn watch_postgres(pools: Pools, flag: ReadyFlag, stop: CancellationToken) {
     let mut ticks = interval(WATCH_INTERVAL);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-        match sqlx::query("select 1").execute(&pools.http).await {
+        let answer = async {
+            let mut connection = pools.http.acquire().await?;
+            postgres::within(postgres::TEST_LIMIT, sqlx::query("select 1").execute(&mut *connection)).await
+        };
+        match answer.await {
             Ok(_) => flag.ok(),
             // A busy pool says nothing about the server, unless it has no connection at all.
-            Err(sqlx::Error::PoolTimedOut) if pools.http.size() > 0 => {}
+            Err(sqlx::Error::PoolTimedOut) if pools.serve_http() => {}
             Err(sqlx::Error::PoolTimedOut) => flag.failing("no connection can be opened"),
             Err(sqlx::Error::PoolClosed) => return stop.cancelled().await,
             // The reason is shown without authentication, so it does not repeat the server's words.
@@ -131,6 +137,10 @@ async fn watch_postgres(pools: Pools, flag: ReadyFlag, stop: CancellationToken) 
             }
         }
     }
+}
+
+async fn keep_connections(pools: Pools, stop: CancellationToken) {
+    stop.run_until_cancelled(pools.keep()).await;
 }
 
 async fn watch_nats(client: Client, flag: ReadyFlag, stop: CancellationToken) {

@@ -26,9 +26,9 @@ impl Collector for PoolCollector {
             None,
             MetricType::Gauge,
         )?;
-        for (name, pool) in self.0.named() {
+        for (name, pool, opener) in self.0.named() {
             let idle = i64::try_from(pool.num_idle()).unwrap_or(i64::MAX);
-            let used = (i64::from(pool.size()) - idle).max(0);
+            let used = (i64::from(pool.size()) - idle - i64::from(opener.lost())).max(0);
             for (state, count) in [("idle", idle), ("used", used)] {
                 let labels = [("pool", name), ("state", state)];
                 ConstGauge::new(count).encode(family.encode_family(&labels)?)?;

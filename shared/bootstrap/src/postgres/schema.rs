@@ -1,11 +1,11 @@
 //! What a service checks of its database before it trusts it: that committed means durable, and that the schema is
 //! the one this build was made for.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use sqlx::{AssertSqlSafe, PgPool, migrate::Migrator};
 
-use crate::error::StartError;
+use crate::{error::StartError, lifecycle::every_second};
 
 /// A setting, the values that lose committed transactions, and one that does not.
 const DURABILITY: [(&str, &str, &str); 3] =
@@ -14,14 +14,13 @@ const DURABILITY: [(&str, &str, &str); 3] =
 /// Refuses a server that may lose committed transactions, unless that is allowed by name.
 ///
 /// # Errors
-/// [`StartError::UnsafeDurability`] naming the setting, [`StartError::PostgresCheck`] when it cannot be read.
-pub async fn check_durability(pool: &PgPool, allow_unsafe: bool) -> Result<(), StartError> {
+/// [`StartError::UnsafeDurability`] naming the setting, [`StartError::PostgresCheck`] when it cannot be read within `limit`.
+pub async fn check_durability(pool: &PgPool, allow_unsafe: bool, limit: Duration) -> Result<(), StartError> {
     for (setting, unsafe_value, expected) in DURABILITY {
-        let value: String = sqlx::query_scalar("select current_setting($1)")
-            .bind(setting)
-            .fetch_one(pool)
-            .await
-            .map_err(|source| StartError::PostgresCheck { subject: format!("setting {setting}"), source })?;
+        let value: String = read(limit, format!("setting {setting}"), async || {
+            sqlx::query_scalar("select current_setting($1)").bind(setting).fetch_one(pool).await
+        })
+        .await?;
         if value != unsafe_value {
             continue;
         }
@@ -37,22 +36,26 @@ pub async fn check_durability(pool: &PgPool, allow_unsafe: bool) -> Result<(), S
     Ok(())
 }
 
-/// Compares the migrations recorded in `table` (for example `orders._migration`) with those of this build.
+/// Compares the migrations recorded in `table` (for example `orders._migration`) with those of this build. Newer ones are
+/// accepted when their names say that they only add something: so a build goes on beside its successor, and after it.
 ///
 /// # Errors
 /// [`StartError::SchemaMismatch`] listing what is missing, changed or unknown; [`StartError::PostgresCheck`] when the
-/// table cannot be read.
-pub async fn expect_migrations(pool: &PgPool, table: &str, expected: &Migrator) -> Result<(), StartError> {
+/// table cannot be read within `limit`.
+pub async fn expect_migrations(
+    pool: &PgPool,
+    table: &str,
+    expected: &Migrator,
+    limit: Duration,
+) -> Result<(), StartError> {
     if !table.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.') {
         return Err(StartError::Configuration(format!("`{table}` is not a table's name")));
     }
-    let applied = match applied(pool, table).await {
-        Ok(applied) => applied,
-        Err(error) if is_missing_table(&error) => Vec::new(),
-        Err(source) => {
-            return Err(StartError::PostgresCheck { subject: format!("migrations in {table}"), source });
-        }
-    };
+    let applied = read(limit, format!("migrations in {table}"), async || match applied(pool, table).await {
+        Err(error) if is_missing_table(&error) => Ok(Vec::new()),
+        applied => applied,
+    })
+    .await?;
     let findings = differences(expected, &applied);
     if findings.is_empty() {
         return Ok(());
@@ -60,16 +63,33 @@ pub async fn expect_migrations(pool: &PgPool, table: &str, expected: &Migrator) 
     Err(StartError::SchemaMismatch { table: table.to_owned(), findings: findings.join("; ") })
 }
 
+/// Waits for the answer as for the database itself.
+async fn read<T>(
+    limit: Duration,
+    subject: String,
+    ask: impl AsyncFnMut() -> Result<T, sqlx::Error>,
+) -> Result<T, StartError> {
+    let answer = every_second(limit, &format!("the database's {subject}"), ask).await;
+    answer.map_err(|source| StartError::PostgresCheck { subject, source })
+}
+
 struct Applied {
     version: i64,
+    description: String,
     checksum: Vec<u8>,
     success: bool,
 }
 
 async fn applied(pool: &PgPool, table: &str) -> Result<Vec<Applied>, sqlx::Error> {
-    let query = format!("select version, checksum, success from {table} order by version");
-    let rows: Vec<(i64, Vec<u8>, bool)> = sqlx::query_as(AssertSqlSafe(query)).fetch_all(pool).await?;
-    Ok(rows.into_iter().map(|(version, checksum, success)| Applied { version, checksum, success }).collect())
+    let query = format!("select version, description, checksum, success from {table} order by version");
+    let rows: Vec<(i64, String, Vec<u8>, bool)> = sqlx::query_as(AssertSqlSafe(query)).fetch_all(pool).await?;
+    let applied = |(version, description, checksum, success)| Applied { version, description, checksum, success };
+    Ok(rows.into_iter().map(applied).collect())
+}
+
+/// Whether the migration, whose file is then called `0007_points_additive.sql`, says that older builds can do with it.
+fn is_additive(description: &str) -> bool {
+    description.ends_with(" additive")
 }
 
 fn differences(expected: &Migrator, applied: &[Applied]) -> Vec<String> {
@@ -78,10 +98,12 @@ fn differences(expected: &Migrator, applied: &[Applied]) -> Vec<String> {
         .filter(|migration| !migration.migration_type.is_down_migration())
         .map(|migration| (migration.version, migration))
         .collect();
+    let newest = known.last_key_value().map_or(0, |(version, _)| *version);
     let mut findings = Vec::new();
     for row in applied {
         let version = row.version;
         match known.remove(&version) {
+            None if version > newest && is_additive(&row.description) => {}
             None => findings.push(format!("{version} is unknown to this build (made by a newer one?)")),
             Some(_) if !row.success => findings.push(format!("{version} was begun but not finished")),
             Some(migration) if *migration.checksum != *row.checksum => {
@@ -115,7 +137,8 @@ mod tests {
     }
 
     fn row(migration: &Migration) -> Applied {
-        Applied { version: migration.version, checksum: migration.checksum.to_vec(), success: true }
+        let description = migration.description.to_string();
+        Applied { version: migration.version, description, checksum: migration.checksum.to_vec(), success: true }
     }
 
     #[test]
@@ -123,6 +146,21 @@ mod tests {
         let first = migration(1, "create table a ()");
         let rows = [row(&first)];
         assert!(differences(&Migrator::with_migrations(vec![first]), &rows).is_empty());
+    }
+
+    #[test]
+    fn newer_migrations_may_only_add() {
+        let build = || Migrator::with_migrations(vec![migration(1, "one"), migration(3, "three")]);
+        let applied = |version: i64, description: &str| {
+            let foreign = Applied { description: description.to_owned(), ..row(&migration(version, "foreign")) };
+            let mut rows = vec![row(&migration(1, "one")), row(&migration(3, "three")), foreign];
+            rows.sort_by_key(|row| row.version);
+            differences(&build(), &rows).join("; ")
+        };
+        assert_eq!(applied(4, "points additive"), "");
+        assert!(applied(4, "points").contains("4 is unknown"));
+        assert!(applied(4, "additive points").contains("4 is unknown"));
+        assert!(applied(2, "points additive").contains("2 is unknown"), "of another line of builds");
     }
 
     #[test]

@@ -1,14 +1,16 @@
-//! The bodies of the saga's events. They change by addition only; `tests/golden` holds one of each.
+//! The bodies of the saga's events. They change by addition only, as docs/upgrades.md says; `tests/golden` holds one of each,
+//! docs/contracts.json their schemas.
 
 use saga::{Event, EventType, Service};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::{INVENTORY, Money, ORDER, OrderId, PAYMENT, PaymentId, SERVICES, Sku};
 
 /// An order was accepted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrderCreated {
     pub order_id: OrderId,
     pub customer_id: String,
@@ -17,7 +19,7 @@ pub struct OrderCreated {
     pub payment_method: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrderLine {
     pub sku: Sku,
     pub quantity: i64,
@@ -25,7 +27,7 @@ pub struct OrderLine {
 }
 
 /// Every line of the order is reserved. Carries what payment needs, so that it asks nobody.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StockReserved {
     pub order_id: OrderId,
     pub customer_id: String,
@@ -35,21 +37,21 @@ pub struct StockReserved {
 }
 
 /// A quantity of one SKU.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StockLine {
     pub sku: Sku,
     pub quantity: i64,
 }
 
 /// A refusal: at least one line cannot be filled, so nothing is reserved.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StockReservationFailed {
     pub order_id: OrderId,
     pub reason: String,
     pub shortages: Vec<Shortage>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Shortage {
     pub sku: Sku,
     pub requested: i64,
@@ -57,7 +59,7 @@ pub struct Shortage {
 }
 
 /// The card was charged.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PaymentProcessed {
     pub order_id: OrderId,
     pub payment_id: PaymentId,
@@ -66,7 +68,7 @@ pub struct PaymentProcessed {
 }
 
 /// A refusal: the card was declined.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PaymentFailed {
     pub order_id: OrderId,
     pub payment_id: PaymentId,
@@ -75,7 +77,7 @@ pub struct PaymentFailed {
 }
 
 /// The order is the customer's; the saga is COMPLETED.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrderConfirmed {
     pub order_id: OrderId,
     pub customer_id: String,
@@ -83,7 +85,7 @@ pub struct OrderConfirmed {
 }
 
 /// The order is off. Inventory and payment undo what they did, side by side, and answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrderCancelled {
     pub order_id: OrderId,
     pub customer_id: String,
@@ -93,7 +95,7 @@ pub struct OrderCancelled {
     pub payment_method: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum CancelReason {
     OutOfStock,
@@ -103,14 +105,14 @@ pub enum CancelReason {
 }
 
 /// Receipt: inventory holds nothing for the order any more. `lines` is what it gave back just now.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StockReleased {
     pub order_id: OrderId,
     pub lines: Vec<StockLine>,
 }
 
 /// Receipt: payment keeps nothing of the order any more. `amount` is what was refunded in all.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PaymentRefunded {
     pub order_id: OrderId,
     pub payment_id: PaymentId,
@@ -118,7 +120,7 @@ pub struct PaymentRefunded {
 }
 
 /// The saga's deadline has passed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SagaTimedOut {
     pub saga_id: Uuid,
     pub saga_type: String,

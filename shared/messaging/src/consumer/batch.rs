@@ -2,13 +2,13 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use async_nats::jetstream::{AckKind, Message};
+use async_nats::jetstream::AckKind;
 use faults::{FaultPoint, Pass};
 use resilience::Permit;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::{Consumer, measure::Stopwatch};
+use super::{Consumer, held::Held, measure::Stopwatch, unread};
 use crate::{
     Committed, StepError,
     batch::Effect,
@@ -41,7 +41,7 @@ const POINTS: [FaultPoint; 7] = [
 
 /// Works on the messages until each is acknowledged, returned or a dead letter. Tells the broker every
 /// `progress` that work goes on.
-pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progress: Duration) -> Result<(), Outage> {
+pub(super) async fn process(consumer: &Consumer, messages: Vec<Held>, progress: Duration) -> Result<(), Outage> {
     let mut todo = vec![messages];
     while let Some(mut batch) = todo.pop() {
         let permits = admit(consumer, &mut batch).await;
@@ -63,7 +63,7 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progres
             }
             Settled::Away(error) => {
                 tracing::warn!(consumer = consumer.name(), error, "the batch goes back");
-                give_back(batch.iter().chain(todo.iter().flatten())).await;
+                give_back(consumer, batch.iter().chain(todo.iter().flatten())).await;
                 return Err(Outage);
             }
         }
@@ -72,7 +72,7 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Message>, progres
 }
 
 /// While a fault is armed that concerns a message, the message is worked on alone: it shares its fate with no other.
-pub(super) fn isolate(consumer: &Consumer, messages: Vec<Message>) -> (Vec<Message>, Vec<Message>) {
+pub(super) fn isolate(consumer: &Consumer, messages: Vec<Held>) -> (Vec<Held>, Vec<Held>) {
     if !consumer.faults.is_armed() {
         return (Vec::new(), messages);
     }
@@ -81,14 +81,14 @@ pub(super) fn isolate(consumer: &Consumer, messages: Vec<Message>) -> (Vec<Messa
 }
 
 /// Asks the breaker for as many calls as there are messages; what it does not admit goes back.
-async fn admit(consumer: &Consumer, batch: &mut Vec<Message>) -> Vec<Permit> {
+async fn admit(consumer: &Consumer, batch: &mut Vec<Held>) -> Vec<Permit> {
     let permits: Vec<Permit> = batch.iter().map_while(|_| consumer.breaker.admit().ok()).collect();
-    give_back(batch.drain(permits.len()..).collect::<Vec<_>>().iter()).await;
+    give_back(consumer, batch.drain(permits.len()..).collect::<Vec<_>>().iter()).await;
     permits
 }
 
 /// Passes the first fault point; false when the delivery ends there.
-async fn survives(consumer: &Consumer, batch: &[Message], progress: Duration) -> bool {
+async fn survives(consumer: &Consumer, batch: &[Held], progress: Duration) -> bool {
     let subject = || batch.first().map(|m| raw(m).subject(consumer.subscription.step)).unwrap_or_default();
     match consumer.faults.pass(FaultPoint::BeforeInboxClaim, subject).await {
         Ok(Pass::Unharmed | Pass::Decline) => true,
@@ -101,7 +101,7 @@ async fn survives(consumer: &Consumer, batch: &[Message], progress: Duration) ->
         }
         Ok(Pass::Drop) => false,
         Err(_) => {
-            give_back(batch.iter()).await;
+            give_back(consumer, batch.iter()).await;
             false
         }
     }
@@ -116,7 +116,7 @@ enum Settled {
 
 /// Runs the step in a task of its own, which neither a panic nor a lost `select!` can harm, and
 /// tells the broker meanwhile that work goes on.
-async fn run(consumer: &Consumer, batch: &[Message], progress: Duration) -> Result<Ran, StepError> {
+async fn run(consumer: &Consumer, batch: &[Held], progress: Duration) -> Result<Ran, StepError> {
     for attempt in 1.. {
         let mut handler = tokio::spawn(consumer.subscription.run(batch.iter().map(raw).collect()));
         let deadline = tokio::time::sleep(consumer.policy.time_limit);
@@ -131,7 +131,7 @@ async fn run(consumer: &Consumer, batch: &[Message], progress: Duration) -> Resu
                 }
                 _ = progress.tick() => {
                     for message in batch {
-                        let _ = message.ack_with(AckKind::Progress).await;
+                        message.answer(&consumer.bus, AckKind::Progress).await;
                     }
                 }
             }
@@ -145,16 +145,13 @@ async fn run(consumer: &Consumer, batch: &[Message], progress: Duration) -> Resu
     Err(StepError::failed("unreachable: the loop above returns"))
 }
 
-async fn settle(consumer: &Consumer, batch: &[Message], permits: Vec<Permit>, ran: Ran) -> Settled {
+async fn settle(consumer: &Consumer, batch: &[Held], permits: Vec<Permit>, ran: Ran) -> Settled {
     if batch.len() > 1 && matches!(&ran.result, Err(error) if !matches!(error, StepError::Unavailable(_))) {
         // Of the halves, too, what cannot be read is found and becomes a dead letter.
         return Settled::Split;
     }
-    for (place, error) in &ran.unreadable {
-        let Some(message) = batch.get(*place) else { continue };
-        if let Err(error) = bury(consumer, message, &Failure::unreadable(error)).await {
-            return Settled::Away(error.to_string());
-        }
+    if let Err(error) = unread::settle(consumer, batch, &ran.unreadable).await {
+        return Settled::Away(error.to_string());
     }
     match ran.result {
         Ok(committed) => {
@@ -183,9 +180,10 @@ async fn settle(consumer: &Consumer, batch: &[Message], permits: Vec<Permit>, ra
 /// Tells the breaker what each call came to. Refusals, repeats and what came too late say nothing about the
 /// systems that the step calls, and neither do messages that nobody can read; their permits are just dropped.
 fn tell_breaker(permits: Vec<Permit>, read: &[(usize, Uuid)], committed: &Committed) {
-    let failures: HashMap<Uuid, &StepError> = committed.deferred.iter().map(|(id, error)| (*id, error)).collect();
+    // An event that the batch holds twice was one call.
+    let mut failures: HashMap<Uuid, &StepError> = committed.deferred.iter().map(|(id, error)| (*id, error)).collect();
     for (permit, (_, event_id)) in permits.into_iter().zip(read) {
-        match (committed.covered.get(event_id), failures.get(event_id)) {
+        match (committed.covered.get(event_id), failures.remove(event_id)) {
             (Some(Effect::Applied), _) => permit.success(),
             (None, Some(error @ (StepError::Failed(_) | StepError::Unavailable(_)))) => permit.failure(chain(error)),
             _ => permit.ignored(),
@@ -195,24 +193,31 @@ fn tell_breaker(permits: Vec<Permit>, read: &[(usize, Uuid)], committed: &Commit
 
 /// Acknowledges what is committed; what the step deferred is counted and comes back; what it forgot
 /// comes back, too.
-async fn acknowledge(consumer: &Consumer, batch: &[Message], read: &[(usize, Uuid)], committed: Committed) -> Settled {
+async fn acknowledge(consumer: &Consumer, batch: &[Held], read: &[(usize, Uuid)], committed: Committed) -> Settled {
     let subject = || batch.first().map(|m| raw(m).subject(consumer.subscription.step)).unwrap_or_default();
     if !matches!(consumer.faults.pass(FaultPoint::AfterCommitBeforeAck, subject).await, Ok(Pass::Unharmed)) {
         return Settled::Done;
     }
-    let mut deferred: HashMap<Uuid, StepError> = committed.deferred.into_iter().collect();
+    let mut deferred: HashMap<Uuid, Option<StepError>> =
+        committed.deferred.into_iter().map(|(event_id, error)| (event_id, Some(error))).collect();
     for (place, event_id) in read {
         let Some(message) = batch.get(*place) else { continue };
         if committed.covered.contains_key(event_id) {
             // A lost acknowledgement means a redelivery, and the inbox knows the event.
-            let _ = message.ack().await;
-        } else if let Some(error) = deferred.remove(event_id) {
-            if let Settled::Away(error) = failed(consumer, message, &error).await {
-                return Settled::Away(error);
+            message.answer(&consumer.bus, AckKind::Ack).await;
+        } else if let Some(error) = deferred.get_mut(event_id) {
+            match error.take() {
+                Some(error) => {
+                    if let Settled::Away(error) = failed(consumer, message, &error).await {
+                        return Settled::Away(error);
+                    }
+                }
+                // The batch holds the event twice, and it has failed once.
+                None => give_back(consumer, [message].into_iter()).await,
             }
         } else {
             tracing::error!(consumer = consumer.name(), %event_id, "the step committed without this event");
-            give_back([message].into_iter()).await;
+            give_back(consumer, [message].into_iter()).await;
         }
     }
     Settled::Done
@@ -220,9 +225,10 @@ async fn acknowledge(consumer: &Consumer, batch: &[Message], read: &[(usize, Uui
 
 /// Counts the failure of one message: it comes back after a wait, or becomes a dead letter. What it
 /// cannot help, a lost race or another system's outage, is not counted.
-async fn failed(consumer: &Consumer, message: &Message, error: &StepError) -> Settled {
+async fn failed(consumer: &Consumer, message: &Held, error: &StepError) -> Settled {
     if matches!(error, StepError::Unavailable(_) | StepError::Contended(_)) {
-        let _ = message.ack_with(AckKind::Nak(Some(longer_each_time(message)))).await;
+        let wait = longer_each_time(message, OUTAGE_WAIT, Duration::from_secs(10));
+        message.answer(&consumer.bus, AckKind::Nak(Some(wait))).await;
         return Settled::Done;
     }
     let step = consumer.subscription.step;
@@ -261,15 +267,15 @@ async fn failed(consumer: &Consumer, message: &Message, error: &StepError) -> Se
         error = chain(error),
         "the event is tried again"
     );
-    let _ = message.ack_with(AckKind::Nak(Some(wait))).await;
+    message.answer(&consumer.bus, AckKind::Nak(Some(wait))).await;
     Settled::Done
 }
 
-/// Half a second after the first delivery, doubling up to ten, with jitter.
-fn longer_each_time(message: &Message) -> Duration {
+/// `first` after the first delivery, doubling up to `longest`, with jitter.
+pub(super) fn longer_each_time(message: &Held, first: Duration, longest: Duration) -> Duration {
     let delivered = message.info().map_or(1, |info| info.delivered).clamp(1, 6);
-    let bound = OUTAGE_WAIT * 2_u32.pow(u32::try_from(delivered - 1).unwrap_or(0));
-    bound.min(Duration::from_secs(10)).mul_f64(rand::random_range(0.5..=1.0))
+    let bound = first * 2_u32.pow(u32::try_from(delivered - 1).unwrap_or(0));
+    bound.min(longest).mul_f64(rand::random_range(0.5..=1.0))
 }
 
 async fn count_attempt(pool: &PgPool, consumer: &str, event_id: Uuid, error: &str) -> Result<i32, sqlx::Error> {
@@ -288,7 +294,7 @@ async fn count_attempt(pool: &PgPool, consumer: &str, event_id: Uuid, error: &st
 }
 
 /// Writes the dead letter, and only then acknowledges.
-async fn bury(consumer: &Consumer, message: &Message, failure: &Failure) -> Result<(), sqlx::Error> {
+pub(super) async fn bury(consumer: &Consumer, message: &Held, failure: &Failure) -> Result<(), sqlx::Error> {
     let step = consumer.subscription.step;
     dead_letter::write(&consumer.pool, step, consumer.publisher, &raw(message), failure).await?;
     consumer.metrics.dead_letters.get_or_create_owned(&StepLabel { step: step.name }).inc();
@@ -297,32 +303,32 @@ async fn bury(consumer: &Consumer, message: &Message, failure: &Failure) -> Resu
         consumer = consumer.name(), subject = %message.subject, event_id, saga_id, correlation_id, trace_id,
         attempts = failure.attempts, error = failure.error_chain, "the event is a dead letter"
     );
-    let _ = message.ack().await;
+    message.answer(&consumer.bus, AckKind::Ack).await;
     Ok(())
 }
 
 /// Returns messages to the broker, which delivers them again soon, to whichever replica asks.
-pub(super) async fn give_back<'m>(messages: impl Iterator<Item = &'m Message>) {
+pub(super) async fn give_back<'m>(consumer: &Consumer, messages: impl Iterator<Item = &'m Held>) {
     for message in messages {
         // If this is lost the broker redelivers after its ack wait.
-        let _ = message.ack_with(AckKind::Nak(Some(OUTAGE_WAIT))).await;
+        message.answer(&consumer.bus, AckKind::Nak(Some(OUTAGE_WAIT))).await;
     }
 }
 
 /// What a log line names a message by: event, saga, correlation and trace; empty where it does not tell.
-fn ids(message: &Message) -> [&str; 4] {
+fn ids(message: &Held) -> [&str; 4] {
     let header =
         |name| message.headers.as_ref().and_then(|headers| envelope::header(headers, name)).unwrap_or_default();
     let trace_id = header(envelope::TRACEPARENT).split('-').nth(1).unwrap_or_default();
     [header(envelope::CE_ID), header(envelope::CE_SAGAID), header("ce-correlationid"), trace_id]
 }
 
-fn event_id(message: &Message) -> Option<Uuid> {
+pub(super) fn event_id(message: &Held) -> Option<Uuid> {
     let headers = message.headers.as_ref()?;
     envelope::header(headers, envelope::CE_ID)?.parse().ok()
 }
 
-fn raw(message: &Message) -> RawEvent {
+fn raw(message: &Held) -> RawEvent {
     let headers = message.headers.clone().unwrap_or_default();
     let header = |name| envelope::header(&headers, name);
     let republished = header("Nats-Msg-Id") != header(envelope::CE_ID);

@@ -6,7 +6,7 @@ use std::time::Instant;
 use async_nats::jetstream::Message;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::Consumer;
+use super::{Consumer, held::Held};
 use crate::{
     TraceContext,
     batch::Effect,
@@ -27,11 +27,11 @@ impl Stopwatch {
     }
 
     /// Notes the batch, and the way of each event that had its effect just now: a repeated delivery tells nothing.
-    pub(super) fn stop(&self, consumer: &Consumer, batch: &[Message], ran: &Ran) {
+    pub(super) fn stop(&self, consumer: &Consumer, batch: &[Held], ran: &Ran) {
         let (metrics, step) = (&consumer.metrics, consumer.subscription.step.name);
         metrics.inbox_batch_size.get_or_create_owned(&StepLabel { step }).observe(batch.len() as f64);
         // One exemplar a batch is enough to find a trace.
-        let exemplar = batch.iter().find_map(sampled_trace).map(TraceLabel::new);
+        let exemplar = batch.iter().find_map(|message| sampled_trace(message)).map(TraceLabel::new);
         let duration = metrics.step_duration.get_or_create_owned(&StepLabel { step });
         duration.observe(self.begun.elapsed().as_secs_f64(), exemplar, None);
         let Ok(committed) = &ran.result else { return };

@@ -11,7 +11,8 @@ use super::{
     headers, progress,
 };
 use crate::{
-    Metrics, StepError, Subscription, error::chain, metrics::LetterAction, retry_contended, subscription::RawEvent,
+    EnvelopeError, Metrics, StepError, Subscription, error::chain, metrics::LetterAction, retry_contended,
+    subscription::RawEvent,
 };
 
 pub(super) const MAX_REPLAYS: i32 = 3;
@@ -132,7 +133,10 @@ async fn apply(subscription: &Subscription, raw: RawEvent) -> Result<(), StepErr
         }
     };
     if let Some((_, unreadable)) = ran.unreadable.into_iter().next() {
-        return Err(StepError::Poison(unreadable.into()));
+        // Only this build cannot read it.
+        let of_another_build = matches!(unreadable, EnvelopeError::UnknownVersion { .. });
+        let error = if of_another_build { StepError::Unavailable } else { StepError::Poison };
+        return Err(error(unreadable.into()));
     }
     match ran.result?.deferred.into_iter().next() {
         Some((_, error)) => Err(error),

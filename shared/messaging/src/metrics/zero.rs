@@ -21,8 +21,14 @@ impl Metrics {
     }
 
     fn step_at_zero(&self, step: &'static str) {
-        let counters =
-            [&self.inbox_applied, &self.inbox_duplicates, &self.refusals, &self.step_failures, &self.dead_letters];
+        let counters = [
+            &self.inbox_applied,
+            &self.inbox_duplicates,
+            &self.refusals,
+            &self.step_failures,
+            &self.handed_back,
+            &self.dead_letters,
+        ];
         for counter in counters {
             drop(counter.get_or_create(&StepLabel { step }));
         }

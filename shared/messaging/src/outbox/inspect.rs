@@ -1,15 +1,15 @@
-//! The outbox as an operator sees it: waiting, parked and published events as one list.
+//! The outbox as an operator sees it: waiting, parked, published and discarded events as one list.
 
 use serde_json::Value;
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// An event in the outbox, or published from it.
+/// An event in the outbox, or published or discarded from it.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub event_id: Uuid,
-    /// `PENDING`, `PARKED` or `PUBLISHED`.
+    /// `PENDING`, `PARKED`, `PUBLISHED` or `DISCARDED`.
     pub state: String,
     pub position: i64,
     pub aggregate_type: String,
@@ -61,6 +61,15 @@ pub async fn list(
             where ($1::text is null or $1 = 'PUBLISHED') and ($2::uuid is null or event_id < $2)
             order by event_id desc
             limit $3)
+            union all
+            (select o.event_id, 'DISCARDED', position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject,
+                headers, payload, saga_id, created_at, attempts, last_error, null, null, null, null, republication
+            from outbox_action a
+            cross join lateral json_populate_record(null::outbox, a.event) o
+            where a.action = 'DISCARD' and ($1::text is null or $1 = 'DISCARDED')
+                and ($2::uuid is null or a.event_id < $2)
+            order by a.event_id desc
+            limit $3)
         ) entry
         order by event_id desc
         limit $3"#,
@@ -94,6 +103,13 @@ pub async fn get(pool: &PgPool, event_id: Uuid) -> Result<Option<Entry>, sqlx::E
                 republication, 1
             from outbox_published
             where event_id = $1
+            union all
+            select o.event_id, 'DISCARDED', position, aggregate_type, aggregate_id, aggregate_sequence, event_type,
+                subject, headers, payload, saga_id, created_at, attempts, last_error, null, null, null, null,
+                republication, 2
+            from outbox_action a
+            cross join lateral json_populate_record(null::outbox, a.event) o
+            where a.event_id = $1 and a.action = 'DISCARD'
         ) entry
         order by place
         limit 1"#,

@@ -16,7 +16,8 @@ pub(super) struct Lease {
     pub(super) epoch: i64,
 }
 
-/// Takes the lease when it is free, expired, or this holder's own.
+/// Takes the lease when it is free, expired, or this holder's own. One that ends later than in twice its time was taken when
+/// the database's clock was ahead, and is free.
 pub(super) async fn acquire(
     conn: &mut PgConnection,
     holder: &str,
@@ -24,8 +25,8 @@ pub(super) async fn acquire(
 ) -> Result<Option<Lease>, sqlx::Error> {
     let epoch = sqlx::query_scalar!(
         "update relay_lease
-        set holder = $1, epoch = epoch + 1, expires_at = now() + $2, taken_at = now()
-        where holder = $1 or expires_at < now()
+        set holder = $1, epoch = epoch + 1, expires_at = now() + $2::interval, taken_at = now()
+        where holder = $1 or expires_at < now() or expires_at > now() + 2 * $2::interval
         returning epoch",
         holder,
         interval(ttl),

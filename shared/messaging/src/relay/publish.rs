@@ -53,8 +53,10 @@ pub(super) enum Stop {
     Held { event_id: Uuid },
     /// The stream's last sequence is another than expected.
     OutOfStep,
-    /// The broker is away, or full, or the outcome is unknown.
+    /// The broker is away, or full.
     Away(String),
+    /// The broker has not said what became of it.
+    Silent(String),
 }
 
 pub(super) async fn publish(
@@ -254,6 +256,7 @@ fn headers(row: &PendingRow) -> Result<HeaderMap, String> {
 fn sort(row: &PendingRow, error: &async_nats::error::Error<PublishErrorKind>) -> Stop {
     match error.kind() {
         PublishErrorKind::WrongLastSequence | PublishErrorKind::WrongLastMessageId => Stop::OutOfStep,
+        PublishErrorKind::TimedOut => Stop::Silent(crate::error::chain(error)),
         PublishErrorKind::MaxPayloadExceeded => Stop::Refused { event_id: row.event_id, error: error.to_string() },
         PublishErrorKind::Other => match broker_code(error) {
             Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM) => {

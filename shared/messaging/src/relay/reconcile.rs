@@ -3,11 +3,21 @@
 
 use futures_util::{TryStreamExt, future::BoxFuture};
 use saga::Service;
-use sqlx::PgConnection;
+use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
-use super::{Relay, RelayError, lease::Lease, publish::StreamPosition};
-use crate::{envelope, error::chain, outbox};
+use super::{
+    Relay, RelayError,
+    lease::{self, Lease},
+    publish::StreamPosition,
+};
+use crate::{
+    envelope, outbox,
+    silence::{all_answered, answered},
+};
+
+/// How many events are looked at, and put back, in one transaction.
+const CHUNK: usize = 5_000;
 
 /// The events that a service has published for sagas that are not finished: only those are needed again
 /// when they are lost.
@@ -55,6 +65,7 @@ pub(super) async fn reconcile(relay: &Relay, lease: &Lease, stream: &str) -> Res
         return Ok(Reconciled { position, republished: 0 });
     }
     let republished = put_back(relay, lease, now, lost).await?;
+    adopt(relay, lease, now, lost, republished).await?;
     if lost != Lost::Nothing {
         tracing::warn!(stream, ?lost, republished, "the broker lost data; what is still needed is published again");
     }
@@ -62,8 +73,7 @@ pub(super) async fn reconcile(relay: &Relay, lease: &Lease, stream: &str) -> Res
 }
 
 async fn describe(relay: &Relay, stream: &str) -> Result<StreamNow, RelayError> {
-    let away = |e: &dyn std::error::Error| RelayError::Broker(chain(e));
-    let stream = relay.bus.jetstream.get_stream(stream).await.map_err(|e| away(&e))?;
+    let stream = relay.bus.jetstream.get_stream(stream).await.map_err(|e| RelayError::of(&e))?;
     let info = stream.cached_info();
     let clamp = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     Ok(StreamNow {
@@ -74,17 +84,15 @@ async fn describe(relay: &Relay, stream: &str) -> Result<StreamNow, RelayError> 
 }
 
 async fn last_receipt(relay: &Relay, lease: &Lease) -> Result<LastReceipt, RelayError> {
-    sqlx::query_as!(
+    let receipt = sqlx::query_as!(
         LastReceipt,
         "select stream_epoch, last_sequence, last_event_id
         from relay_lease
         where holder = $1 and epoch = $2",
         lease.holder,
         lease.epoch,
-    )
-    .fetch_optional(&relay.pool)
-    .await?
-    .ok_or(RelayError::LeaseLost)
+    );
+    answered(receipt.fetch_optional(&relay.pool)).await?.ok_or(RelayError::LeaseLost)
 }
 
 async fn compare(relay: &Relay, stream: &str, now: StreamNow, receipt: &LastReceipt) -> Result<Lost, RelayError> {
@@ -111,12 +119,11 @@ async fn compare(relay: &Relay, stream: &str, now: StreamNow, receipt: &LastRece
 
 async fn event_at(relay: &Relay, stream: &str, sequence: i64) -> Result<Option<Uuid>, RelayError> {
     use async_nats::jetstream::stream::LastRawMessageErrorKind::NoMessageFound;
-    let away = |e: String| RelayError::Broker(e);
-    let stream = relay.bus.jetstream.get_stream_no_info(stream).await.map_err(|e| away(chain(&e)))?;
+    let stream = relay.bus.jetstream.get_stream_no_info(stream).await.map_err(|e| RelayError::of(&e))?;
     match stream.get_raw_message(sequence.unsigned_abs()).await {
         Ok(message) => Ok(envelope::header(&message.headers, envelope::CE_ID).and_then(|id| id.parse().ok())),
         Err(error) if error.kind() == NoMessageFound => Ok(None),
-        Err(error) => Err(away(chain(&error))),
+        Err(error) => Err(RelayError::of(&error)),
     }
 }
 
@@ -124,111 +131,135 @@ async fn event_at(relay: &Relay, stream: &str, sequence: i64) -> Result<Option<U
 /// published until `provision keep` has made such consumers anew. Receipts do not tell: the last ones may never have been
 /// written down.
 async fn no_consumer_ahead(relay: &Relay, stream: &str) -> Result<(), RelayError> {
-    let away = |e: &dyn std::error::Error| RelayError::Broker(chain(e));
-    let mut stream = relay.bus.jetstream.get_stream(stream).await.map_err(|e| away(&e))?;
-    let consumers: Vec<_> = stream.consumers().try_collect().await.map_err(|e| away(&e))?;
-    let last = stream.info().await.map_err(|e| away(&e))?.state.last_sequence;
+    let mut stream = relay.bus.jetstream.get_stream(stream).await.map_err(|e| RelayError::of(&e))?;
+    let consumers: Vec<_> = stream.consumers().try_collect().await.map_err(|e| RelayError::of(&e))?;
+    let last = stream.info().await.map_err(|e| RelayError::of(&e))?.state.last_sequence;
     match consumers.into_iter().find(|c| relay.consumers.contains(&c.name) && c.delivered.stream_sequence > last) {
         Some(consumer) => Err(RelayError::ConsumerAhead(consumer.name)),
         None => Ok(()),
     }
 }
 
-/// Puts the lost events back into the outbox and adopts the stream as it is, in one transaction that
-/// only the holder of the lease can commit.
+/// Puts the lost events back into the outbox: those of sagas that are not finished, and of no saga. A chunk is a
+/// transaction, so that no number of them is too large, and whoever begins again goes on where this ended: what is back
+/// already is left alone. Nothing is published meanwhile.
 async fn put_back(relay: &Relay, lease: &Lease, now: StreamNow, lost: Lost) -> Result<u64, RelayError> {
-    let mut transaction = relay.pool.begin().await?;
-    let held = sqlx::query_scalar!(
-        "select epoch
-        from relay_lease
-        where holder = $1 and epoch = $2
-        for update",
+    let Some(range) = LostRange::of(now, lost) else { return Ok(0) };
+    let mut conn = relay.pool.acquire().await?;
+    let open = answered((relay.open_events)(&mut conn, relay.bus.service)).await?;
+    let mut republished = 0;
+    for chunk in open.chunks(CHUNK) {
+        republished += put_back_chunk(relay, &mut conn, lease, chunk, range).await?;
+    }
+    let mut last = Uuid::nil();
+    loop {
+        let page = answered(of_no_saga(&mut conn, last, range)).await?;
+        let Some(end) = page.last() else { return Ok(republished) };
+        last = *end;
+        republished += put_back_chunk(relay, &mut conn, lease, &page, range).await?;
+    }
+}
+
+/// Puts back those of these events that are lost. Only the holder of the lease can, and keeps the lease by it.
+async fn put_back_chunk(
+    relay: &Relay,
+    conn: &mut PgConnection,
+    lease: &Lease,
+    events: &[Uuid],
+    range: LostRange,
+) -> Result<u64, RelayError> {
+    all_answered(async {
+        let mut transaction = conn.begin().await?;
+        if !lease::renew(&mut transaction, lease, relay.settings.relay_lease).await? {
+            return Err(RelayError::LeaseLost);
+        }
+        let lost = lost_among(&mut transaction, events, range).await?;
+        let republished = outbox::republish(&mut transaction, &lost).await?;
+        transaction.commit().await?;
+        Ok(republished)
+    })
+    .await
+}
+
+/// From now on the stream is what it is. Receipts of what it has lost are void, because other events take their places:
+/// one row says so for all of them.
+async fn adopt(relay: &Relay, lease: &Lease, now: StreamNow, lost: Lost, republished: u64) -> Result<(), RelayError> {
+    let valid_to = match lost {
+        Lost::After(sequence) => Some(sequence),
+        Lost::Nothing | Lost::OtherEpochs => None,
+    };
+    let adopting = sqlx::query_scalar!(
+        r#"with adopted as (
+            update relay_lease
+            set stream_epoch = $3, last_sequence = $4, last_event_id = null, republished = republished + $5
+            where holder = $1 and epoch = $2
+            returning true
+        ), void as (
+            insert into stream_rollback (stream_epoch, last_sequence)
+            select $3, $6::bigint
+            from adopted
+            where $6::bigint is not null
+        )
+        select exists (select from adopted) as "adopted!""#,
         lease.holder,
         lease.epoch,
-    )
-    .fetch_optional(&mut *transaction)
-    .await?;
-    if held.is_none() {
-        return Err(RelayError::LeaseLost);
-    }
-    let needed = needed(&mut transaction, relay, now.epoch, lost).await?;
-    let mut republished = 0;
-    for chunk in needed.chunks(5_000) {
-        republished += outbox::republish(&mut transaction, chunk).await?;
-    }
-    if let Lost::After(sequence) = lost {
-        void_receipts(&mut transaction, now.epoch, sequence).await?;
-    }
-    sqlx::query!(
-        "update relay_lease
-        set stream_epoch = $1, last_sequence = $2, last_event_id = null, republished = republished + $3",
         now.epoch,
         i64::try_from(now.last_sequence).unwrap_or(i64::MAX),
         i64::try_from(republished).unwrap_or(i64::MAX),
-    )
-    .execute(&mut *transaction)
-    .await?;
-    transaction.commit().await?;
-    Ok(republished)
+        valid_to,
+    );
+    if answered(adopting.fetch_one(&relay.pool)).await? { Ok(()) } else { Err(RelayError::LeaseLost) }
 }
 
-/// Their places in the stream are about to be taken by other events.
-async fn void_receipts(conn: &mut PgConnection, stream_epoch: i64, after: i64) -> Result<(), sqlx::Error> {
-    // The one index on sequences is a BRIN, which nothing but a bitmap scan can use.
-    sqlx::query!("set local enable_bitmapscan = on").execute(&mut *conn).await?;
-    sqlx::query!(
-        "update outbox_published
-        set stream_epoch = 0
-        where stream_epoch = $1 and stream_sequence > $2",
-        stream_epoch,
-        after,
-    )
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
-/// The lost events of sagas that are not finished, and of no saga.
-async fn needed(
-    conn: &mut PgConnection,
-    relay: &Relay,
+/// Which receipts are of what was lost.
+#[derive(Debug, Clone, Copy)]
+struct LostRange {
     stream_epoch: i64,
-    lost: Lost,
-) -> Result<Vec<Uuid>, RelayError> {
-    let (other_epochs, after) = match lost {
-        Lost::Nothing => return Ok(Vec::new()),
-        Lost::OtherEpochs => (true, i64::MAX),
-        Lost::After(sequence) => (false, sequence),
-    };
-    let open = (relay.open_events)(&mut *conn, relay.bus.service).await?;
-    let mut needed = Vec::new();
-    for chunk in open.chunks(5_000) {
-        needed.extend(
-            sqlx::query_scalar!(
-                "select event_id
-                from outbox_published
-                where event_id = any($4)
-                    and ((stream_epoch <> $1 and $2) or (stream_epoch = $1 and stream_sequence > $3))",
-                stream_epoch,
-                other_epochs,
-                after,
-                chunk,
-            )
-            .fetch_all(&mut *conn)
-            .await?,
-        );
+    other_epochs: bool,
+    after: i64,
+}
+
+impl LostRange {
+    fn of(now: StreamNow, lost: Lost) -> Option<Self> {
+        let (other_epochs, after) = match lost {
+            Lost::Nothing => return None,
+            Lost::OtherEpochs => (true, i64::MAX),
+            Lost::After(sequence) => (false, sequence),
+        };
+        Some(LostRange { stream_epoch: now.epoch, other_epochs, after })
     }
-    let of_no_saga = sqlx::query_scalar!(
+}
+
+async fn lost_among(conn: &mut PgConnection, events: &[Uuid], range: LostRange) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar!(
         "select event_id
         from outbox_published
-        where saga_id is null
+        where event_id = any($4)
             and ((stream_epoch <> $1 and $2) or (stream_epoch = $1 and stream_sequence > $3))",
-        stream_epoch,
-        other_epochs,
-        after,
+        range.stream_epoch,
+        range.other_epochs,
+        range.after,
+        events,
     )
-    .fetch_all(&mut *conn)
-    .await?;
-    needed.extend(of_no_saga);
-    Ok(needed)
+    .fetch_all(conn)
+    .await
+}
+
+/// The next lost events of no saga, in the order of their ids.
+async fn of_no_saga(conn: &mut PgConnection, after: Uuid, range: LostRange) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar!(
+        "select event_id
+        from outbox_published
+        where saga_id is null and event_id > $4
+            and ((stream_epoch <> $1 and $2) or (stream_epoch = $1 and stream_sequence > $3))
+        order by event_id
+        limit $5",
+        range.stream_epoch,
+        range.other_epochs,
+        range.after,
+        after,
+        i64::try_from(CHUNK).unwrap_or(i64::MAX),
+    )
+    .fetch_all(conn)
+    .await
 }

@@ -130,8 +130,8 @@ pub(crate) struct DeadLetterCount {
 /// Why somebody acts.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Why {
-    pub(super) reason: Option<String>,
+pub struct Why {
+    pub reason: Option<String>,
 }
 
 /// Dead letters, newest first

@@ -1,17 +1,17 @@
-//! The outbox: what waits, what is parked, what was published, and every attempt.
+//! The outbox: what waits, what is parked, what was published or given up, every attempt, and what operators did.
 
-use axum::extract::State;
+use axum::{extract::State, http::HeaderMap};
 use bootstrap::{
     Json, Page, PageQuery, Path, Problem, Query, detached,
     http::{Cursor, Limit},
 };
-use messaging::outbox::{self, Entry};
+use messaging::outbox::{self, Entry, Parked};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::Shared;
+use super::{Shared, actor, dead_letters::Why};
 
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
@@ -19,6 +19,7 @@ pub(crate) enum OutboxState {
     Pending,
     Parked,
     Published,
+    Discarded,
 }
 
 impl OutboxState {
@@ -27,6 +28,7 @@ impl OutboxState {
             OutboxState::Pending => "PENDING",
             OutboxState::Parked => "PARKED",
             OutboxState::Published => "PUBLISHED",
+            OutboxState::Discarded => "DISCARDED",
         }
     }
 }
@@ -47,11 +49,11 @@ pub(crate) struct OutboxQuery {
     cursor: Option<Cursor>,
 }
 
-/// An event in the outbox, or published from it.
+/// An event in the outbox, or published or discarded from it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OutboxEntry {
     event_id: Uuid,
-    /// `PENDING`, `PARKED` or `PUBLISHED`.
+    /// `PENDING`, `PARKED`, `PUBLISHED` or `DISCARDED`.
     state: String,
     position: i64,
     event_type: String,
@@ -90,6 +92,18 @@ pub(crate) struct OutboxAttempt {
     error: String,
 }
 
+/// One thing that an operator did to an event.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct OutboxAction {
+    #[serde(with = "time::serde::rfc3339")]
+    acted_at: OffsetDateTime,
+    actor: String,
+    /// `REQUEUE` or `DISCARD`.
+    action: String,
+    #[schema(required = true)]
+    reason: Option<String>,
+}
+
 /// An entry with its body and its whole history.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct OutboxHistory {
@@ -100,9 +114,10 @@ pub(crate) struct OutboxHistory {
     #[schema(value_type = Object)]
     payload: serde_json::Value,
     history: Vec<OutboxAttempt>,
+    actions: Vec<OutboxAction>,
 }
 
-/// Events that wait, are parked or were published, newest first
+/// Events that wait, are parked, were published or discarded, newest first
 #[utoipa::path(get, path = "/api/admin/outbox", tag = "administration", params(OutboxQuery),
     responses((status = 200, description = "A page of entries", body = Page<OutboxEntry>)))]
 pub(crate) async fn list_outbox(
@@ -128,6 +143,7 @@ pub(crate) async fn get_outbox_entry(
     let found = outbox::get(pool, event_id).await?;
     let mut entry = found.ok_or_else(|| Problem::not_found("This service's outbox has no such event."))?;
     let history = outbox::attempts(pool, event_id).await?;
+    let actions = outbox::actions(pool, event_id).await?;
     Ok(Json(OutboxHistory {
         headers: std::mem::take(&mut entry.headers),
         payload: std::mem::take(&mut entry.payload),
@@ -136,23 +152,138 @@ pub(crate) async fn get_outbox_entry(
             .into_iter()
             .map(|a| OutboxAttempt { attempt: a.attempt, attempted_at: a.attempted_at, relay: a.relay, error: a.error })
             .collect(),
+        actions: actions
+            .into_iter()
+            .map(|a| OutboxAction { acted_at: a.acted_at, actor: a.actor, action: a.action, reason: a.reason })
+            .collect(),
     }))
 }
 
 /// Let a parked event be tried again
 #[utoipa::path(post, path = "/api/admin/outbox/{event_id}/requeue", tag = "administration",
-    params(("event_id" = Uuid, Path, description = "The event's id")),
+    params(("event_id" = Uuid, Path, description = "The event's id")), request_body = Option<Why>,
     responses((status = 200, description = "The entry, pending again", body = OutboxHistory),
         (status = 404, description = "No such event", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "It is not parked", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn requeue_outbox_entry(
     State(desk): Shared,
     Path(event_id): Path<Uuid>,
+    headers: HeaderMap,
+    why: Option<Json<Why>>,
 ) -> Result<Json<OutboxHistory>, Problem> {
-    let pool = desk.participant.pools.http.clone();
-    let requeued = detached(async move { outbox::requeue(&mut *pool.acquire().await?, event_id).await }).await?;
+    let (pool, actor) = (desk.participant.pools.http.clone(), actor(&headers));
+    let reason = why.and_then(|Json(why)| why.reason);
+    let requeue =
+        async move { outbox::requeue(&mut *pool.acquire().await?, &[event_id], &actor, reason.as_deref()).await };
+    let requeued = detached(requeue).await?;
     let entry = get_outbox_entry(State(desk), Path(event_id)).await?;
-    if requeued { Ok(entry) } else { Err(Problem::conflict("Only a parked event can be requeued.")) }
+    if requeued.is_empty() { Err(Problem::conflict("Only a parked event can be requeued.")) } else { Ok(entry) }
+}
+
+/// Why an event is given up.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DiscardOutboxEntry {
+    #[schema(min_length = 1, max_length = 500)]
+    reason: String,
+}
+
+/// Give a parked event up: it is never published, and the later events of its aggregate are
+#[utoipa::path(delete, path = "/api/admin/outbox/{event_id}", tag = "administration",
+    params(("event_id" = Uuid, Path, description = "The event's id")), request_body = DiscardOutboxEntry,
+    responses((status = 200, description = "The entry, discarded", body = OutboxHistory),
+        (status = 404, description = "No such event", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "It is not parked", body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn discard_outbox_entry(
+    State(desk): Shared,
+    Path(event_id): Path<Uuid>,
+    headers: HeaderMap,
+    Json(why): Json<DiscardOutboxEntry>,
+) -> Result<Json<OutboxHistory>, Problem> {
+    expect_reason(&why.reason)?;
+    let (pool, actor) = (desk.participant.pools.http.clone(), actor(&headers));
+    let discard = async move { outbox::discard(&mut *pool.acquire().await?, event_id, &actor, &why.reason).await };
+    let discarded = detached(discard).await?;
+    let entry = get_outbox_entry(State(desk), Path(event_id)).await?;
+    if discarded { Ok(entry) } else { Err(Problem::conflict("Only a parked event can be discarded.")) }
+}
+
+/// Which parked events: those of which all of this is true. `{}` means all.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ParkedFilter {
+    /// With or without its version: `OrderCreated` or `OrderCreated.v1`.
+    event_type: Option<String>,
+    aggregate_id: Option<String>,
+    /// Only older ones.
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    created_before: Option<OffsetDateTime>,
+}
+
+/// Which parked events to try again, and why.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RequeueRequest {
+    filter: ParkedFilter,
+    /// How many at most, the oldest first; 100 by default.
+    #[schema(minimum = 1, maximum = 1000)]
+    limit: Option<i64>,
+    /// Only say which ones it would be; nothing is changed. So it is, unless it is false.
+    #[serde(default = "yes")]
+    dry_run: bool,
+    /// Each event's history keeps it, with the name in `x-actor`.
+    #[schema(min_length = 1, max_length = 500)]
+    reason: String,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What became of them.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RequeueBody {
+    dry_run: bool,
+    /// How many parked events the filter is true of.
+    matched: i64,
+    /// How many of these are pending again.
+    requeued: usize,
+    /// The oldest of them, as many as the limit allows.
+    event_ids: Vec<Uuid>,
+}
+
+/// Let many parked events be tried again, or say which
+#[utoipa::path(post, path = "/api/admin/outbox/requeue", tag = "administration", request_body = RequeueRequest,
+    responses((status = 200, description = "What was done, or with `dry_run` what would be", body = RequeueBody)))]
+pub(crate) async fn requeue_outbox(
+    State(desk): Shared,
+    headers: HeaderMap,
+    Json(wanted): Json<RequeueRequest>,
+) -> Result<Json<RequeueBody>, Problem> {
+    let RequeueRequest { filter, limit, dry_run, reason } = wanted;
+    let limit = limit.unwrap_or(100);
+    if !(1..=1000).contains(&limit) {
+        return Err(Problem::invalid("/limit", "A number of events, 1 to 1000."));
+    }
+    expect_reason(&reason)?;
+    let ParkedFilter { event_type, aggregate_id, created_before } = filter;
+    let which = Parked { event_type, aggregate_id, created_before };
+    let (pool, actor) = (desk.participant.pools.http.clone(), actor(&headers));
+    let (matched, event_ids) = outbox::parked(&pool, &which, limit).await?;
+    if dry_run {
+        return Ok(Json(RequeueBody { dry_run, matched, requeued: 0, event_ids }));
+    }
+    let ids = event_ids.clone();
+    let requeue = async move { outbox::requeue(&mut *pool.acquire().await?, &ids, &actor, Some(&reason)).await };
+    let requeued = detached(requeue).await?.len();
+    Ok(Json(RequeueBody { dry_run, matched, requeued, event_ids }))
+}
+
+fn expect_reason(reason: &str) -> Result<(), Problem> {
+    if (1..=500).contains(&reason.chars().count()) {
+        return Ok(());
+    }
+    Err(Problem::invalid("/reason", "A reason has 1 to 500 characters."))
 }
 
 fn body(row: Entry) -> OutboxEntry {

@@ -24,7 +24,7 @@ pub(super) const SAMPLED: &[Sampled] = &[
 
 pub(super) async fn read(bus: &Bus, subscriptions: &[Subscription]) -> Vec<Reading> {
     let mut readings = Vec::new();
-    if let Some(stream) = bus.stream_state().await {
+    if let Some(stream) = bus.fill().await {
         let values = [stream.bytes, stream.max_bytes, stream.messages];
         readings.extend(SAMPLED.iter().zip(values).map(|(gauge, value)| reading(gauge.name, None, value)));
     }

@@ -1,4 +1,6 @@
 //! How a batch ends that does not come to its end: with the service, or with a crash.
+//!
+//! Not audited: most dead letters are made up, and left as they are.
 
 use anyhow::ensure;
 use contracts::ORDER;

@@ -1,4 +1,6 @@
 //! What has happened to an order: refusals, late steps, faults on purpose; and orders that wait for nothing.
+//!
+//! Not audited: what is looked at is what an order tells of itself.
 
 use anyhow::ensure;
 use serde_json::json;

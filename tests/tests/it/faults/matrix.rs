@@ -174,6 +174,7 @@ async fn every_kind_at_between_timeout_and_compensation() -> Test {
 
 #[tokio::test]
 async fn what_cannot_happen_at_a_point_is_refused_and_nothing_else_is() -> Test {
+    // Not audited: nothing is ordered.
     let stage = Stage::new().await?;
     let inventory = stage.start_with(contracts::INVENTORY, faults::Faults::armable(), "").await?;
     for point in FaultPoint::ALL {

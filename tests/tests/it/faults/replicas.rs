@@ -1,4 +1,6 @@
 //! A fault that is armed over REST holds in every replica of the service, and all of them count its passes together.
+//!
+//! Not audited: what is looked at is which faults are held; hardly anything is ordered.
 
 use std::{collections::BTreeSet, time::Duration};
 

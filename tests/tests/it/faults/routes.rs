@@ -1,4 +1,6 @@
 //! The routes, the plan, and that a process without faults has neither.
+//!
+//! Not audited: what is looked at is which faults are held; hardly anything is ordered.
 
 use anyhow::ensure;
 use contracts::{INVENTORY, ORDER};

@@ -1,5 +1,7 @@
 //! Who gets in where: every route of every service's OpenAPI document, with no token, wrong tokens and the right one.
 //! The routes come from the documents, so none can be forgotten here.
+//!
+//! Not audited: nothing is ordered.
 
 use anyhow::{Context, ensure};
 use reqwest::{Method, StatusCode, header};

@@ -1,4 +1,6 @@
 //! Arbitrary messages in the streams: each is parked as it came, none stops its lane, and orders are still confirmed.
+//!
+//! Not audited: hundreds of dead letters are left, of events that nobody wrote.
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
@@ -46,6 +48,7 @@ async fn garbage_in_every_lane_is_parked_as_it_came_and_stops_nobody() -> Test {
     let applied = "select (select count(*) from orders.inbox) + (select count(*) from inventory.inbox)
         + (select count(*) from payment.inbox)";
     eventually(Duration::from_secs(60), async || {
+        stage.end_the_wait_for_newer_replicas().await?;
         let parked = stage.number(parked).await?;
         let applied = stage.number(applied).await?;
         ensure!(parked == deliveries, "of {deliveries} {parked} are parked and {applied} applied");

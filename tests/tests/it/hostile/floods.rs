@@ -64,6 +64,7 @@ async fn is_answered(client: &Client) -> Test {
 
 #[tokio::test]
 async fn clients_that_dribble_their_headers_are_hung_up_on_and_the_others_answered() -> Test {
+    // Not audited: order alone is there.
     let stage = Stage::new().await?;
     let settings = [("HTTP_HEADER_READ_TIMEOUT", "1s"), ("HTTP_MAX_CONNECTIONS", "40")];
     let order = order(&stage, &settings).await?;
@@ -85,6 +86,7 @@ async fn clients_that_dribble_their_headers_are_hung_up_on_and_the_others_answer
 
 #[tokio::test]
 async fn clients_that_dribble_their_bodies_take_no_place_from_others_and_are_answered_408() -> Test {
+    // Not audited: order alone is there.
     let stage = Stage::new().await?;
     let settings = [("HTTP_BODY_READ_TIMEOUT", "2s"), ("HTTP_MAX_IN_FLIGHT", "4")];
     let order = order(&stage, &settings).await?;
@@ -143,6 +145,7 @@ async fn ten_times_what_can_be_served_is_shed_with_503_and_nothing_of_it_has_an_
 
 #[tokio::test]
 async fn floods_of_headers_are_refused_and_cost_nobody_else_anything() -> Test {
+    // Not audited: order alone is there.
     let stage = Stage::new().await?;
     let order = order(&stage, &[]).await?;
     let address = address(&order.client);
@@ -172,6 +175,7 @@ async fn floods_of_headers_are_refused_and_cost_nobody_else_anything() -> Test {
 
 #[tokio::test]
 async fn requests_that_are_no_http_are_refused_and_leave_no_trace() -> Test {
+    // Not audited: order alone is there.
     let stage = Stage::new().await?;
     let order = order(&stage, &[]).await?;
     let address = address(&order.client);
@@ -196,6 +200,7 @@ async fn requests_that_are_no_http_are_refused_and_leave_no_trace() -> Test {
 
 #[tokio::test]
 async fn connections_without_a_request_are_closed_and_make_room() -> Test {
+    // Not audited: order alone is there.
     let stage = Stage::new().await?;
     let settings = [("HTTP_HEADER_READ_TIMEOUT", "1s"), ("HTTP_MAX_CONNECTIONS", "40")];
     let order = order(&stage, &settings).await?;
@@ -208,4 +213,37 @@ async fn connections_without_a_request_are_closed_and_make_room() -> Test {
         let _ = timeout(LIMIT, connection?.read_to_end(&mut rest)).await.context("an idle connection stays open")?;
     }
     is_answered(&order.client).await
+}
+
+/// Lists that take as long as if they had to look for their rows among millions.
+#[tokio::test]
+async fn a_storm_of_readers_keeps_nobody_from_placing_orders() -> Test {
+    let stage = Stage::new().await?;
+    let suite = stage.dancers().await?;
+    suite.sell("A", 100, 1_000).await?;
+    suite.place(&[("A", 1)], "tok_visa").await?;
+    let slow = "alter table orders.customer_order enable row level security;
+        create policy slow on orders.customer_order using
+            (case when current_query() like '%desc%limit%' then pg_sleep(5) is not null else true end)";
+    sqlx::raw_sql(slow).execute(&stage.pool).await?;
+    let reader = || {
+        let client = suite.order.client.clone();
+        tokio::spawn(async move { client.get("/api/orders?status=CANCELLED").await })
+    };
+    let readers: Vec<_> = (0..30).map(|_| reader()).collect();
+    let reading = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
+    eventually(LIMIT, async || stage.number(reading).await.is_ok_and(|n| n >= 2)).await?;
+    for _ in 0..5 {
+        suite.place(&[("A", 1)], "tok_visa").await?;
+    }
+    ensure!(stage.number(reading).await? > 0, "nobody reads any more");
+    for answer in join_all(readers).await {
+        ensure!(answer??.status == 503, "a list that takes so long is given up");
+    }
+    sqlx::raw_sql(
+        "drop policy slow on orders.customer_order; alter table orders.customer_order disable row level security",
+    )
+    .execute(&stage.pool)
+    .await?;
+    stage.audit().await
 }

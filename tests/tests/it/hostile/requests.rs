@@ -1,4 +1,6 @@
 //! Arbitrary requests to every route that takes a body or a query: refused with a problem, never with a failure.
+//!
+//! Not audited: whatever the requests happen to do, they do to made-up products.
 
 use anyhow::{Context, ensure};
 use proptest::prelude::{Strategy, prop_oneof};

@@ -1,4 +1,6 @@
 //! Gauges about shared tables: one replica of a service shows them.
+//!
+//! Not audited: what is looked at is who shows a gauge.
 
 use std::{collections::BTreeSet, time::Duration};
 

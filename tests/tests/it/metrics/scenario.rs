@@ -82,6 +82,10 @@ pub(super) async fn gets_stuck(stage: &Stage, suite: &Dancers, order: &Value) ->
         anyhow::Ok(())
     })
     .await?;
+    // As if the broker had come back without it: then it is not on its way any more.
+    let lost = "update orders.outbox_published set stream_epoch = 0
+        where saga_id = $1 and event_type = 'OrderCancelled.v1'";
+    change(stage, order, lost).await?;
     let overdue =
         "update saga.saga_instance set compensation_attempts = 5, compensation_deadline = now() where saga_id = $1";
     change(stage, order, overdue).await?;

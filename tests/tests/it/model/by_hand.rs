@@ -80,6 +80,7 @@ impl ByHand {
     pub(super) async fn take(&self, case: &Case, action: Action) -> Test {
         let Placed { order_id, saga_id } = &case.orders[action.order()];
         match action {
+            Action::Publish(_, (Kind::OrderCancelled, n)) => self.publish(*saga_id, n).await,
             Action::Deliver(_, id, place) | Action::DeliverUnacknowledged(_, id, place) => {
                 self.deliver(*saga_id, id, id.0.readers()[place]).await
             }
@@ -123,6 +124,24 @@ impl ByHand {
         Ok(totals["totals"].as_array().into_iter().flatten().map(kept).sum())
     }
 
+    /// A cancellation leaves the outbox. The stream says that all its consumers have had everything: it has nothing.
+    async fn publish(&self, saga_id: Uuid, n: u8) -> Test {
+        let of_kind = "saga_id = $1::uuid and event_type = $2";
+        let wire_name = Kind::OrderCancelled.event_type().wire_name();
+        let event = self.event(of_kind, &saga_id.to_string(), &wire_name, n.into()).await?;
+        let moved = sqlx::query(
+            "with gone as (delete from orders.outbox where event_id = $1 returning *)
+            insert into orders.outbox_published (event_id, position, aggregate_type, aggregate_id, aggregate_sequence,
+                event_type, subject, headers, payload, saga_id, created_at, stream, stream_sequence, stream_epoch, relay)
+            select event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers,
+                payload, saga_id, created_at, 'ORDER', 1, 1, 'by hand'
+            from gone",
+        );
+        let moved = moved.bind(event.event_id).execute(&self.stage.pool).await?;
+        ensure!(moved.rows_affected() == 1, "it is not in the outbox");
+        Ok(())
+    }
+
     async fn deliver(&self, saga_id: Uuid, (kind, n): Id, reader: Reader) -> Test {
         let step = SAGA_STEPS.iter().find(|step| Reader::of(step) == Some(reader)).context("a step of the saga")?;
         let of_kind = "saga_id = $1::uuid and event_type = $2";
@@ -145,6 +164,7 @@ impl ByHand {
         let sql = format!(
             "select * from (
                 select {columns} from orders.outbox union all
+                select {columns} from orders.outbox_published union all
                 select {columns} from inventory.outbox union all
                 select {columns} from payment.outbox) as e
             where {condition} order by created_at, event_id offset $3 limit 1"

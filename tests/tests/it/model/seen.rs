@@ -32,6 +32,7 @@ impl Seen {
     pub(super) const SQL: &str = "
         with event as (
             select event_id, split_part(event_type, '.', 1) as name, saga_id from orders.outbox
+            union all select event_id, split_part(event_type, '.', 1), saga_id from orders.outbox_published
             union all select event_id, split_part(event_type, '.', 1), saga_id from inventory.outbox
             union all select event_id, split_part(event_type, '.', 1), saga_id from payment.outbox
         ), inbox as (

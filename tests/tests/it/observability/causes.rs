@@ -5,13 +5,18 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, bail, ensure};
 use async_nats::jetstream::stream::Config;
+use contracts::PAYMENT;
 use futures_util::future::try_join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use suite_tests::Client;
+use suite_tests::{Client, Running};
 use testkit::eventually;
+use tokio::time::interval;
 
-use super::{monitored::Monitored, orders::order};
+use super::{
+    monitored::{Monitored, SETTINGS},
+    orders::order,
+};
 use crate::Test;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -31,6 +36,9 @@ impl Monitored {
             "payment_pauses_and_the_broker_is_wiped" => self.payment_pauses_and_the_broker_is_wiped().await,
             "nobody_publishes" => self.nobody_publishes().await,
             "a_service_hangs" => self.a_service_hangs().await,
+            "two_publish" => self.two_publish().await,
+            "nothing_is_audited" => self.nothing_is_audited().await,
+            "a_transaction_stays_open" => self.a_transaction_stays_open().await,
             "mend" => self.mend().await,
             other => bail!("nobody knows how to cause {other}"),
         }
@@ -46,7 +54,9 @@ impl Monitored {
             }
             anyhow::Ok(())
         })
-        .await
+        .await?;
+        self.fired.borrow_mut().extend(alerts.iter().map(|alert| (*alert).to_owned()));
+        Ok(())
     }
 
     async fn sql(&self, statement: &'static str) -> Test {
@@ -69,14 +79,32 @@ impl Monitored {
         for _ in 0..3 {
             self.order.post("/api/orders", &order("poison", "PLENTY", "tok_visa")).await?.expect(201)?;
         }
-        self.fire(&["DeadLettersPending", "RetriesExhausted"]).await
+        self.fire(&["DeadLettersPending", "RetriesExhausted"]).await?;
+        self.sql("update inventory.dead_letter set created_at = created_at - interval '6 days 1 hour'").await?;
+        let fired = self.fire(&["DeadLetterExpiring"]).await;
+        self.sql("update inventory.dead_letter set created_at = created_at + interval '6 days 1 hour'").await?;
+        fired
     }
 
     /// So does a compensation, until its saga gives up. Its stock is owed for half a minute.
     async fn a_compensation_fails_for_one_customer(&self) -> Test {
         arm(&self.inventory, "in_step", "error", json!({"customer_id": "stuck", "step": "release_stock"})).await?;
-        self.order.post("/api/orders", &order("stuck", "PLENTY", "tok_declined")).await?.expect(201)?;
+        let stuck = self.order.post("/api/orders", &order("stuck", "PLENTY", "tok_declined")).await?.expect(201)?;
+        self.has_run_for_long(stuck["saga_id"].as_str().context("it has no saga")?).await?;
+        self.fire(&["SagaStuckCompensating"]).await?;
         self.fire(&["CompensationFailed", "SagaFailed", "CompensationDebtOld"]).await
+    }
+
+    /// As soon as the saga is being undone, it began minutes ago.
+    async fn has_run_for_long(&self, saga_id: &str) -> Test {
+        let began = "update saga.saga_instance set started_at = started_at - interval '5 minutes'
+            where saga_id = $1::uuid and status = 'COMPENSATING'";
+        eventually(LIMIT, async || {
+            let changed = sqlx::query(began).bind(saga_id).execute(&self.stage.pool).await?.rows_affected();
+            ensure!(changed == 1, "the saga {saga_id} is not being undone");
+            anyhow::Ok(())
+        })
+        .await
     }
 
     async fn the_card_processor_fails(&self) -> Test {
@@ -110,12 +138,15 @@ impl Monitored {
         fired
     }
 
+    /// Nobody removes what all consumers have had.
     async fn a_stream_has_little_room(&self) -> Test {
+        self.stage.dismiss_keeper();
         let held = self.stage.jetstream().await?.get_stream("PAYMENT").await?.cached_info().state.bytes;
         let room = i64::try_from(held * 11 / 10)?;
         self.stream("PAYMENT", |config| config.max_bytes = room).await?;
         let fired = self.fire(&["StreamNearFull"]).await;
         self.stream("PAYMENT", |config| config.max_bytes = 1 << 30).await?;
+        self.stage.appoint_keeper().await?;
         fired
     }
 
@@ -153,16 +184,33 @@ impl Monitored {
         Ok(())
     }
 
-    /// The relay's lease is held by a machine that has just frozen.
+    /// Somebody holds the relay's lease and publishes nothing.
     async fn nobody_publishes(&self) -> Test {
-        self.sql(
-            "update orders.relay_lease set holder = 'a frozen machine', epoch = epoch + 1,
-                expires_at = now() + interval '60 seconds'",
-        )
-        .await?;
-        let fired = self.fire(&["RelayMissing"]).await;
-        self.sql("update orders.relay_lease set expires_at = now() where holder = 'a frozen machine'").await?;
+        let fired = tokio::select! {
+            fired = self.events_wait() => fired,
+            held = self.hold_the_lease() => held,
+        };
+        self.sql("update orders.relay_lease set expires_at = now()").await?;
         fired
+    }
+
+    async fn events_wait(&self) -> Test {
+        self.fire(&["RelayMissing"]).await?;
+        self.sql("update orders.outbox set created_at = created_at - interval '31 seconds'").await?;
+        self.fire(&["OrdersShed"]).await
+    }
+
+    /// For ever, and never for more than twice a lease's time (1 s): that would count as free.
+    async fn hold_the_lease(&self) -> Test {
+        let mut ticks = interval(Duration::from_millis(250));
+        loop {
+            ticks.tick().await;
+            self.sql(
+                "update orders.relay_lease set holder = 'an idle machine', expires_at = now() + interval '2 seconds',
+                    epoch = epoch + (holder <> 'an idle machine')::int",
+            )
+            .await?;
+        }
     }
 
     /// A frozen process answers nobody.
@@ -170,6 +218,36 @@ impl Monitored {
         self.inventory_process.borrow_mut().pause()?;
         let fired = self.fire(&["ServiceDown"]).await;
         self.inventory_process.borrow_mut().resume()?;
+        fired
+    }
+
+    /// The relay of payment hangs while it publishes, and does not hear that another has taken over.
+    async fn two_publish(&self) -> Test {
+        let second = Running::start(&self.stage, PAYMENT, SETTINGS).await?;
+        self.scrape_too(PAYMENT.0, second.client.base())?;
+        let both = "count(relay_active{job=\"payment\"}) == 2";
+        eventually(LIMIT, async || self.api.instant(both).await.is_ok_and(|series| !series.is_empty())).await?;
+        let hang = json!({"point": "bus_publish", "kind": "hang", "first": 1, "expires_in_seconds": 300});
+        self.payment.post("/api/admin/faults", &hang).await?.expect(201)?;
+        let fired = self.fire(&["RelayTwice"]).await;
+        self.disarm(&self.payment).await?;
+        self.scrape_no_other()?;
+        fired
+    }
+
+    async fn nothing_is_audited(&self) -> Test {
+        self.sql("revoke usage on schema saga from auditor").await?;
+        let fired = self.fire(&["AuditStale"]).await;
+        self.sql("grant usage on schema saga to auditor").await?;
+        fired
+    }
+
+    /// Somebody begins a transaction, looks at something, and forgets it.
+    async fn a_transaction_stays_open(&self) -> Test {
+        let mut forgotten = self.stage.pool.begin_with("begin isolation level repeatable read").await?;
+        sqlx::query("select count(*) from saga.annotation").execute(&mut *forgotten).await?;
+        let fired = self.fire(&["OldestTransactionHeld"]).await;
+        forgotten.rollback().await?;
         fired
     }
 

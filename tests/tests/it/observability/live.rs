@@ -25,6 +25,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// How often Prometheus scrapes here, in seconds.
 const SCRAPE: f64 = 1.0;
 
+/// Only a broker without room on its disk stays connected and answers nothing (`./scripts/prove.d/full-disk`).
+const FULL_DISK: &str = "JetStreamSilent";
+
 /// What is caused at the same time: lines of causes, one after the other.
 const CAUSES: [&[&[&str]]; 3] = [
     &[&["a_scenario_is_played", "requests_fail"]],
@@ -39,7 +42,11 @@ const CAUSES: [&[&[&str]]; 3] = [
             "payment_pauses_and_the_broker_is_wiped",
         ],
     ],
-    &[&["nobody_publishes", "a_service_hangs", "mend"]],
+    &[
+        &["nobody_publishes", "a_service_hangs", "two_publish", "mend"],
+        &["nothing_is_audited"],
+        &["a_transaction_stays_open"],
+    ],
 ];
 
 /// A query with what the variables of its board stand for.
@@ -75,6 +82,7 @@ async fn every_query_is_answered_and_what_goes_wrong_is_told() -> Test {
         }))
         .await?;
     }
+    monitored.every_alert_was_seen().await?;
     monitored.nothing_unmendable_happened().await?;
     drop(orders);
     monitored.stage.audit_with(Options { settle: LIMIT, ..Options::default() }).await
@@ -97,6 +105,14 @@ impl Monitored {
             anyhow::Ok(())
         })
         .await
+    }
+
+    async fn every_alert_was_seen(&self) -> Test {
+        let alerts = self.api.rules().await?.into_iter().filter(|rule| rule.alerting).map(|rule| rule.name);
+        let fired = self.fired.borrow();
+        let never: Vec<_> = alerts.filter(|alert| !fired.contains(alert) && *alert != FULL_DISK).collect();
+        ensure!(never.is_empty(), "nothing that was caused makes these alerts fire: {never:?}");
+        Ok(())
     }
 
     /// Whatever went wrong and however long it took to mend: at no moment was this violated.

@@ -19,9 +19,11 @@ use super::boards::path;
 use crate::Test;
 
 const LIMIT: Duration = Duration::from_secs(30);
+/// Names further targets of Prometheus.
+const OTHERS: &str = "others.json";
 
 /// Everything that takes a minute as a rule takes seconds here.
-const SETTINGS: &[(&str, &str)] = &[
+pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("FAULTS_ENABLED", "true"),
     ("METRICS_EVERY", "1s"),
     ("SAGA_DEADLINE", "4s"),
@@ -48,9 +50,12 @@ pub(super) struct Monitored {
     /// When Prometheus began, in seconds since 1970.
     pub(super) began: f64,
     pub(super) stage: Stage,
+    /// The alerts that were seen where they arrive.
+    pub(super) fired: RefCell<BTreeSet<String>>,
     _prometheus: Prometheus,
     _alertmanager: Alertmanager,
-    _rules: tempfile::TempDir,
+    /// The rules, and what else is scraped.
+    folder: tempfile::TempDir,
 }
 
 pub(super) fn now() -> f64 {
@@ -93,9 +98,10 @@ impl Monitored {
             alertmanager: Client::new(&alertmanager.url()),
             began,
             stage,
+            fired: RefCell::default(),
             _prometheus: prometheus,
             _alertmanager: alertmanager,
-            _rules: rules,
+            folder: rules,
         };
         monitored.all_are_scraped().await?;
         Ok(monitored)
@@ -110,6 +116,16 @@ impl Monitored {
             anyhow::Ok(())
         })
         .await
+    }
+
+    /// Prometheus scrapes one more replica of a service, until [`Monitored::scrape_no_other`].
+    pub(super) fn scrape_too(&self, job: &str, url: &str) -> Test {
+        let targets = json!([{"targets": [host(url)], "labels": {"job": job}}]);
+        Ok(fs::write(self.folder.path().join(OTHERS), targets.to_string())?)
+    }
+
+    pub(super) fn scrape_no_other(&self) -> Test {
+        Ok(fs::write(self.folder.path().join(OTHERS), "[]")?)
     }
 
     /// Puts a product on sale and waits until order knows it.
@@ -148,7 +164,8 @@ fn start_console(stage: &Stage) -> anyhow::Result<(Process, String)> {
     Ok((Process::start(&mut command)?, format!("http://{address}")))
 }
 
-/// The repository's rules, but for how long a condition has to last before its alert fires: nobody waits that long here.
+/// The repository's rules, but for how long a condition has to last before its alert fires, and for conditions that need
+/// five minutes: nobody waits that long here.
 fn impatient_rules() -> anyhow::Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
     for entry in fs::read_dir(path("grafana/alerts"))? {
@@ -159,6 +176,8 @@ fn impatient_rules() -> anyhow::Result<tempfile::TempDir> {
                 let indent = line.len() - line.trim_start().len();
                 if line.trim_start().starts_with("for: ") {
                     format!("{}for: 1s", &line[..indent])
+                } else if let Some(condition) = line.strip_suffix(" > 300") {
+                    format!("{condition} > 20")
                 } else {
                     line.to_owned()
                 }
@@ -184,8 +203,11 @@ fn alertmanager_config(console_url: &str) -> anyhow::Result<String> {
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
+fn host(url: &str) -> String {
+    url.trim_start_matches("http://").to_owned()
+}
+
 fn prometheus_config(targets: &[(&str, &str)], alertmanager: &str, rules: &tempfile::TempDir) -> String {
-    let host = |url: &str| url.trim_start_matches("http://").to_owned();
     let jobs = targets
         .iter()
         .map(|(job, url)| format!("  - {{job_name: {job}, static_configs: [{{targets: [\"{}\"]}}]}}\n", host(url)));
@@ -193,9 +215,10 @@ fn prometheus_config(targets: &[(&str, &str)], alertmanager: &str, rules: &tempf
         "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
          rule_files: [\"{}/*.yml\"]\n\
          alerting: {{alertmanagers: [{{static_configs: [{{targets: [\"{}\"]}}]}}]}}\n\
-         scrape_configs:\n{}",
+         scrape_configs:\n{}  - {{job_name: others, file_sd_configs: [{{files: [\"{}/{OTHERS}\"], refresh_interval: 1s}}]}}\n",
         rules.path().display(),
         host(alertmanager),
-        jobs.collect::<String>()
+        jobs.collect::<String>(),
+        rules.path().display()
     )
 }

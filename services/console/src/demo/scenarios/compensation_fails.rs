@@ -1,6 +1,6 @@
-//! 15: an order is cancelled, but inventory and the gateway are away. What is owed stays visible until it is settled;
-//! and when nobody answers for too long the saga is FAILED, until an operator resumes it. Only Judy's saga comes to that:
-//! what payment should hear of her order is lost, while other orders are compensated in no time.
+//! 15: an order is cancelled, but inventory and the gateway are away. What is owed stays visible until it is settled, and
+//! no attempt is counted meanwhile. When a participant gives up again and again the saga is FAILED, until what was given up
+//! is replayed. Only Judy's saga comes to that: payment fails at her refund, and undoes other orders in no time.
 
 use std::time::Duration;
 
@@ -44,11 +44,14 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     let ended = stage.undone(ivan.order_id, Duration::from_secs(30)).await?;
     stage.claim_undone(&ended).await?;
 
-    stage.step("With less patience: payment is not told of Judy's cancellation").await;
+    stage.step("With less patience: payment gives up each time that it is to refund Judy").await;
     let impatient = [("COMPENSATION_DEADLINE", "100ms"), ("COMPENSATION_CHECK_EVERY", "200ms")];
     stage.restart_with("order", &impatient).await?;
+    let at_once = "refund_payment.attempts=1,refund_payment.window=100,refund_payment.min_calls=100";
+    stage.restart_with("payment", &[("RESILIENCE", at_once)]).await?;
+    stage.expect_dead_letters(Service::Payment);
     let scope = Scope { order_id: Some(judy.order_id), step: Some("refund_payment".to_owned()), ..Scope::default() };
-    stage.arm(Service::Payment, FaultSpec::new("before_inbox_claim", "drop").scope(scope)).await?;
+    stage.arm(Service::Payment, FaultSpec::new("in_step", "error").scope(scope)).await?;
     stage.cancel(judy.order_id, "changed her mind").await?;
     let stuck = async || Ok(stage.suite.saga(judy.saga_id).await?.filter(|saga| saga.status == "FAILED"));
     let saga = stage.claim_soon("the saga is driven on again and again, then FAILED", PATIENCE, stuck).await?;
@@ -56,11 +59,19 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.claim_is("what is due stays known", saga.receipts_due, ["payment"]);
     stage.note(&stage.suite.explain(judy.order_id).await?.summary);
 
-    stage.step("Payment is told again, and an operator resumes the saga").await;
+    stage.step("The cause is removed, and what payment has given up is replayed").await;
     stage.disarm(Service::Payment).await?;
+    let letters = stage.suite.pending_dead_letters(Service::Payment).await?;
+    let first =
+        letters.iter().find(|letter| letter.saga_id == Some(judy.saga_id)).context("there is no dead letter")?;
+    let replayed = stage.suite.replay(Service::Payment, first.id, "the cause is gone").await?;
+    stage.claim_is("one of its dead letters is RESOLVED", replayed.status.as_str(), "RESOLVED");
+    let undone = async || Ok(stage.suite.saga(judy.saga_id).await?.filter(|saga| saga.status == "COMPENSATED"));
+    stage.claim_soon("with the last receipt the saga is COMPENSATED, and nobody resumes it", PATIENCE, undone).await?;
+    stage.no_dead_letter_left(Service::Payment).await?;
     stage.restart("order").await?;
-    stage.suite.resume_saga(judy.saga_id).await?;
-    let ended = stage.undone(judy.order_id, Duration::from_secs(30)).await?;
+    stage.restart("payment").await?;
+    let ended = stage.undone(judy.order_id, PATIENCE).await?;
     stage.claim_undone(&ended).await?;
     stage.claim_stock(&sku, 10, 0).await
 }

@@ -61,14 +61,15 @@ pub(super) fn deadline(definition: &SagaDefinition, saga: &SagaView) -> (Option<
         "COMPENSATING" => (
             saga.compensation_deadline,
             format!(
-                "The cancellation is published again, for the {} of {} times; after the last one the saga is FAILED.",
+                "Unless it is still on its way, the cancellation is published again, for the {} of {} times; after the last \
+                 one the saga is FAILED.",
                 ordinal(attempts + 1),
                 definition.compensation.max_attempts
             ),
         ),
         "FAILED" => {
             let request = resume(saga);
-            (None, format!("Nothing happens by itself; {request} drives it on."))
+            (None, format!("The missing receipts would end it; {request} drives it on."))
         }
         _ => return (None, None),
     };
@@ -88,8 +89,9 @@ pub(super) fn findings(known: &Known) -> Vec<Finding> {
         "COMPENSATING" => {
             let mut findings = vec![receipts_due(saga)];
             if overdue.is_some() {
-                let what = "The receipts are overdue; order is about to publish the cancellation again.".to_owned();
-                findings.push(Finding::new(FindingKind::CompensationOverdue, what, overdue));
+                let what = "The receipts are overdue; order is about to publish the cancellation again, unless it is still on its \
+                            way.";
+                findings.push(Finding::new(FindingKind::CompensationOverdue, what.to_owned(), overdue));
             }
             findings
         }

@@ -159,7 +159,7 @@ fn pending(known: &Known, event: Event<'_>, fact: &Fact) -> String {
 fn missing(event: Event<'_>) -> Finding {
     let what = format!(
         "{} is neither in the outbox of {publisher} nor among the events that {publisher} has published: it is lost, \
-        or went out without an outbox, or is so old that it is not kept any more.",
+        or was discarded by an operator, or went out without an outbox, or is so old that it is not kept any more.",
         event.name,
         publisher = event.publisher
     );
@@ -251,7 +251,8 @@ fn at_gateway(known: &Known, arrow: &Arrow<'_>) -> Option<Finding> {
             payment.payment_id
         ),
         (name, "UNDO") if name == REFUND_PAYMENT.name => format!(
-            "Payment {} is to be given back, and the card processor's answer is not there: it is slow, or away.",
+            "Payment {} is to be given back, if it was taken, and the card processor's answer is not there: it is slow, or \
+            away.",
             payment.payment_id
         ),
         _ => return None,
@@ -266,10 +267,16 @@ fn retry(known: &Known, fact: &Fact, event: &str) -> Finding {
     let (step, service) = (fact.step(), fact.service.as_str());
     let of = known.attempts.iter().find(|(name, _)| *name == step).map(|(_, attempts)| format!(" of {attempts}"));
     let (done, of, error) = (fact.attempts, of.unwrap_or_default(), quoted(fact.detail.as_deref()));
-    let what = format!(
-        "{step} of {service} has failed on {event} {done}{of} times, at last with: {error}. It is tried again by itself; \
-        after the last time it becomes a dead letter."
-    );
+    let what = match done {
+        0 => format!(
+            "A replica of {service} cannot read {event} for {step}: {error}. It goes back until a replica of another build \
+            takes it; after a while it becomes a dead letter."
+        ),
+        _ => format!(
+            "{step} of {service} has failed on {event} {done}{of} times, at last with: {error}. It is tried again by \
+            itself; after the last time it becomes a dead letter."
+        ),
+    };
     Finding::new(FindingKind::RetryWait, what, fact.since)
 }
 

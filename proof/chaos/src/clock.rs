@@ -1,0 +1,56 @@
+//! Clocks that can be stepped. A program under libfaketime reads from a file by how much its clock is wrong.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::ensure;
+
+const HOUR: i64 = 3_600;
+
+/// The clock of one program.
+#[derive(Debug, Clone)]
+pub struct Clock {
+    library: PathBuf,
+    file: PathBuf,
+}
+
+impl Clock {
+    /// A clock that is right.
+    ///
+    /// # Errors
+    /// When its file cannot be written, or the library has no effect on this machine.
+    pub fn new(library: &Path, folder: &Path, name: &str) -> anyhow::Result<Self> {
+        let clock = Clock { library: library.to_owned(), file: folder.join(format!("{name}.clock")) };
+        clock.step(HOUR)?;
+        let seconds = |command: &mut Command| -> anyhow::Result<i64> {
+            Ok(String::from_utf8(command.arg("+%s").output()?.stdout)?.trim().parse()?)
+        };
+        let wrong = seconds(Command::new("date").envs(clock.environment()))? - seconds(&mut Command::new("date"))?;
+        ensure!((wrong - HOUR).abs() < 60, "{} does not step clocks here", library.display());
+        clock.step(0)?;
+        Ok(clock)
+    }
+
+    /// What makes a program read it. Only the time of day is wrong: how long something takes is not.
+    pub fn environment(&self) -> [(String, String); 4] {
+        [
+            ("LD_PRELOAD", self.library.display().to_string()),
+            ("FAKETIME_TIMESTAMP_FILE", self.file.display().to_string()),
+            ("FAKETIME_CACHE_DURATION", "1".to_owned()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+    }
+
+    /// From now on it is wrong by so many seconds; the program notices within a second.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn step(&self, seconds: i64) -> anyhow::Result<()> {
+        let next = self.file.with_extension("next");
+        std::fs::write(&next, format!("{seconds:+}\n"))?;
+        Ok(std::fs::rename(next, &self.file)?)
+    }
+}

@@ -1,0 +1,148 @@
+//! What excuses that an order was cancelled which could have been filled and paid: outages on its own path that left it less
+//! time than it needs of its deadline. Nothing else does.
+
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::{
+    history::milliseconds,
+    nemesis::{self, Kind, Path},
+    recovery::Struck,
+    verdict::Ended,
+};
+
+/// What an order needs from its placement to its end in a suite that is well: far more than its 99th percentile.
+const NEEDED_MS: u64 = 2_000;
+
+/// An order that had to be confirmed and was cancelled.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cancelled {
+    pub order_id: Uuid,
+    pub started_ms: u64,
+    /// The step at which its saga failed.
+    pub at: String,
+    /// For how long, before its deadline, nothing on its path was broken or being recovered from.
+    pub well_ms: u64,
+    /// What was.
+    pub during: Vec<&'static str>,
+}
+
+impl Cancelled {
+    /// `due_ms` is when its client wanted it, by this machine's clock. While the database's is wrong, it is all there is.
+    pub(crate) fn new(order: &Ended, due_ms: u64, struck: &[Struck], epoch_ms: i64) -> Self {
+        if let Some(phase) = struck.iter().find(|phase| is_wrong_clock(phase, due_ms)) {
+            let at = order.failed_at_step.clone().unwrap_or_default();
+            return Cancelled {
+                order_id: order.order_id,
+                started_ms: due_ms,
+                at,
+                well_ms: 0,
+                during: vec![phase.nemesis],
+            };
+        }
+        let since = |at: Option<i64>| at.and_then(|at| u64::try_from(at - epoch_ms).ok());
+        let started_ms = since(order.started_ms).unwrap_or(0);
+        let end = since(order.deadline_ms).unwrap_or(started_ms);
+        // The charge is waited for from the reservation on, until it is there.
+        let reserved = since(order.reserved_ms).unwrap_or(end).min(end);
+        let paid = since(order.paid_ms).unwrap_or(end).min(end);
+        let mut outages: Vec<(u64, u64, &'static str)> = struck
+            .iter()
+            .filter_map(|phase| {
+                let (from, to) = match nemesis::named(phase.nemesis)?.path() {
+                    Path::Whole => (started_ms, end),
+                    Path::Charge => (reserved, paid),
+                    Path::Beside => return None,
+                };
+                let over = phase.healed_ms + milliseconds(phase.kind.recovery_target());
+                let (from, to) = (phase.start_ms.max(from), over.min(to));
+                (from < to).then_some((from, to, phase.nemesis))
+            })
+            .collect();
+        outages.sort_unstable();
+        let (mut well_ms, mut at) = (0, started_ms);
+        for (from, to, _) in &outages {
+            well_ms += from.saturating_sub(at);
+            at = at.max(*to);
+        }
+        Cancelled {
+            order_id: order.order_id,
+            started_ms,
+            at: order.failed_at_step.clone().unwrap_or_default(),
+            well_ms: well_ms + end.saturating_sub(at),
+            during: outages.into_iter().map(|(.., nemesis)| nemesis).collect(),
+        }
+    }
+
+    /// An outage keeps an order waiting; it takes no stock away and refuses no card.
+    pub(crate) fn is_excused(&self) -> bool {
+        self.at == contracts::order_fulfillment::DETECT_TIMEOUT.name && self.well_ms < NEEDED_MS
+    }
+}
+
+/// Whether the clock that deadlines go by was stepped soon after this moment, or had just been.
+fn is_wrong_clock(phase: &Struck, due_ms: u64) -> bool {
+    let over = phase.healed_ms + milliseconds(phase.kind.recovery_target());
+    let is_deciding = nemesis::named(phase.nemesis).is_some_and(|nemesis| nemesis.path() == Path::Whole);
+    phase.kind == Kind::Clock && is_deciding && phase.start_ms < due_ms + NEEDED_MS && due_ms < over
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Placed after a second, with 20 s for it.
+    fn timed_out() -> Ended {
+        Ended {
+            order_id: Uuid::nil(),
+            key: None,
+            status: "CANCELLED".to_owned(),
+            saga_status: Some("COMPENSATED".to_owned()),
+            failed_at_step: Some("detect_timeout".to_owned()),
+            started_ms: Some(1_000),
+            deadline_ms: Some(21_000),
+            ended_ms: Some(22_000),
+            reserved_ms: Some(2_000),
+            paid_ms: None,
+            payments: 1,
+        }
+    }
+
+    fn struck(nemesis: &'static str, start_ms: u64, healed_ms: u64) -> Struck {
+        let kind = nemesis::named(nemesis).map_or(Kind::Clients, |nemesis| nemesis.kind);
+        Struck { nemesis, kind, start_ms, healed_ms, faults: 1, error: None }
+    }
+
+    #[test]
+    fn an_outage_excuses_what_it_left_no_time_for() {
+        let cancelled = Cancelled::new(&timed_out(), 1_000, &[struck("kill_nats", 2_000, 15_500)], 0);
+        assert_eq!(
+            (cancelled.well_ms, cancelled.is_excused()),
+            (1_500, true),
+            "1 s before it, and 0.5 s after its recovery"
+        );
+        let cancelled = Cancelled::new(&timed_out(), 1_000, &[struck("kill_nats", 2_000, 10_000)], 0);
+        assert_eq!((cancelled.well_ms, cancelled.is_excused()), (7_000, false));
+    }
+
+    #[test]
+    fn only_what_is_on_its_own_path_excuses_an_order() {
+        let gateway = [struck("kill_gateway", 1_000, 30_000)];
+        assert!(Cancelled::new(&timed_out(), 1_000, &gateway, 0).is_excused());
+        let paid = Ended { paid_ms: Some(2_500), ..timed_out() };
+        assert_eq!(Cancelled::new(&paid, 1_000, &gateway, 0).well_ms, 19_500);
+        for nemesis in ["duplicate_events", "unruly_clients", "inventory_drop", "long_transaction"] {
+            assert_eq!(
+                Cancelled::new(&timed_out(), 1_000, &[struck(nemesis, 0, 30_000)], 0).well_ms,
+                20_000,
+                "{nemesis}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_outage_excuses_a_refusal() {
+        let refused = Ended { failed_at_step: Some("process_payment".to_owned()), ..timed_out() };
+        assert!(!Cancelled::new(&refused, 1_000, &[struck("stop_postgres", 0, 30_000)], 0).is_excused());
+    }
+}

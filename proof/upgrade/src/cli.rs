@@ -1,0 +1,45 @@
+//! What can be asked for on the command line.
+
+use std::{path::PathBuf, time::Duration};
+
+use chaos::cli::Place;
+use clap::Parser;
+
+use crate::rolling::{self, Plan};
+
+/// Rolls a newer build of the suite out and back under load, and checks that nobody notices.
+#[derive(Debug, Parser)]
+#[command(name = "upgrade", version)]
+pub struct Cli {
+    #[command(flatten)]
+    place: Place,
+    /// The folder of the newer build's programs
+    #[arg(long, env = "NEWER_PROGRAMS_DIR")]
+    newer: PathBuf,
+    /// Orders a second
+    #[arg(long, default_value_t = 100)]
+    rate: u32,
+    /// How long each mixture of the builds is left at work
+    #[arg(long, default_value = "8s", value_parser = humantime::parse_duration)]
+    hold: Duration,
+    /// Decides what is ordered; drawn, and printed, if it is not given
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// Runs what was asked for. `Ok(false)`: it found something wrong.
+///
+/// # Errors
+/// When the experiment itself could not be carried out.
+pub async fn run(cli: Cli) -> anyhow::Result<bool> {
+    let older = cli.place.settings(rolling::REPLICAS)?;
+    let seed = cli.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+    println!("seed {seed}");
+    let plan = Plan { newer: cli.newer, rate: cli.rate, hold: cli.hold, seed };
+    let report = rolling::roll_out_and_back(&older, &plan).await?;
+    let path = cli.place.reports.join("upgrade.json");
+    std::fs::write(&path, serde_json::to_vec_pretty(&report)?)?;
+    println!("report: {}", path.display());
+    print!("{report}");
+    Ok(report.failures().is_empty())
+}

@@ -1,0 +1,97 @@
+//! What shows that the two builds were really of two minds: what `next.patch` makes of the suite, as the database has it.
+
+use serde::Serialize;
+use sqlx::PgPool;
+
+use crate::report::Phase;
+
+/// The phase in which one replica of inventory publishes the old version, and only newer replicas of payment read it.
+pub const ONLY_NEW_READERS: &str = "old version, new readers only";
+
+/// Counts that prove nothing when they are zero.
+#[derive(Debug, Serialize)]
+pub struct Evidence {
+    /// Events in the version that only the newer build reads.
+    pub in_new_version: i64,
+    /// Of these, events that a replica of the older build was given and handed back.
+    pub handed_back: i64,
+    /// Events in the old version that a replica of the newer build read.
+    pub brought_up: i64,
+    /// Events with a field that the older build does not know, in what it reads.
+    pub with_new_field: i64,
+    /// Events that the new step has taken, and the rows that it has written in its new table.
+    pub new_step: i64,
+    pub new_rows: i64,
+}
+
+/// Events in the new version that the step has not had yet; most of all in the outbox.
+///
+/// # Errors
+/// When the database cannot be read.
+pub async fn unread(pool: &PgPool) -> Result<i64, sqlx::Error> {
+    sqlx::query_scalar(
+        "select (select count(*) from inventory.outbox where event_type = 'StockReserved.v2') + (
+            select count(*)
+            from inventory.outbox_published p
+            where p.event_type = 'StockReserved.v2' and not exists (
+                select from payment.inbox i where i.event_id = p.event_id and i.consumer = 'payment-process_payment'))",
+    )
+    .fetch_one(pool)
+    .await
+}
+
+/// Counts it all.
+///
+/// # Errors
+/// When the database cannot be read.
+pub async fn of(pool: &PgPool, phases: &[Phase]) -> anyhow::Result<Evidence> {
+    let count = async |query: &'static str| sqlx::query_scalar::<_, i64>(query).fetch_one(pool).await;
+    let brought_up = match phases.iter().find(|phase| phase.name == ONLY_NEW_READERS) {
+        None => 0,
+        Some(phase) => {
+            let read = "select count(*)
+                from inventory.outbox_published p
+                join payment.inbox i using (event_id)
+                where p.event_type = 'StockReserved.v1' and i.consumer = 'payment-process_payment'
+                    and i.processed_at between $1 and $2";
+            sqlx::query_scalar(read).bind(phase.began).bind(phase.ended).fetch_one(pool).await?
+        }
+    };
+    Ok(Evidence {
+        in_new_version: count("select count(*) from inventory.outbox_published where event_type = 'StockReserved.v2'")
+            .await?,
+        handed_back: count(
+            "select count(*) from payment.delivery_attempt
+            where consumer = 'payment-process_payment' and unread_since is not null",
+        )
+        .await?,
+        brought_up,
+        with_new_field: count(
+            "select count(*) from orders.outbox_published
+            where event_type = 'OrderCreated.v1' and payload::jsonb -> 'total' ? 'minor_digits'",
+        )
+        .await?,
+        new_step: count("select count(*) from inventory.inbox where consumer = 'inventory-count_sale'").await?,
+        new_rows: count("select count(*) from inventory.sale").await?,
+    })
+}
+
+impl Evidence {
+    /// What is missing, in sentences.
+    pub fn gaps(&self) -> Vec<String> {
+        let Evidence { in_new_version, handed_back, brought_up, with_new_field, new_step, new_rows } = *self;
+        let counted = [
+            ("event was published in the new version", in_new_version),
+            ("event in the new version came to an older replica", handed_back),
+            ("event in the old version was read by a newer replica", brought_up),
+            ("event had the new field", with_new_field),
+            ("event was taken by the new step", new_step),
+        ];
+        let mut gaps: Vec<String> =
+            counted.into_iter().filter(|(_, count)| *count == 0).map(|(what, _)| format!("no {what}")).collect();
+        if new_step != new_rows {
+            gaps.push(format!("the new step has taken {new_step} events and written {new_rows} rows"));
+        }
+        gaps
+    }
+}

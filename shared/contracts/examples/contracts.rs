@@ -1,0 +1,71 @@
+//! Prints what builds of the services may rely on of each other, for docs/contracts.json: the JSON schema of every version of
+//! every event that is published or read, and what every durable consumer is given.
+
+use std::{collections::BTreeMap, process::ExitCode};
+
+use contracts::{
+    catalogue::{PROJECTIONS, ProductCreated, ProductDetailsChanged, ProductPriceChanged, StockReplenished},
+    consumers,
+    order_fulfillment::{
+        OrderCancelled, OrderConfirmed, OrderCreated, PaymentFailed, PaymentProcessed, PaymentRefunded, SAGA,
+        SagaTimedOut, StockReleased, StockReservationFailed, StockReserved,
+    },
+};
+use saga::Event;
+use serde::Serialize;
+use utoipa::{
+    ToSchema,
+    openapi::{RefOr, Schema},
+};
+
+#[derive(Default, Serialize)]
+struct Contracts {
+    consumers: BTreeMap<String, String>,
+    /// By name and version.
+    events: BTreeMap<String, RefOr<Schema>>,
+    /// What events consist of; `$ref` leads here.
+    parts: BTreeMap<String, RefOr<Schema>>,
+}
+
+impl Contracts {
+    /// A version that is published, or only read any more.
+    fn add<B: ToSchema>(&mut self, wire_name: String) {
+        let mut parts = Vec::new();
+        B::schemas(&mut parts);
+        self.parts.extend(parts);
+        self.events.insert(wire_name, B::schema());
+    }
+}
+
+macro_rules! add {
+    ($contracts:ident: $($event:ty),* $(,)?) => {
+        $($contracts.add::<$event>(<$event>::TYPE.wire_name());)*
+    };
+}
+
+fn main() -> ExitCode {
+    let mut all = Contracts::default();
+    add!(all: OrderCreated, OrderConfirmed, OrderCancelled, StockReserved, StockReservationFailed, StockReleased);
+    add!(all: PaymentProcessed, PaymentFailed, PaymentRefunded, SagaTimedOut);
+    add!(all: ProductCreated, ProductPriceChanged, ProductDetailsChanged, StockReplenished);
+    for consumer in consumers() {
+        let subject = consumer.step.consumes().map(|event| event.subject(consumer.publisher));
+        let name = format!("{} of {}", consumer.step.consumer(), consumer.publisher.stream());
+        all.consumers.insert(name, subject.unwrap_or_default());
+    }
+    let awaited = PROJECTIONS.iter().filter_map(|step| step.consumes());
+    for event in SAGA.events().into_iter().chain(awaited) {
+        if !all.events.contains_key(&event.wire_name()) {
+            eprintln!("{} is not listed here", event.wire_name());
+            return ExitCode::FAILURE;
+        }
+    }
+    match serde_json::to_string_pretty(&all) {
+        Ok(text) => println!("{text}"),
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}

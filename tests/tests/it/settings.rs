@@ -1,0 +1,43 @@
+//! Settings that contradict each other stop a service from starting, and are named.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use contracts::INVENTORY;
+use suite_tests::{Stage, Tuning};
+
+use crate::Test;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+async fn refusal(stage: &Stage) -> String {
+    stage.start(INVENTORY).await.err().map(|error| format!("{error:#}")).unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_relay_that_would_sleep_through_its_lease_is_refused() -> Test {
+    // Not audited: nothing is ordered.
+    let lease = Duration::from_secs(2);
+    let mut stage = Stage::with(Tuning { relay_lease: lease, relay_poll: lease, ..Tuning::default() }).await?;
+    let refused = refusal(&stage).await;
+    ensure!(refused.contains("RELAY_POLL") && refused.contains("RELAY_LEASE"), "{refused:?}");
+    stage.tuning.relay_poll = lease - Duration::from_millis(1);
+    stage.start(INVENTORY).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_inbox_that_would_forget_what_can_still_be_delivered_is_refused() -> Test {
+    // Not audited: nothing is ordered.
+    let stage = Stage::new().await?;
+    let jetstream = stage.jetstream().await?;
+    let mut config = jetstream.get_stream("INVENTORY").await?.cached_info().config.clone();
+    for (max_age, accepted) in [(4 * DAY, false), (Duration::ZERO, false), (3 * DAY, true)] {
+        config.max_age = max_age;
+        jetstream.update_stream(config.clone()).await?;
+        let refused = refusal(&stage).await;
+        let named = refused.contains("INBOX_RETENTION") && refused.contains("STREAM_MAX_AGE");
+        ensure!(named != accepted, "{max_age:?}: {refused:?}");
+    }
+    Ok(())
+}
