@@ -123,7 +123,8 @@ async fn the_last_tenth_of_a_stream_is_for_cancellations() -> Test {
     // Not audited: the stream is filled by a stranger.
     let stage = Stage::with(Tuning { stream_max_bytes: 1_000_000, ..Tuning::default() }).await?;
     let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    // Whoever asks before the stream is looked at again gets an order, too.
+    suite.sell("A", 100, 10_000).await?;
     stage.pause(&suite.inventory, "reserve_stock").await?;
     let waiting = suite.place(&[("A", 1)], "tok_visa").await?;
     outbox_is_empty(&stage).await?;
