@@ -187,9 +187,9 @@ async fn however_many_receipts_are_void_no_order_waits() -> Test {
     suite.sell("A", 100, 100_000).await?;
     place_many(&suite, 5).await??;
     all_confirmed(&stage, 5).await?;
-    // The event that tells an order's end leaves after it, and would take the place of one that is made up.
-    let waiting = "select count(*) from orders.outbox";
-    eventually(Duration::from_secs(10), async || stage.number(waiting).await.is_ok_and(|n| n == 0)).await?;
+    // A relay that goes on knows better than these receipts where its stream ends; a new one believes them.
+    let Dancers { order, inventory, payment } = suite;
+    order.stop().await;
     for sql in [
         "insert into orders.outbox_published
             (event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload,
@@ -206,6 +206,7 @@ async fn however_many_receipts_are_void_no_order_waits() -> Test {
     nats.kill();
     nats.start_again().await?;
     drop(nats);
+    let suite = Dancers { order: stage.start(ORDER).await?, inventory, payment };
     place_many(&suite, 5).await??;
     all_confirmed(&stage, 10).await?;
     stage.audit().await
