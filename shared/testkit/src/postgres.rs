@@ -82,8 +82,14 @@ impl Postgres {
         if self.process.is_some() {
             return Ok(());
         }
-        let mut command = as_server_user(&postgres_folder()?.join("postgres"))?;
-        command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string()]);
+        // Behind the change of user: what a library makes for one user, another may not touch.
+        let mut command = as_server_user(Path::new("/usr/bin/env"))?;
+        command.args(self.environment.iter().map(|(name, value)| format!("{name}={value}")));
+        command
+            .arg(postgres_folder()?.join("postgres"))
+            .arg("-D")
+            .arg(self.data())
+            .args(["-p", &self.port.to_string()]);
         let defaults = [
             ("listen_addresses", "127.0.0.1"),
             ("unix_socket_directories", ""),
@@ -97,7 +103,6 @@ impl Postgres {
         for (name, value) in defaults.into_iter().chain(own) {
             command.arg("-c").arg(format!("{name}={value}"));
         }
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         // Its immediate shutdown, because a kill -9 would leave shared memory behind.
         let mut process = Process::start_in(self.folder.clone(), "postgres", &mut command, Signal::Quit)?;
         let options = PgConnectOptions::from_str(&self.server().url("postgres"))?;
