@@ -34,7 +34,10 @@ pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("TIMEOUT_CHECK_EVERY", "500ms"),
     ("RECONCILE_EVERY", "1s"),
     ("TRACE_SAMPLE_RATIO", "1.0"),
-    ("RESILIENCE", "process_payment.open_for=2s,reserve_stock.initial=20ms,release_stock.initial=20ms"),
+    (
+        "RESILIENCE",
+        "process_payment.open_for=2s,reserve_stock.initial=20ms,release_stock.initial=20ms,release_stock.open_for=500ms",
+    ),
 ];
 
 pub(super) struct Monitored {
