@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 pub use charge::process_payment;
 pub use refund::refund_payment;
+pub(crate) use refund::refund_forgotten;
 
 use crate::{
     App,
