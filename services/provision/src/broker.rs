@@ -8,7 +8,7 @@ use async_nats::{
     connection::State,
     jetstream::{
         self, Context, ErrorCode,
-        context::{GetStreamErrorKind, RequestError},
+        context::{GetStreamError, GetStreamErrorKind, RequestError},
     },
 };
 use contracts::Consumer;
@@ -56,6 +56,8 @@ pub enum Error {
     TooOld { version: String },
     #[error(transparent)]
     Topology(#[from] TopologyError),
+    #[error("the broker did not delete stream {stream}")]
+    Delete { stream: String, source: GetStreamError },
     #[error("the broker did not list the consumers of stream {stream}")]
     List { stream: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
@@ -109,6 +111,20 @@ pub async fn provision(client: &Client, settings: &Settings) -> Result<Vec<(Obje
         }
     }
     Ok(done)
+}
+
+/// Deletes all streams, and their consumers with them.
+pub async fn delete_streams(client: &Client) -> Result<(), Error> {
+    let js = jetstream::new(client.clone());
+    for service in contracts::SERVICES {
+        let stream = service.stream();
+        match js.delete_stream(&stream).await {
+            Ok(_) => tracing::warn!(stream, "deleted"),
+            Err(error) if is_not_found(&error) => {}
+            Err(source) => return Err(Error::Delete { stream, source }),
+        }
+    }
+    Ok(())
 }
 
 /// Puts back the streams and consumers that are gone, and returns them. What exists is left alone, however it is set;
@@ -234,11 +250,13 @@ async fn consumers_of(
             let sound = consumers.into_iter().filter(|consumer| consumer.delivered.stream_sequence <= last);
             Ok(Some(sound.map(|consumer| consumer.name).collect()))
         }
-        Err(error) => match error.kind() {
-            GetStreamErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(None),
-            _ => Err(error.into()),
-        },
+        Err(error) if is_not_found(&error) => Ok(None),
+        Err(error) => Err(error.into()),
     }
+}
+
+fn is_not_found(error: &GetStreamError) -> bool {
+    matches!(error.kind(), GetStreamErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
 /// An error with its causes, in one line.
