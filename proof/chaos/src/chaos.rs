@@ -62,7 +62,7 @@ pub async fn chaos(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
     outcome
 }
 
-async fn supply(stage: &Stage) -> anyhow::Result<()> {
+pub(crate) async fn supply(stage: &Stage) -> anyhow::Result<()> {
     for n in 0..PRODUCTS {
         stage.sell(&plenty_sku(n), 500 + 25 * n as i64, 10_000_000).await?;
     }

@@ -12,8 +12,8 @@ use saga::{Retry, Step, StepOn};
 use tokio::time::sleep;
 
 pub use charge::process_payment;
-pub use refund::refund_payment;
 pub(crate) use refund::refund_forgotten;
+pub use refund::refund_payment;
 
 use crate::{
     App,

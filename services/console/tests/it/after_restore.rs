@@ -57,7 +57,7 @@ async fn what_streams_and_ledger_know_and_the_database_does_not_is_listed() {
     let ids = |orders: &[console::after_restore::ToldOrder]| -> Vec<String> {
         orders.iter().map(|order| order.order_id.to_string()).collect()
     };
-    assert_eq!(ids(&report.orders), [forgotten.clone()], "{report}");
+    assert_eq!(ids(&report.orders), [forgotten.as_str()], "{report}");
     assert_eq!((ids(&report.uncancelled), ids(&report.unconfirmed)), (vec![order(1)], vec![order(4)]), "{report}");
     assert_eq!(report.products, [format!("StockReplenished {supply}")], "{report}");
     // Neither order nor payment answers here, so nothing is put right.
