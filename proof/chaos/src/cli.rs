@@ -10,7 +10,7 @@ use crate::{
     chaos::{self, Plan},
     nemesis::{self, Nemesis},
     report::Demands,
-    sweep,
+    restore, sweep,
 };
 
 /// Breaks a suite of its own on purpose, and checks that nothing is lost, doubled or stuck.
@@ -27,6 +27,8 @@ enum Command {
     Sweep(SweepArgs),
     /// Breaks everything at random while clients order
     Run(RunArgs),
+    /// Sets the database back to a moment ago while clients order, and follows the runbook
+    Restore(RestoreArgs),
 }
 
 /// Which programs are tried, and where the evidence goes.
@@ -78,6 +80,21 @@ struct RunArgs {
     profile: Profile,
 }
 
+#[derive(Debug, Args)]
+struct RestoreArgs {
+    #[command(flatten)]
+    place: Place,
+    /// Decides what is ordered; drawn, and printed, if it is not given
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Orders a second
+    #[arg(long, default_value_t = 40)]
+    rate: u32,
+    /// How many seconds of orders are forgotten
+    #[arg(long, default_value_t = 10)]
+    forgets: u64,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Profile {
     /// Every nemesis, and short deadlines; recovery and the amount of everything are checked, too
@@ -116,6 +133,18 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
             println!("report: {}", path.display());
             print!("{report}");
             Ok(report.failures().is_empty())
+        }
+        Command::Restore(args) => {
+            let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
+            println!("seed {seed}");
+            let (before, after) = (Duration::from_secs(10), Duration::from_secs(args.forgets));
+            let plan = restore::Plan { seed, rate: args.rate, before, after, settle: Duration::from_secs(120) };
+            let report = restore::restore(&args.place.settings(2)?, &plan).await?;
+            let path = args.place.reports.join("restore.json");
+            std::fs::write(&path, serde_json::to_vec_pretty(&report)?)?;
+            println!("report: {}", path.display());
+            print!("{report}");
+            Ok(report.passed())
         }
     }
 }

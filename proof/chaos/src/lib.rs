@@ -2,7 +2,8 @@
 //! and judged by what its clients were told and by the audit. It knows the suite only by its programs, its REST contract,
 //! its database and its streams.
 //!
-//! [`sweep`] crashes a process at every fault point; [`chaos`] breaks everything at random, from a seed.
+//! [`sweep`] crashes a process at every fault point; [`chaos`] breaks everything at random, from a seed; [`restore`] sets
+//! the database back to a moment ago.
 
 #![allow(
     clippy::disallowed_methods,
@@ -21,6 +22,7 @@ pub mod proxy;
 pub mod recovery;
 pub mod report;
 pub mod rest;
+pub mod restore;
 pub mod schedule;
 pub mod stage;
 pub mod sweep;

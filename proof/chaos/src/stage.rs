@@ -278,6 +278,11 @@ impl Settings {
         self.program("provision", name, arguments, own)
     }
 
+    /// Has the streams made anew.
+    pub(crate) async fn renew(&self, stage: &Stage) -> anyhow::Result<()> {
+        self.provision("renew", &["renew"], "", stage.nats_url.clone())?.run(READY_LIMIT).await
+    }
+
     fn gateway(&self, port: u16, folder: &Path) -> anyhow::Result<Program> {
         let own = [
             ("LISTEN".to_owned(), format!("127.0.0.1:{port}")),

@@ -1,6 +1,7 @@
 //! The operator's desk. It knows the suite only from outside: REST, a read-only database role and a
 //! read-only NATS user. Every command answers whether all is well.
 
+pub mod after_restore;
 pub mod audit;
 pub mod demo;
 pub mod forward;
@@ -26,6 +27,9 @@ pub struct Cli {
 enum Command {
     /// Checks every invariant on one snapshot of the suite (exit code 0 clean, 1 violations, 2 could not audit)
     Audit(audit::AuditArgs),
+    /// Finds what the database has forgotten after it was set back to an earlier moment (exit code 0 all of it is explained,
+    /// 1 something has to be put right, 2 could not look)
+    AfterRestore(after_restore::AfterRestoreArgs),
     /// Exits with 0 when the URL answers 200; for the health checks of containers
     Health(health::HealthArgs),
     /// Plays scenarios against the running suite: `list`, `all` or a number
@@ -45,6 +49,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
             audited = audit::command(&args) => audited,
             () = interrupted(), if !args.goes_on() => bail!("interrupted"),
         },
+        Command::AfterRestore(args) => after_restore::command(&args).await,
         Command::Health(args) => health::command(&args).await,
         Command::Demo(args) => demo::command(&args).await,
         Command::Forward(args) => forward::command(&args).await,

@@ -1,11 +1,13 @@
-//! The routes of the payment service: what became of an order's payment.
+//! The routes of the payment service: what became of an order's payment, and the refund of a charge whose order is forgotten.
 
 use axum::extract::State;
 use bootstrap::{
-    Json, Page, PageQuery, Path, Problem, Query,
+    Json, Page, PageQuery, Path, Problem, Query, RequestContext, detached,
     http::{Cursor, Limit},
 };
-use contracts::Money;
+use contracts::{Money, OrderId, charge::MIN_AMOUNT};
+use messaging::{Context, StepError};
+use saga_store::query::{self, Filter};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
@@ -13,12 +15,16 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
 
 use crate::{
-    App,
-    store::{self, PaymentRow},
+    App, steps,
+    store::{self, NewPayment, PaymentRow},
 };
 
 pub(crate) fn routes(app: App) -> OpenApiRouter {
-    OpenApiRouter::new().routes(routes!(list_payments)).routes(routes!(get_payment)).with_state(app)
+    OpenApiRouter::new()
+        .routes(routes!(list_payments))
+        .routes(routes!(get_payment))
+        .routes(routes!(refund_forgotten_charge))
+        .with_state(app)
 }
 
 /// Where a payment stands
@@ -111,6 +117,59 @@ async fn get_payment(State(app): State<App>, Path(id): Path<Uuid>) -> Result<Jso
     let mut conn = app.participant.pools.http.acquire().await?;
     let row = store::get_payment(&mut conn, id).await?;
     row.map_or_else(|| Err(Problem::not_found(format!("There is no payment {id}."))), |row| body(row).map(Json))
+}
+
+/// A charge at the card processor whose order the database has forgotten
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct ForgottenCharge {
+    /// The order that the charge names.
+    order_id: OrderId,
+    /// What was charged.
+    amount: Money,
+}
+
+/// Give back what was charged for an order that the database has forgotten
+///
+/// As it has after it was set back to an earlier moment. The payment is REFUNDED then, or VOIDED if nothing was charged, and
+/// the order will never be charged again; a repeat changes nothing.
+#[utoipa::path(post, path = "/api/admin/forgotten-charges", tag = "administration", request_body = ForgottenCharge,
+    responses((status = 200, description = "The payment, which holds nothing", body = PaymentBody),
+        (status = 409, description = "The order is known, and can be cancelled", body = Problem, content_type = "application/problem+json")))]
+async fn refund_forgotten_charge(
+    State(app): State<App>,
+    context: RequestContext,
+    Json(ForgottenCharge { order_id, amount }): Json<ForgottenCharge>,
+) -> Result<Json<PaymentBody>, Problem> {
+    if amount.amount < MIN_AMOUNT {
+        return Err(Problem::invalid("/amount/amount", format!("must be at least {MIN_AMOUNT}")));
+    }
+    let known = || Problem::conflict(format!("Order {order_id} is known: cancel it, and it is refunded."));
+    let of_order = Filter { business_key: Some(order_id.0), ..Filter::default() };
+    if !query::walk(&app.participant.pools.http, &of_order, Uuid::max(), 1).await?.is_empty() {
+        return Err(known());
+    }
+    let context = Context::of_request(context.correlation_id, &context.traceparent);
+    // Its saga is forgotten, too.
+    let forgotten = NewPayment { order_id, saga_id: Uuid::nil(), amount, method: "forgotten".to_owned() };
+    let shared = app.clone();
+    let refund = async move { steps::refund_forgotten(&shared, forgotten, &context).await.map_err(|e| problem(&e)) };
+    if !detached(refund).await? {
+        return Err(known());
+    }
+    let mut conn = app.participant.pools.http.acquire().await?;
+    store::find_payment(&mut conn, order_id.0, Uuid::max())
+        .await?
+        .pop()
+        .map_or_else(|| Err(known()), |row| body(row).map(Json))
+}
+
+fn problem(error: &StepError) -> Problem {
+    match error {
+        StepError::Unavailable(_) => Problem::unavailable("The database or the card processor is away. Try again.", 1),
+        StepError::Contended(_) => Problem::unavailable("Too many want the same at once; try again.", 1),
+        StepError::Failed(error) | StepError::Poison(error) => Problem::internal(&**error),
+    }
 }
 
 fn body(row: PaymentRow) -> Result<PaymentBody, Problem> {

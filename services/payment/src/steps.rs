@@ -12,6 +12,7 @@ use saga::{Retry, Step, StepOn};
 use tokio::time::sleep;
 
 pub use charge::process_payment;
+pub(crate) use refund::refund_forgotten;
 pub use refund::refund_payment;
 
 use crate::{

@@ -6,7 +6,10 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 use async_nats::{
     Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr,
     connection::State,
-    jetstream::{self, Context},
+    jetstream::{
+        self, Context, ErrorCode,
+        context::{GetStreamError, GetStreamErrorKind},
+    },
 };
 use contracts::Consumer;
 use futures_util::TryStreamExt;
@@ -62,6 +65,8 @@ pub enum Error {
     Trim { stream: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("the broker did not delete the consumer {consumer}")]
     Delete { consumer: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("the broker did not delete stream {stream}")]
+    DeleteStream { stream: String, source: GetStreamError },
 }
 
 /// Something that must exist on the broker.
@@ -141,6 +146,20 @@ async fn delete_leftovers(js: &Context) -> Result<(), Error> {
             );
             let deleted = js.delete_consumer_from_stream(&consumer, &stream).await;
             deleted.map_err(|source| Error::Delete { consumer, source: source.into() })?;
+        }
+    }
+    Ok(())
+}
+
+/// Deletes all streams, and their consumers with them.
+pub async fn delete_streams(client: &Client) -> Result<(), Error> {
+    let js = jetstream::new(client.clone());
+    for service in contracts::SERVICES {
+        let stream = service.stream();
+        match js.delete_stream(&stream).await {
+            Ok(_) => tracing::warn!(stream, "deleted"),
+            Err(error) if is_not_found(&error) => {}
+            Err(source) => return Err(Error::DeleteStream { stream, source }),
         }
     }
     Ok(())
@@ -306,6 +325,10 @@ impl Look {
 /// The consumers of the saga that read what this service publishes.
 fn consumers_of(service: Service) -> impl Iterator<Item = Consumer> {
     contracts::consumers().into_iter().filter(move |consumer| consumer.publisher == service)
+}
+
+fn is_not_found(error: &GetStreamError) -> bool {
+    matches!(error.kind(), GetStreamErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
 /// An error with its causes, in one line.

@@ -36,6 +36,9 @@ pub struct Config {
 pub enum Command {
     /// Make the broker ready, then stay and put back the streams and consumers that it loses. Needs nothing of the database.
     Keep,
+    /// Make the streams anew, empty, as after the database was set back to an earlier moment: what they tell and the database
+    /// does not know is forgotten, and services publish again what unfinished sagas need. Needs nothing of the database.
+    Renew,
     /// Print the configuration of the NATS server: its users and what each of them may do.
     NatsConf,
 }

@@ -63,6 +63,9 @@ async fn provision(config: &Config, settings: &broker::Settings) -> anyhow::Resu
     }
     let connection = broker::connect(&config.broker.access(), config.broker.nats_startup_limit).await;
     let connection = connection.context("the broker is not ready")?;
+    if config.command == Some(Command::Renew) {
+        broker::delete_streams(&connection.client).await.context("the streams cannot be made anew")?;
+    }
     broker::provision(&connection.client, settings).await.context("the broker is not ready")?;
     Ok(connection)
 }

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection};
 use tempfile::TempDir;
@@ -132,6 +132,36 @@ impl Postgres {
             process.stop(signal, STOP_LIMIT).await?;
         }
         Ok(())
+    }
+
+    /// Copies the data of the stopped server, in place of an earlier copy.
+    ///
+    /// # Errors
+    /// When it runs, or the data cannot be copied.
+    pub fn back_up(&self) -> anyhow::Result<()> {
+        self.copy(&self.data(), &self.backup())
+    }
+
+    /// Sets the stopped server back to the moment of [`Postgres::back_up`].
+    ///
+    /// # Errors
+    /// When it runs, or the copy cannot be put back.
+    pub fn put_back(&self) -> anyhow::Result<()> {
+        self.copy(&self.backup(), &self.data())
+    }
+
+    fn copy(&self, from: &Path, to: &Path) -> anyhow::Result<()> {
+        ensure!(self.process.is_none(), "the server has to be stopped first");
+        if to.exists() {
+            std::fs::remove_dir_all(to)?;
+        }
+        let copied = Command::new("cp").arg("-a").args([from, to]).status().context("cp cannot be started")?;
+        ensure!(copied.success(), "{} cannot be copied to {}", from.display(), to.display());
+        Ok(())
+    }
+
+    fn backup(&self) -> PathBuf {
+        self.folder.path().join("backup")
     }
 
     fn data(&self) -> PathBuf {

@@ -199,7 +199,7 @@ fn routes_of(service: &str) -> impl Iterator<Item = &'static (&'static str, &'st
             ("post", "/api/products/{sku}/replenish"),
             ("get", "/api/reservations/{order_id}"),
         ],
-        _ => &[("get", "/api/payments"), ("get", "/api/payments/{id}")],
+        _ => &[("get", "/api/payments"), ("get", "/api/payments/{id}"), ("post", "/api/admin/forgotten-charges")],
     };
     own.iter().chain(ADMINISTRATION)
 }

@@ -8,6 +8,7 @@ use chaos::{
     chaos::{Plan, chaos},
     nemesis,
     report::Demands,
+    restore,
     sweep::sweep,
 };
 use faults::FaultPoint;
@@ -76,5 +77,15 @@ async fn a_suite_without_its_inbox_is_found_out() -> Test {
         report.audit.iter().any(|violation| violation.starts_with("acknowledged_was_had")),
         "nobody noticed:\n{report}"
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_database_that_is_set_back_leaves_no_cent_and_no_unit_unexplained() -> Test {
+    let logs = tempfile::tempdir()?;
+    let [before, after, settle] = [5, 5, 90].map(Duration::from_secs);
+    let plan = restore::Plan { seed: 1, rate: 15, before, after, settle };
+    let report = restore::restore(&settings(&logs, 2, &[])?, &plan).await?;
+    ensure!(report.passed(), "{report}");
     Ok(())
 }

@@ -21,7 +21,7 @@ pub use invariant::{Invariant, Violations, invariants};
 pub use report::{Report, Verdict};
 pub(crate) use snapshot::connect as connect_database;
 pub use snapshot::{check, leave_out_in_flight};
-pub(crate) use streams::event_ids;
+pub(crate) use streams::{Forgotten, event_ids, forgotten};
 
 use sqlx::Connection;
 

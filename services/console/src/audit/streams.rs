@@ -8,6 +8,7 @@ use std::{
 };
 
 use async_nats::jetstream::{self, consumer::pull, stream};
+use axum::body::Bytes;
 use futures_util::StreamExt;
 use sqlx::{AssertSqlSafe, PgConnection};
 use time::OffsetDateTime;
@@ -316,6 +317,41 @@ pub(crate) async fn event_ids(broker: &jetstream::Context, name: &'static str) -
         ids.extend(page.messages.into_iter().filter_map(|stored| stored.event_id));
     }
     Ok(ids)
+}
+
+/// What a stream tells and the database does not know.
+pub(crate) struct Forgotten {
+    /// `OrderCreated`, for instance.
+    pub(crate) event: String,
+    pub(crate) body: Bytes,
+}
+
+/// The events of these kinds that were committed once, or they would be in no stream, and that the database does not know:
+/// it was set back to an earlier moment.
+pub(crate) async fn forgotten(
+    broker: &jetstream::Context,
+    connection: &mut PgConnection,
+    kinds: &[&str],
+) -> Result<Vec<Forgotten>, AuditError> {
+    let mut forgotten = Vec::new();
+    for service in published(connection, Reach::Latest).await? {
+        let stream = broker::stream(broker, service.stream).await?;
+        let kept_from = service.kept_from(connection).await?;
+        let mut pages = Pages::open(broker, service.stream).await?;
+        while let Some(page) = pages.next().await? {
+            let places = service.places(connection, &page).await?;
+            let young = |id: Uuid| kept_from.is_none_or(|kept_from| id >= kept_from);
+            for stored in page.unknown(&places).into_iter().filter(|stored| stored.event_id.is_some_and(young)) {
+                let event = stored.subject.rsplit('.').next().unwrap_or_default();
+                if kinds.contains(&event) {
+                    let asked = format!("message {} of stream {}", stored.sequence, service.stream);
+                    let message = stream.get_raw_message(stored.sequence).await.map_err(unreadable(asked))?;
+                    forgotten.push(Forgotten { event: event.to_owned(), body: message.payload });
+                }
+            }
+        }
+    }
+    Ok(forgotten)
 }
 
 fn name(event_id: Option<Uuid>) -> String {

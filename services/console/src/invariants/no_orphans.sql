@@ -1,6 +1,6 @@
 -- no_orphans
--- Every reservation, payment and saga belongs to an order (but for the tombstones of orders that
--- are unknown).
+-- Every reservation, payment and saga belongs to an order (but for those of orders that are
+-- unknown and that hold nothing).
 select format('reservation %s (%s) belongs to no order', r.order_id, r.status) as violation
 from inventory.reservation r
 left join orders.customer_order o using (order_id)
@@ -9,7 +9,7 @@ union all
 select format('payment %s (%s) belongs to no order: %s', p.payment_id, p.status, p.order_id)
 from payment.payment p
 left join orders.customer_order o using (order_id)
-where o.order_id is null and p.status <> 'VOIDED'
+where o.order_id is null and p.status not in ('VOIDED', 'REFUNDED')
 union all
 select format('saga %s (%s) belongs to no order: %s', s.saga_id, s.status, s.business_key)
 from saga.saga_instance s

@@ -17,7 +17,7 @@ pub struct GatewayTotal {
 }
 
 /// What the gateway holds for one idempotency key.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charge {
     pub idempotency_key: String,
     /// `None` when nothing went through.
@@ -74,6 +74,13 @@ impl Suite {
     /// The charge that went through for a payment.
     pub async fn charge(&self, payment_id: Uuid) -> Result<Option<Charge>, SuiteError> {
         charge(&self.http, &self.addresses.gateway_url, &payment_id.to_string()).await
+    }
+
+    /// Every charge that went through, refunded or not.
+    pub async fn charges(&self) -> Result<Vec<Charge>, SuiteError> {
+        let asked = Reconciliation { since: Some(0), ..Reconciliation::default() };
+        let Statement { changed, .. } = reconcile(&self.http, &self.addresses.gateway_url, &asked).await?;
+        Ok(changed.into_iter().filter(|charge| charge.charge_id.is_some()).collect())
     }
 
     /// How far the gateway's ledger is.

@@ -1,9 +1,10 @@
 //! Payment's API: the one payment of an order.
 
+use reqwest::Method;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::{Money, Suite, SuiteError};
+use super::{Money, Service, Suite, SuiteError, with_json};
 
 /// A payment; its id is the key under which the gateway was asked.
 #[derive(Debug, Clone, Deserialize)]
@@ -19,5 +20,12 @@ impl Suite {
     pub async fn payment_of(&self, order_id: Uuid) -> Result<Option<Payment>, SuiteError> {
         let url = format!("{}/api/payments?order_id={order_id}", self.addresses.payment_url);
         Ok(self.http.list(&url).await?.pop())
+    }
+
+    /// Gives back what was charged for an order that the database has forgotten.
+    pub async fn refund_forgotten(&self, order_id: Uuid, amount: &Money) -> Result<(), SuiteError> {
+        let charge = serde_json::json!({ "order_id": order_id, "amount": amount });
+        let request = self.admin(Method::POST, Service::Payment, "forgotten-charges");
+        self.http.text(with_json(request, &charge)).await.map(drop)
     }
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
+mod after_restore;
 mod fixture;
 mod invariants;
 mod watch;

@@ -65,7 +65,7 @@ impl World {
         self.ask("charges", key, &charge).await["charge_id"].as_str().expect("a charge").to_owned()
     }
 
-    async fn ask(&self, what: &str, key: &str, body: &Value) -> Value {
+    pub(crate) async fn ask(&self, what: &str, key: &str, body: &Value) -> Value {
         let url = format!("{}/v1/{what}", self.gateway.base_url);
         let request = reqwest::Client::new().post(url).header("idempotency-key", key).json(body);
         request.send().await.expect("an answer").json().await.expect("JSON")
@@ -85,6 +85,16 @@ impl World {
         self.change(&format!("update orders.outbox_published set stream_epoch = {epoch}")).await;
     }
 
+    /// Publishes an event of which the database knows nothing.
+    pub(crate) async fn tell(&self, service: &str, event: &str, body: &Value) {
+        let mut headers = HeaderMap::new();
+        headers.insert("ce-id", Uuid::now_v7().to_string());
+        let (subject, body) = (format!("events.{service}.{event}"), body.to_string());
+        let broker = connect(&self.nats, service).await;
+        let sent = broker.publish_with_headers(subject, headers, body.into()).await.expect("sent");
+        sent.await.expect("stored");
+    }
+
     /// Changes the database behind everybody's back.
     pub(crate) async fn change(&self, sql: &str) {
         let mut connection = PgConnection::connect(&self.database.admin_url()).await.expect("a connection");
@@ -97,13 +107,16 @@ impl World {
     }
 
     async fn audit_with(&self, gateway_url: &str, settle: Duration) -> Result<Report, AuditError> {
-        let stores = Stores {
+        audit(&self.stores(), gateway_url, &Options { settle, ..Default::default() }).await
+    }
+
+    pub(crate) fn stores(&self) -> Stores {
+        Stores {
             database_url: self.database.url_for("auditor"),
             nats_url: self.nats.url(),
             nats_user: "auditor".to_owned(),
             nats_password: "secret".to_owned(),
-        };
-        audit(&stores, gateway_url, &Options { settle, ..Default::default() }).await
+        }
     }
 }
 

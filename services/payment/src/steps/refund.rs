@@ -6,12 +6,12 @@ use contracts::{
     Money, OrderId, PAYMENT,
     order_fulfillment::{OrderCancelled, PaymentRefunded, REFUND_PAYMENT},
 };
-use messaging::{Batch, Committed, Delivery, StepError, UnitOfWork, inbox, retry_contended};
+use messaging::{Batch, Committed, Context, Delivery, StepError, UnitOfWork, inbox, retry_contended};
 use saga::{Event, StepStatus, Transition};
 use saga_store::{Recorded, Sagas};
 use uuid::Uuid;
 
-use super::{Finding, Found, Next, ask_and_settle, of_a_saga};
+use super::{Finding, Found, Next, ask_and_settle, intent, of_a_saga};
 use crate::{
     App,
     domain::{self, Plan, Status},
@@ -48,6 +48,32 @@ fn tombstone(delivery: &Delivery<OrderCancelled>) -> Option<NewPayment> {
     let OrderCancelled { order_id, total, payment_method, .. } = &delivery.event;
     let saga_id = delivery.meta.saga_id()?;
     Some(NewPayment { order_id: *order_id, saga_id, amount: *total, method: payment_method.clone() })
+}
+
+/// Gives back what was charged for an order that the database has forgotten, as it does when it is set back to an earlier
+/// moment, and leaves a tombstone; a repeat changes nothing. False: there is a payment that no cancellation has reached, so
+/// the order is known, and can be cancelled.
+pub(crate) async fn refund_forgotten(app: &App, forgotten: NewPayment, context: &Context) -> Result<bool, StepError> {
+    let order_id = forgotten.order_id;
+    let mut work = app.participant.http_outbox.begin().await?;
+    if store::payments_of(work.conn(), &[order_id]).await?.values().any(|known| !known.payment.cancelled) {
+        return Ok(false);
+    }
+    let payments = store::cancel_payments(work.conn(), &[forgotten]).await?;
+    work.commit_intent().await?;
+    let stored = payments.get(&order_id).ok_or_else(|| StepError::failed("a tombstone was written and is gone"))?;
+    let answer = match domain::plan_refund(&stored.payment) {
+        Plan::Ask(ask) => Some(app.gateway.ask(&ask, &intent(stored), context).await?),
+        Plan::Known(_) | Plan::Skip(_) => None,
+    };
+    let mut work = app.participant.http_outbox.begin().await?;
+    let mut payments = store::lock_payments(work.conn(), &[order_id]).await?;
+    for stored in payments.values_mut() {
+        stored.becomes(domain::settle_refund(&stored.payment, answer.as_ref())?);
+    }
+    store::save_payments(work.conn(), &store::changed(&payments)).await?;
+    work.commit_intent().await?;
+    Ok(true)
 }
 
 /// One transaction for the deliveries whose answers are there.

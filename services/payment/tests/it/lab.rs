@@ -124,6 +124,12 @@ impl Lab {
         sqlx::query("delete from payment").execute(&self.pool).await.unwrap();
     }
 
+    /// As if it had been set back to before any order was accepted.
+    pub(crate) async fn forget_sagas(&self) {
+        sqlx::query("delete from saga_step").execute(&self.pool).await.unwrap();
+        sqlx::query("delete from saga_instance").execute(&self.pool).await.unwrap();
+    }
+
     /// Gives the payment another id than the one that follows from its order, and returns it.
     pub(crate) async fn draw_payment_id(&self, order: &Order) -> Uuid {
         let query = sqlx::query_scalar("update payment set payment_id = $2 where order_id = $1 returning payment_id");

@@ -17,6 +17,14 @@ async fn get(router: &Router, path: &str) -> (u16, Value) {
     (status, serde_json::from_slice(&body).unwrap())
 }
 
+async fn post(router: &Router, path: &str, body: &Value) -> (u16, Value) {
+    let request = Request::post(path).header("content-type", "application/json").body(Body::from(body.to_string()));
+    let response = router.clone().oneshot(request.unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (status, serde_json::from_slice(&body).unwrap())
+}
+
 #[tokio::test]
 async fn a_payment_is_found_by_its_id_and_by_its_order() {
     let lab = Lab::start().await;
@@ -57,4 +65,26 @@ async fn what_is_not_there_or_not_asked_well_is_a_problem() {
         let (status, problem) = get(&router, path).await;
         assert_eq!((status, &problem["status"]), (expected, &json!(expected)), "{path}");
     }
+}
+
+/// Twice, because whoever asks may have missed the answer.
+#[tokio::test]
+async fn a_charge_whose_order_is_forgotten_is_given_back() {
+    let lab = Lab::start().await;
+    let (router, _) = payment::router(&lab.app).split_for_parts();
+    let order = lab.order("tok_visa").await;
+    lab.charge(&[&order.reserved()]).await.unwrap();
+    let body = json!({"order_id": order.order_id, "amount": {"amount": PRICE, "currency": "USD"}});
+    let known = post(&router, "/api/admin/forgotten-charges", &body).await;
+    assert_eq!((known.0, lab.gateway.taken_and_kept()), (409, (PRICE, PRICE)), "{known:?}");
+
+    lab.forget_payments().await;
+    lab.forget_sagas().await;
+    for _ in 0..2 {
+        let (status, refunded) = post(&router, "/api/admin/forgotten-charges", &body).await;
+        assert_eq!((status, &refunded["status"]), (200, &json!("REFUNDED")), "{refunded}");
+        assert_eq!((refunded["amount"].clone(), lab.gateway.taken_and_kept()), (body["amount"].clone(), (PRICE, 0)));
+    }
+    let nothing = json!({"order_id": order.order_id, "amount": {"amount": 0, "currency": "USD"}});
+    assert_eq!(post(&router, "/api/admin/forgotten-charges", &nothing).await.0, 422);
 }

@@ -38,6 +38,20 @@ async fn it_stays_puts_back_what_the_broker_loses_and_ends_well_when_told_to() {
 }
 
 #[tokio::test]
+async fn it_makes_the_streams_anew_without_what_they_tell() {
+    let (database, nats) = (Database::empty().await.unwrap(), guarded_nats().await);
+    let order = broker(&nats, "order").await.unwrap();
+    // The first time there are none.
+    for _ in 0..2 {
+        let renewed =
+            output(program(&database, &nats).env("DATABASE_URL", "postgres://127.0.0.1:1/nowhere").arg("renew"));
+        assert!(renewed.status.success() && has_streams(&nats).await, "{renewed:?}");
+        let stored = order.publish("events.order.OrderCreated", "{}".into()).await.unwrap().await.unwrap();
+        assert_eq!(stored.sequence, 1);
+    }
+}
+
+#[tokio::test]
 async fn it_says_in_words_why_it_failed() {
     let (database, nats) = (Database::empty().await.unwrap(), guarded_nats().await);
     let refused = output(program(&database, &nats).env("NATS_PASSWORD", "wrong"));
@@ -68,13 +82,16 @@ fn output(command: &mut Command) -> Output {
 }
 
 async fn has_streams(nats: &Nats) -> bool {
-    let options = async_nats::ConnectOptions::with_user_and_password("provision".to_owned(), "provision".to_owned());
-    let Ok(client) = options.custom_inbox_prefix("_INBOX_provision").connect(nats.url()).await else { return false };
-    let js = jetstream::new(client);
+    let Ok(js) = broker(nats, "provision").await else { return false };
     for service in contracts::SERVICES {
         if js.get_stream(service.stream()).await.is_err() {
             return false;
         }
     }
     true
+}
+
+async fn broker(nats: &Nats, user: &str) -> Result<jetstream::Context, async_nats::ConnectError> {
+    let options = async_nats::ConnectOptions::with_user_and_password(user.to_owned(), user.to_owned());
+    Ok(jetstream::new(options.custom_inbox_prefix(format!("_INBOX_{user}")).connect(nats.url()).await?))
 }

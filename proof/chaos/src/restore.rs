@@ -1,0 +1,258 @@
+//! PostgreSQL is set back to a moment ago under load, while the broker and the card processor are not. Then the runbook is
+//! followed, and the outcome held against what the clients were told.
+
+mod report;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, ensure};
+use console::{
+    after_restore::{self, after_restore},
+    audit::Options,
+    suite::{Addresses, Suite},
+};
+use contracts::{INVENTORY, ORDER, PAYMENT};
+use serde_json::json;
+use testkit::eventually;
+use tokio::time::sleep;
+use uuid::Uuid;
+
+pub use self::report::Report;
+use crate::{
+    Settings, Stage, chaos,
+    history::{Conduct, History, Record},
+    verdict,
+    workload::{self, Pressure, Wishes, plenty_sku},
+};
+
+/// Deadlines as in production, and no supply but ours.
+const SETTINGS: &[(&str, &str)] = &[("REPLENISH_ENABLED", "false"), ("CATALOGUE_REBUILD_EVERY", "5s")];
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How slow the card processor is, so that many orders are under way at any moment.
+const LATENCY_MS: u64 = 800;
+/// So young an order may be that no stream tells of it, and that nothing but its client knows.
+const PUBLISHED_WITHIN_MS: u64 = 2_000;
+/// Orders that were confirmed at the moment, and are cancelled afterwards.
+const CHANGED_MINDS: usize = 5;
+
+/// What a run consists of.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Decides what is ordered.
+    pub seed: u64,
+    /// Orders a second.
+    pub rate: u32,
+    /// How long orders are placed before the moment to which the database is set back.
+    pub before: Duration,
+    /// How long they are placed after it.
+    pub after: Duration,
+    /// How long the suite may need to come to rest.
+    pub settle: Duration,
+}
+
+/// What was seen.
+struct Evidence {
+    records: Vec<Record>,
+    /// Sagas that ran when the backup was made.
+    under_way: i64,
+    /// When the server was stopped to be set back.
+    stopped_ms: u64,
+    /// Orders that were cancelled after it was made.
+    changed_minds: Vec<Uuid>,
+    command: after_restore::Report,
+    audit: Vec<String>,
+    settled: Duration,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// When the experiment could not be carried out. What it found is in the report.
+pub async fn restore(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
+    let own = SETTINGS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let environment = own.chain(settings.environment.iter().cloned()).collect();
+    let settings = Settings { environment, ..settings.clone() };
+    let stage = Stage::start(&settings).await?;
+    chaos::supply(&stage).await?;
+    let outcome = run(&stage, &settings, plan).await;
+    stage.save_logs().await?;
+    judge(&stage, plan, outcome?).await
+}
+
+async fn run(stage: &Arc<Stage>, settings: &Settings, plan: &Plan) -> anyhow::Result<Evidence> {
+    let (history, pressure) = (Arc::new(History::default()), Arc::new(Pressure::default()));
+    let faults = format!("{}/v1/faults", stage.gateway_url);
+    post(stage, &faults, &json!({"latency_ms": LATENCY_MS, "expires_in_seconds": 600})).await?;
+    let orders = workload::send_orders(
+        Arc::clone(stage),
+        Arc::clone(&history),
+        Arc::clone(&pressure),
+        plan.rate,
+        Wishes::new(plan.seed),
+    );
+    let orders = tokio::spawn(orders);
+    sleep(plan.before).await;
+    let confirmed = history.records();
+    let under_way = back_up(stage).await?;
+    let changed_minds = change_minds(stage, &confirmed).await?;
+    let inventory = &stage.replicas_of(INVENTORY)[0].url;
+    post(stage, &format!("{inventory}/api/products/{}/replenish", plenty_sku(0)), &json!({"quantity": 5})).await?;
+    sleep(plan.after).await;
+    pressure.stop();
+    let stopped_ms = set_back(stage, &history).await?;
+    stage.ready(PATIENCE).await?;
+    stage.rest.delete(&faults).await?;
+    let mut clients = orders.await?;
+    let answered = tokio::time::timeout(plan.settle, async { while clients.join_next().await.is_some() {} });
+    answered.await.context("clients still wait for an answer")?;
+
+    let settling = Instant::now();
+    let command = follow_runbook(stage, settings).await?;
+    let options = Options { settle: plan.settle, whole: true, ..Options::default() };
+    let audit = stage.audit(options).await?;
+    let found = audit.invariants.iter().filter(|verdict| !verdict.ok());
+    let audit = found.map(|v| format!("{}: {} violations: {:?}", v.name, v.violations, v.examples)).collect();
+    let (records, settled) = (history.records(), settling.elapsed());
+    history.save(&settings.logs.join("history.jsonl"))?;
+    Ok(Evidence { records, under_way, stopped_ms, changed_minds, command, audit, settled })
+}
+
+async fn back_up(stage: &Stage) -> anyhow::Result<i64> {
+    let under_way = "select count(*) from saga.saga_instance where status in ('STARTED', 'IN_PROGRESS')";
+    let under_way = sqlx::query_scalar(under_way).fetch_one(&stage.pool).await?;
+    let mut postgres = stage.postgres.lock().await;
+    postgres.stop_fast().await?;
+    postgres.back_up()?;
+    postgres.start_again().await?;
+    drop(postgres);
+    stage.ready(PATIENCE).await?;
+    Ok(under_way)
+}
+
+/// Returns when the server had stopped.
+async fn set_back(stage: &Stage, history: &History) -> anyhow::Result<u64> {
+    let mut postgres = stage.postgres.lock().await;
+    postgres.stop_immediate().await?;
+    let stopped_ms = history.now_ms();
+    postgres.put_back()?;
+    postgres.start_again().await?;
+    Ok(stopped_ms)
+}
+
+async fn change_minds(stage: &Stage, records: &[Record]) -> anyhow::Result<Vec<Uuid>> {
+    let confirmed = records.iter().filter(|record| record.has_to_be_confirmed);
+    let cancelled: Vec<Uuid> = confirmed.flat_map(|record| &record.acknowledged).take(CHANGED_MINDS).copied().collect();
+    let order = &stage.replicas_of(ORDER)[0].url;
+    for order_id in &cancelled {
+        let (url, wish) = (format!("{order}/api/orders/{order_id}/cancel"), json!({"reason": "changed my mind"}));
+        eventually(PATIENCE, async || post(stage, &url, &wish).await).await?;
+    }
+    Ok(cancelled)
+}
+
+async fn post(stage: &Stage, url: &str, body: &serde_json::Value) -> anyhow::Result<()> {
+    let answer = stage.rest.post(url, body).await?;
+    ensure!(answer.status < 300, "{url}: {} {}", answer.status, answer.body);
+    Ok(())
+}
+
+/// As `scripts/after-restore --refund` does, until all is explained.
+async fn follow_runbook(stage: &Stage, settings: &Settings) -> anyhow::Result<after_restore::Report> {
+    const TIMES: usize = 5;
+    let url = |service| stage.replicas_of(service)[0].url.clone();
+    let suite = Suite::new(Addresses {
+        order_url: url(ORDER),
+        inventory_url: url(INVENTORY),
+        payment_url: url(PAYMENT),
+        gateway_url: stage.gateway_url.clone(),
+        admin_token: "dev-admin-token".to_owned(),
+    })?;
+    let mut command = after_restore(&stage.stores(), &suite, true).await?;
+    for _ in 1..TIMES {
+        if command.left.is_empty() {
+            break;
+        }
+        sleep(Duration::from_secs(1)).await;
+        command.left = after_restore(&stage.stores(), &suite, true).await?.left;
+    }
+    println!("{command}");
+    settings.renew(stage).await?;
+    Ok(command)
+}
+
+async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> anyhow::Result<Report> {
+    let Evidence { records, under_way, stopped_ms, changed_minds, command, audit, settled } = evidence;
+    let mut failures: Vec<String> = audit.into_iter().map(|found| format!("audit: {found}")).collect();
+    failures.extend(command.left.iter().map(|left| format!("left: {left}")));
+    let orders = verdict::ended_orders(&stage.pool).await?;
+    let listed: HashMap<Uuid, &str> =
+        command.orders.iter().map(|order| (order.order_id, order.customer_id.as_str())).collect();
+    let there = orders.iter().filter(|order| listed.contains_key(&order.order_id));
+    failures.extend(there.map(|order| format!("order {} is listed, and there", order.order_id)));
+    let placed = records.len();
+    let there: HashSet<Uuid> = orders.iter().map(|order| order.order_id).collect();
+    let (unpublished, records): (Vec<Record>, Vec<Record>) = records.into_iter().partition(|record| {
+        let at = record.acknowledged_ms.unwrap_or(u64::MAX);
+        let is_known = |order_id: &Uuid| there.contains(order_id) || listed.contains_key(order_id);
+        (stopped_ms.saturating_sub(PUBLISHED_WITHIN_MS)..=stopped_ms).contains(&at)
+            && !record.acknowledged.iter().any(is_known)
+    });
+    let (records, told) = without(&listed, records, &mut failures);
+    let dead_letters = verdict::unexpected_dead_letters(&stage.pool).await?;
+    let findings = verdict::Findings { dead_letters, ..verdict::compare(&records, &orders) };
+    let verdict::Findings { lost, doubled, broken_promises, dead_letters } = findings;
+    for (kind, found) in
+        [("lost", lost), ("doubled", doubled), ("broken promise", broken_promises), ("dead letter", dead_letters)]
+    {
+        failures.extend(found.into_iter().map(|found| format!("{kind}: {found}")));
+    }
+    let changed_minds: HashSet<Uuid> = changed_minds.into_iter().collect();
+    for order in orders.iter().filter(|order| changed_minds.contains(&order.order_id) && order.status != "CANCELLED") {
+        failures.push(format!("order {} is {}, and was cancelled", order.order_id, order.status));
+    }
+    let cancelled = verdict::cancelled_without_cause(&records, &orders);
+    let cancelled = cancelled.iter().filter(|(order, _)| !changed_minds.contains(&order.order_id));
+    failures.extend(cancelled.map(|(order, _)| format!("order {} had to be confirmed", order.order_id)));
+    let refunded = command.charges.iter().filter_map(|charge| charge.amount).sum();
+    let report = Report {
+        seed: plan.seed,
+        rate: plan.rate,
+        placed,
+        there: orders.len(),
+        under_way,
+        forgotten: listed.len(),
+        untold: listed.len() - told,
+        unpublished: unpublished.len(),
+        charges: command.charges.len(),
+        refunded,
+        cancelled_again: command.uncancelled.len(),
+        products: command.products,
+        settled_seconds: settled.as_secs(),
+        failures,
+    };
+    Ok(report.with_demands())
+}
+
+/// The records without the orders that are listed as forgotten, and how many of these a client was told of.
+fn without(listed: &HashMap<Uuid, &str>, records: Vec<Record>, failures: &mut Vec<String>) -> (Vec<Record>, usize) {
+    let mut told = 0;
+    let strip = |mut record: Record| {
+        let (forgotten, known): (Vec<Uuid>, Vec<Uuid>) =
+            record.acknowledged.iter().copied().partition(|order_id| listed.contains_key(order_id));
+        for order_id in forgotten.iter().filter(|order_id| listed[*order_id] != record.customer_id) {
+            failures.push(format!("order {order_id} is not {}'s, as it is listed", listed[order_id]));
+        }
+        told += forgotten.len();
+        if known.is_empty() && !forgotten.is_empty() {
+            // Its client was answered, and asks no more.
+            record.conduct = Conduct::WalksAway;
+        }
+        Record { acknowledged: known, ..record }
+    };
+    let records = records.into_iter().map(strip).collect();
+    (records, told)
+}
