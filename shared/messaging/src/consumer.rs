@@ -8,31 +8,29 @@ mod control;
 mod held;
 mod intake;
 mod measure;
+mod pull;
 mod unread;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use async_nats::jetstream::{self, consumer::PullConsumer};
+use async_nats::jetstream::consumer::PullConsumer;
 use faults::Faults;
-use futures_util::{FutureExt, StreamExt, future::join_all};
+use futures_util::{StreamExt, future::join_all};
 use resilience::{Breaker, Policy, State};
 use saga::Service;
 use sqlx::PgPool;
 use tokio::{
     sync::{Notify, watch},
-    time::Instant,
+    time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
 
-use self::held::Held;
+use self::{held::Held, pull::Pull};
 use crate::{Metrics, Report, Subscription, bus::Bus, error::chain, settings::MessagingArgs};
 
 pub use control::{BrokerSide, ConsumerState, broker_side, pause, state};
 pub use intake::Intake;
 
-/// How long one pull request stays open, and how often the broker says that it is still there.
-const PULL_EXPIRES: Duration = Duration::from_secs(10);
-const HEARTBEAT: Duration = Duration::from_secs(2);
 /// For how long a consumer that has taken a few events lets others gather: where they come one after the other, fewer and
 /// larger transactions cost less. Who comes alone is taken at once.
 const PACE: Duration = Duration::from_millis(15);
@@ -123,19 +121,11 @@ impl Consumer {
 
     /// Pulls until there is a reason to stop.
     async fn pull(self: &Arc<Self>, stop: &CancellationToken) -> Result<PullEnd, String> {
-        let connects = self.bus.connects();
-        let (consumer, progress) = self.find().await?;
-        let messages = consumer
-            .stream()
-            .max_messages_per_batch(self.settings.consumer_batch * 2)
-            .expires(PULL_EXPIRES)
-            .heartbeat(HEARTBEAT)
-            .messages()
-            .await
-            .map_err(|e| chain(&e))?;
+        let (_, progress) = self.find().await?;
+        let mut pull = Pull::begin(&self.bus, &self.publisher.stream(), &self.name()).await?;
         (self.report)(Ok(()));
-        let batches = messages.ready_chunks(self.settings.consumer_batch);
-        tokio::pin!(batches);
+        // What has come and waits for its turn: two batches at most, with what is still to come of them.
+        let (room, mut ahead) = (self.settings.consumer_batch * 2, VecDeque::new());
         let mut in_hand = tokio::task::JoinSet::new();
         // What a fault concerns is held up by nobody and holds up nobody.
         let mut apart = tokio::task::JoinSet::new();
@@ -143,9 +133,13 @@ impl Consumer {
         let mut asked_to_look = self.subscription.intake.looks();
         let intake = self.subscription.intake.open();
         let mut look = tokio::time::interval(Duration::from_secs(1));
+        let mut work_goes_on = tokio::time::interval_at(Instant::now() + progress, progress);
         let mut breaker = self.breaker.watch();
         let mut next = Instant::now();
         let end = loop {
+            if let Err(error) = pull.ask(room.saturating_sub(ahead.len())).await {
+                break PullEnd::Broken(error);
+            }
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break PullEnd::Stopped,
@@ -155,37 +149,38 @@ impl Consumer {
                 Some(_) = apart.join_next() => {}
                 () = either(look.tick(), asked_to_look.changed()) => match control::is_paused(&self.pool, &self.name()).await {
                     Ok(true) => break PullEnd::Paused,
-                    // Nobody on the new connection has heard of the pull.
-                    Ok(false) if self.bus.connects() != connects => break PullEnd::Broken("the connection was lost".to_owned()),
+                    Ok(false) if pull.is_lost() => match Pull::begin(&self.bus, &self.publisher.stream(), &self.name()).await {
+                        // What came by the old connection is delivered again.
+                        Ok(again) => (pull, ahead) = (again, VecDeque::new()),
+                        Err(error) => break PullEnd::Broken(error),
+                    },
                     Ok(false) => {}
                     Err(error) => break PullEnd::Broken(error.to_string()),
                 },
-                chunk = at(next, batches.next()), if in_hand.len() < self.subscription.lanes => match chunk {
-                    None => break PullEnd::Broken("the pull has ended".to_owned()),
-                    Some(chunk) => {
-                        // A quarter of a batch is large enough.
-                        if chunk.len() * 4 < self.settings.consumer_batch {
-                            next = Instant::now() + PACE;
-                        }
-                        let (messages, error) = until_error(chunk, connects);
-                        let (alone, messages) = batch::isolate(self, messages);
-                        for message in alone {
-                            apart.spawn(self.clone().work_on(vec![message], progress, Arc::clone(&halt)));
-                        }
-                        if !messages.is_empty() {
-                            in_hand.spawn(self.clone().work_on(messages, progress, Arc::clone(&halt)));
-                        }
-                        if let Some(error) = error {
-                            break PullEnd::Broken(error);
-                        }
-                    }
+                _ = work_goes_on.tick() => batch::keep(self, ahead.iter()).await,
+                come = pull.next() => match come {
+                    Ok(come) => ahead.extend(come),
+                    Err(error) => break PullEnd::Broken(error),
                 },
+                () = sleep_until(next), if in_hand.len() < self.subscription.lanes && !ahead.is_empty() => {
+                    let chunk: Vec<Held> = ahead.drain(..ahead.len().min(self.settings.consumer_batch)).collect();
+                    // A quarter of a batch is large enough.
+                    if chunk.len() * 4 < self.settings.consumer_batch {
+                        next = Instant::now() + PACE;
+                    }
+                    let (alone, messages) = batch::isolate(self, chunk);
+                    for message in alone {
+                        apart.spawn(self.clone().work_on(vec![message], progress, Arc::clone(&halt)));
+                    }
+                    if !messages.is_empty() {
+                        in_hand.spawn(self.clone().work_on(messages, progress, Arc::clone(&halt)));
+                    }
+                }
             }
         };
         // What was only fetched ahead goes back at once, instead of after the broker's ack wait.
-        while let Some(Some(chunk)) = batches.next().now_or_never() {
-            batch::give_back(self, until_error(chunk, connects).0.iter()).await;
-        }
+        ahead.extend(pull.rest());
+        batch::give_back(self, ahead.iter()).await;
         drop(intake);
         while in_hand.join_next().await.is_some() {}
         while apart.join_next().await.is_some() {}
@@ -251,25 +246,6 @@ async fn either<A, B>(one: impl Future<Output = A>, other: impl Future<Output = 
         _ = one => {}
         _ = other => {}
     }
-}
-
-async fn at<T>(time: Instant, work: impl Future<Output = T>) -> T {
-    tokio::time::sleep_until(time).await;
-    work.await
-}
-
-type Delivered = Result<jetstream::Message, jetstream::consumer::pull::MessagesError>;
-
-/// The messages up to the first error, and the error.
-fn until_error(chunk: Vec<Delivered>, connects: u64) -> (Vec<Held>, Option<String>) {
-    let mut messages = Vec::with_capacity(chunk.len());
-    for item in chunk {
-        match item {
-            Ok(message) => messages.push(Held::new(message, connects)),
-            Err(error) => return (messages, Some(chain(&error))),
-        }
-    }
-    (messages, None)
 }
 
 async fn opens(breaker: &mut watch::Receiver<State>) {

@@ -192,7 +192,7 @@ struct Leader<'a> {
     stream: String,
     position: StreamPosition,
     watermark: Watermark,
-    /// Publish one by one: after a takeover or an uncertain outcome some rows may be stored already.
+    /// Publish one by one: after an uncertain outcome some rows may be stored already.
     singly: bool,
     renewed: Instant,
     reconciled: Instant,
@@ -209,7 +209,7 @@ impl<'a> Leader<'a> {
             conn,
             position: StreamPosition::default(),
             watermark: Watermark::new(now),
-            singly: true,
+            singly: false,
             renewed: now,
             reconciled: now,
             connects: 0,
@@ -392,8 +392,9 @@ impl<'a> Leader<'a> {
         if outcome.republished > 0 {
             self.relay.metrics.outbox_republished.inc_by(outcome.republished);
             self.watermark = Watermark::new(Instant::now());
-            self.singly = true;
         }
+        // One by one takes a round trip each, and whoever waits has waited for long enough when the broker has lost its data.
+        self.singly |= outcome.unreceipted;
         self.position = outcome.position;
         self.reconciled = Instant::now();
         Ok(())

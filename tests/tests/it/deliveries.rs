@@ -32,6 +32,7 @@ const ACK_WAIT: Duration = Duration::from_secs(1);
 /// What the step makes of a batch.
 enum Work {
     Takes(Duration),
+    Fails,
     /// It could not be done now.
     Defers,
 }
@@ -77,6 +78,7 @@ where
         async move {
             match work.await {
                 Work::Takes(time) => tokio::time::sleep(time).await,
+                Work::Fails => return Err(StepError::failed("together they fail")),
                 Work::Defers => {
                     let mut committed = Committed::nothing();
                     committed.defer(ids[0], StepError::unavailable("later"));
@@ -113,6 +115,31 @@ async fn deliveries_of(stage: &Stage, events: i64) -> anyhow::Result<u64> {
         Ok(Some(info.delivered.consumer_sequence))
     })
     .await
+}
+
+#[tokio::test]
+async fn what_is_fetched_ahead_of_slow_work_is_not_delivered_again() -> Test {
+    let (stage, order) = stage().await?;
+    for _ in 0..3 {
+        stage.publish(&paid()).await?;
+    }
+    let _consuming = consume(&order, 1, |_| ready(Work::Takes(2 * ACK_WAIT)));
+    let delivered = deliveries_of(&stage, 3).await?;
+    ensure!(delivered == 3, "{delivered} deliveries of 3 events");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_waits_behind_the_half_of_a_batch_is_not_delivered_again() -> Test {
+    let (stage, order) = stage().await?;
+    for _ in 0..8 {
+        stage.publish(&paid()).await?;
+    }
+    let alone = |ids: Vec<Uuid>| ready(if ids.len() > 1 { Work::Fails } else { Work::Takes(ACK_WAIT / 2) });
+    let _consuming = consume(&order, 8, alone);
+    let delivered = deliveries_of(&stage, 8).await?;
+    ensure!(delivered == 8, "{delivered} deliveries of 8 events");
+    Ok(())
 }
 
 /// The broker comes back empty while a step works on its first message. What takes the same place in the stream is in

@@ -177,12 +177,7 @@ async fn a_batch_beyond_the_clients_default_limit_is_published() -> Test {
     let stage = Stage::with(Tuning { relay_batch: 6_000, ..Tuning::default() }).await?;
     let inventory = stage.start(INVENTORY).await?;
     inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
-    let rows = "insert into inventory.outbox
-            (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload)
-        select (lpad(to_hex((extract(epoch from now()) * 1000)::bigint), 12, '0') || '70008' || lpad(to_hex(n), 15, '0'))::uuid,
-            'product', n, 1, 'StockReplenished.v1', 'events.inventory.StockReplenished', '{}', '{}'
-        from generate_series(1, 6500) n";
-    sqlx::query(rows).execute(&stage.pool).await?;
+    let_wait(&stage, 6_500).await?;
     inventory.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
     let published = "select count(*) from inventory.outbox_published";
     eventually(Duration::from_secs(30), async || {
@@ -191,6 +186,44 @@ async fn a_batch_beyond_the_clients_default_limit_is_published() -> Test {
         anyhow::Ok(())
     })
     .await
+}
+
+#[tokio::test]
+async fn what_waits_when_the_broker_is_emptied_leaves_in_one_batch() -> Test {
+    let stage = Stage::new().await?;
+    let inventory = stage.start(INVENTORY).await?;
+    create_products(&inventory, 0..1).await?;
+    in_order_without_gaps(&stage, "INVENTORY", 1).await?;
+    inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
+    let_wait(&stage, 500).await?;
+    let epoch = "select stream_epoch from inventory.relay_lease";
+    let before = stage.number(epoch).await?;
+    stage.nats.lock().await.wipe().await?;
+    eventually(Duration::from_secs(20), async || stage.number(epoch).await.is_ok_and(|now| now != before)).await?;
+    let sizes = async |what: &'static str| {
+        let sum = Scrape::of(&inventory.client).await?.sum(what, &[]);
+        anyhow::Ok(sum.unwrap_or_default())
+    };
+    let (batches, events) = (sizes("outbox_batch_size_count").await?, sizes("outbox_batch_size_sum").await?);
+    inventory.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
+    eventually(Duration::from_secs(20), async || {
+        sizes("outbox_batch_size_sum").await.is_ok_and(|now| now >= events + 501.0)
+    })
+    .await?;
+    let batches = sizes("outbox_batch_size_count").await? - batches;
+    ensure!(batches == 1.0, "{batches} batches");
+    Ok(())
+}
+
+/// Puts so many events of as many aggregates into inventory's outbox.
+async fn let_wait(stage: &Stage, events: i32) -> Test {
+    let rows = "insert into inventory.outbox
+            (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload)
+        select (lpad(to_hex((extract(epoch from now()) * 1000)::bigint), 12, '0') || '70008' || lpad(to_hex(n), 15, '0'))::uuid,
+            'product', n, 1, 'StockReplenished.v1', 'events.inventory.StockReplenished', '{}', '{}'
+        from generate_series(1, $1) n";
+    sqlx::query(rows).bind(events).execute(&stage.pool).await?;
+    Ok(())
 }
 
 #[tokio::test]

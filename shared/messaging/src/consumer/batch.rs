@@ -40,16 +40,16 @@ const POINTS: [FaultPoint; 7] = [
 ];
 
 /// Works on the messages until each is acknowledged, returned or a dead letter. Tells the broker every
-/// `progress` that work goes on.
+/// `progress` that work goes on, also on what waits behind it.
 pub(super) async fn process(consumer: &Consumer, messages: Vec<Held>, progress: Duration) -> Result<(), Outage> {
     let mut todo = vec![messages];
     while let Some(mut batch) = todo.pop() {
         let permits = admit(consumer, &mut batch).await;
-        if batch.is_empty() || !survives(consumer, &batch, progress).await {
+        if batch.is_empty() || !survives(consumer, &batch, &todo, progress).await {
             continue;
         }
         let stopwatch = Stopwatch::start();
-        let ran = run(consumer, &batch, progress).await.unwrap_or_else(Ran::failed);
+        let ran = run(consumer, &batch, &todo, progress).await.unwrap_or_else(Ran::failed);
         stopwatch.stop(consumer, &batch, &ran);
         match tokio::time::timeout(ANSWERS_LIMIT, settle(consumer, &batch, permits, ran))
             .await
@@ -88,13 +88,13 @@ async fn admit(consumer: &Consumer, batch: &mut Vec<Held>) -> Vec<Permit> {
 }
 
 /// Passes the first fault point; false when the delivery ends there.
-async fn survives(consumer: &Consumer, batch: &[Held], progress: Duration) -> bool {
+async fn survives(consumer: &Consumer, batch: &[Held], waiting: &[Vec<Held>], progress: Duration) -> bool {
     let subject = || batch.first().map(|m| raw(m).subject(consumer.subscription.step)).unwrap_or_default();
     match consumer.faults.pass(FaultPoint::BeforeInboxClaim, subject).await {
         Ok(Pass::Unharmed | Pass::Decline) => true,
         Ok(Pass::Duplicate { copies }) => {
             for _ in 0..copies {
-                let copy = run(consumer, batch, progress).await.and_then(|ran| ran.result);
+                let copy = run(consumer, batch, waiting, progress).await.and_then(|ran| ran.result);
                 tracing::warn!(consumer = consumer.name(), ?copy, "delivered once more on purpose");
             }
             true
@@ -116,7 +116,7 @@ enum Settled {
 
 /// Runs the step in a task of its own, which neither a panic nor a lost `select!` can harm, and
 /// tells the broker meanwhile that work goes on.
-async fn run(consumer: &Consumer, batch: &[Held], progress: Duration) -> Result<Ran, StepError> {
+async fn run(consumer: &Consumer, batch: &[Held], waiting: &[Vec<Held>], progress: Duration) -> Result<Ran, StepError> {
     for attempt in 1.. {
         let mut handler = tokio::spawn(consumer.subscription.run(batch.iter().map(raw).collect()));
         let deadline = tokio::time::sleep(consumer.policy.time_limit);
@@ -129,11 +129,7 @@ async fn run(consumer: &Consumer, batch: &[Held], progress: Duration) -> Result<
                     handler.abort();
                     return Err(StepError::failed("the handler took longer than its limit"));
                 }
-                _ = progress.tick() => {
-                    for message in batch {
-                        message.answer(&consumer.bus, AckKind::Progress).await;
-                    }
-                }
+                _ = progress.tick() => keep(consumer, batch.iter().chain(waiting.iter().flatten())).await,
             }
         };
         if !matches!(ran.result, Err(StepError::Contended(_))) || attempt >= CONTENDED_ATTEMPTS {
@@ -305,6 +301,13 @@ pub(super) async fn bury(consumer: &Consumer, message: &Held, failure: &Failure)
     );
     message.answer(&consumer.bus, AckKind::Ack).await;
     Ok(())
+}
+
+/// Tells the broker that these are being worked on, or will be.
+pub(super) async fn keep<'m>(consumer: &Consumer, messages: impl Iterator<Item = &'m Held>) {
+    for message in messages {
+        message.answer(&consumer.bus, AckKind::Progress).await;
+    }
 }
 
 /// Returns messages to the broker, which delivers them again soon, to whichever replica asks.

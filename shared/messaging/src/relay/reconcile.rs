@@ -26,6 +26,8 @@ pub type OpenEvents = for<'c> fn(&'c mut PgConnection, Service) -> BoxFuture<'c,
 pub(super) struct Reconciled {
     pub(super) position: StreamPosition,
     pub(super) republished: u64,
+    /// Whether the stream may hold events whose receipts nobody has.
+    pub(super) unreceipted: bool,
 }
 
 /// Which receipts are worth nothing any more.
@@ -61,15 +63,22 @@ pub(super) async fn reconcile(relay: &Relay, lease: &Lease, stream: &str) -> Res
     let receipt = last_receipt(relay, lease).await?;
     let lost = compare(relay, stream, now, &receipt).await?;
     let position = StreamPosition { epoch: now.epoch, last_sequence: now.last_sequence };
-    if lost == Lost::Nothing && receipt.stream_epoch == now.epoch {
-        return Ok(Reconciled { position, republished: 0 });
+    let same_stream = receipt.stream_epoch == now.epoch;
+    let receipted = match lost {
+        Lost::After(sequence) => sequence,
+        Lost::Nothing if same_stream => receipt.last_sequence,
+        Lost::Nothing | Lost::OtherEpochs => 0,
+    };
+    let unreceipted = i64::try_from(now.last_sequence).is_ok_and(|last| last > receipted);
+    if lost == Lost::Nothing && same_stream {
+        return Ok(Reconciled { position, republished: 0, unreceipted });
     }
     let republished = put_back(relay, lease, now, lost).await?;
     adopt(relay, lease, now, lost, republished).await?;
     if lost != Lost::Nothing {
         tracing::warn!(stream, ?lost, republished, "the broker lost data; what is still needed is published again");
     }
-    Ok(Reconciled { position, republished })
+    Ok(Reconciled { position, republished, unreceipted })
 }
 
 async fn describe(relay: &Relay, stream: &str) -> Result<StreamNow, RelayError> {
