@@ -179,11 +179,13 @@ impl Consumer {
             }
         };
         // What was only fetched ahead goes back at once, instead of after the broker's ack wait.
-        ahead.extend(pull.rest());
         batch::give_back(self, ahead.iter()).await;
         drop(intake);
         while in_hand.join_next().await.is_some() {}
         while apart.join_next().await.is_some() {}
+        // Not before all are answered: what is to be delivered again to a request that nobody listens to any more,
+        // nats-server 2.9 forgets until the ack wait is over.
+        batch::give_back(self, pull.rest().iter()).await;
         Ok(end)
     }
 
