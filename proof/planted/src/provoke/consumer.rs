@@ -36,5 +36,6 @@ pub async fn lose_acknowledgements(scene: &mut Scene) -> anyhow::Result<()> {
     }
     scene.order_what_can_be_had(2).await?;
     scene.order(5, PLENTY, DECLINED).await?;
-    Ok(())
+    // The audit waits for the redelivery only of what was published before it began.
+    scene.wait_for_all_ends().await
 }
