@@ -59,6 +59,14 @@ impl Rest {
     pub async fn place(&self, order_url: &str, key: &str, order: &Value) -> reqwest::Result<Answer> {
         send(self.http.post(format!("{order_url}/api/orders")).header("idempotency-key", key).json(order)).await
     }
+
+    /// Charges a card at the card processor, under an idempotency key.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub async fn charge(&self, gateway_url: &str, key: &str, charge: &Value) -> reqwest::Result<Answer> {
+        send(self.http.post(format!("{gateway_url}/v1/charges")).header("idempotency-key", key).json(charge)).await
+    }
 }
 
 async fn send(request: reqwest::RequestBuilder) -> reqwest::Result<Answer> {

@@ -1,4 +1,4 @@
-//! The thirteen mistakes: each is a patch of the same name beside this crate, and has a provocation here.
+//! The eighteen mistakes: each is a patch of the same name beside this crate, and has a provocation here.
 
 use std::{future::Future, pin::Pin};
 
@@ -18,6 +18,8 @@ pub struct Bug {
     pub noticed_by: &'static [&'static str],
     /// The nemeses of chaos under which it shows.
     pub shown_by: &'static [&'static str],
+    /// Where there are none: why chaos cannot show it.
+    pub not_shown: &'static str,
     /// Settings of the suite in which it shows soon.
     pub settings: &'static [(&'static str, &'static str)],
     pub replicas: usize,
@@ -45,6 +47,7 @@ const PLAIN: Bug = Bug {
     breaks: "",
     noticed_by: &[],
     shown_by: &[],
+    not_shown: "",
     settings: &[],
     replicas: 1,
     provoke: provoked_by!(provoke::gateway::decline_everything),
@@ -159,6 +162,49 @@ pub const ALL: &[Bug] = &[
         provoke: provoked_by!(provoke::saga::cancel_while_a_participant_is_away),
         ..PLAIN
     },
+    Bug {
+        name: "no_void_for_tombstones",
+        breaks: "G4",
+        noticed_by: &["gateway_charges", "gateway_totals"],
+        not_shown: "no nemesis sets the database back, so payment forgets no charge",
+        provoke: provoked_by!(provoke::gateway::forget_charges),
+        ..PLAIN
+    },
+    Bug {
+        name: "attempts_burnt_while_unpublished",
+        breaks: "G10",
+        noticed_by: &["no_saga_stuck"],
+        not_shown: "late confirmations end a FAILED saga, and the judge looks when everything is healed",
+        settings: &[("COMPENSATION_DEADLINE", "100ms"), ("COMPENSATION_CHECK_EVERY", "100ms")],
+        provoke: provoked_by!(provoke::saga::cancel_while_the_relay_is_paused),
+        ..PLAIN
+    },
+    Bug {
+        name: "unknown_version_buried",
+        breaks: "G12",
+        noticed_by: &["dead_letters"],
+        not_shown: "no newer build takes the events that unknown_version forges: they become dead letters in any case",
+        provoke: provoked_by!(provoke::consumer::publish_for_a_newer_build),
+        ..PLAIN
+    },
+    Bug {
+        name: "retention_before_consumption",
+        breaks: "G1",
+        noticed_by: &[GOOD_ORDERS],
+        not_shown: "no nemesis keeps all replicas of a consumer away until what has stalled is published again",
+        settings: &[("SAGA_DEADLINE", "36s"), ("STREAM_MAX_BYTES", "100000")],
+        provoke: provoked_by!(provoke::broker::fill_most_of_a_stream),
+        ..PLAIN
+    },
+    Bug {
+        name: "refusal_counted_against_processor",
+        breaks: "G9",
+        noticed_by: &[BREAKERS],
+        not_shown: "no client of chaos has a charge that the card processor rejects for good",
+        settings: &[("SAGA_DEADLINE", "20s"), ("RESILIENCE", "process_payment.open_for=2s")],
+        provoke: provoked_by!(provoke::gateway::reject_charges_for_good),
+        ..PLAIN
+    },
 ];
 
 #[cfg(test)]
@@ -173,6 +219,14 @@ mod tests {
     #[test]
     fn every_patch_has_a_provocation_and_every_provocation_a_patch() {
         assert_eq!(ALL.iter().map(|bug| bug.name).collect::<Vec<_>>(), series());
-        assert_eq!(ALL.len(), 13);
+        assert_eq!(ALL.len(), 18);
+    }
+
+    #[test]
+    fn every_bug_names_nemeses_that_there_are_or_says_why_none_shows_it() {
+        for bug in ALL {
+            assert_ne!(bug.shown_by.is_empty(), bug.not_shown.is_empty(), "{}", bug.name);
+            assert!(bug.shown_by.iter().all(|name| chaos::nemesis::named(name).is_some()), "{}", bug.name);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Parser;
 use serde::Serialize;
 
@@ -43,7 +43,7 @@ pub struct Cli {
 /// When the experiment itself could not be carried out.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     if cli.bugs == ["list"] {
-        bug::ALL.iter().for_each(|bug| println!("{:28} {}", bug.name, bug.breaks));
+        bug::ALL.iter().for_each(|bug| println!("{:33} {}", bug.name, bug.breaks));
         return Ok(true);
     }
     if cli.under_chaos {
@@ -67,7 +67,12 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
 
 impl Cli {
     async fn storms(&self) -> anyhow::Result<bool> {
-        let chosen = self.chosen()?;
+        let (chosen, not_shown): (Vec<_>, Vec<_>) =
+            self.chosen()?.into_iter().partition(|bug| !bug.shown_by.is_empty());
+        for bug in &not_shown {
+            println!("{:33} not tried: {}", bug.name, bug.not_shown);
+        }
+        ensure!(!chosen.is_empty(), "no nemesis shows any of these bugs");
         let mut storms = Vec::new();
         for bug in &chosen {
             let storm = storm::blow(Some(bug), &[bug], self.seed, &self.programs, &self.reports).await?;
@@ -81,7 +86,11 @@ impl Cli {
         }
         self.write("planted-under-chaos.json", &storms)?;
         let caught = storms.iter().filter(|storm| storm.bug.is_some() && storm.as_it_should_be()).count();
-        println!("planted bugs under chaos: {caught} of {} caught", chosen.len());
+        println!(
+            "planted bugs under chaos: {caught} of {} caught; {} not tried, because no nemesis shows them",
+            chosen.len(),
+            not_shown.len()
+        );
         Ok(storms.iter().all(Storm::as_it_should_be))
     }
 

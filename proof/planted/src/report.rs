@@ -58,7 +58,7 @@ impl fmt::Display for BugReport {
         let oracles: Vec<&str> = self.mistaken.findings.iter().map(|finding| finding.oracle.as_str()).collect();
         write!(
             f,
-            "{:28} {:3} {verdict} in {:4.1} s  {}",
+            "{:33} {:3} {verdict} in {:4.1} s  {}",
             self.bug,
             self.breaks,
             self.mistaken.seconds,

@@ -98,6 +98,33 @@ impl Scene {
         Ok(())
     }
 
+    /// Pauses the consumers of a step.
+    pub async fn pause(&self, service: Service, step: &str) -> anyhow::Result<()> {
+        self.operate(service, &format!("consumers/{step}/pause")).await
+    }
+
+    /// Ends [`Scene::pause`].
+    pub async fn resume(&self, service: Service, step: &str) -> anyhow::Result<()> {
+        self.operate(service, &format!("consumers/{step}/resume")).await
+    }
+
+    /// Pauses the relay of a service.
+    pub async fn pause_relay(&self, service: Service) -> anyhow::Result<()> {
+        self.operate(service, "relay/pause").await
+    }
+
+    /// Ends [`Scene::pause_relay`].
+    pub async fn resume_relay(&self, service: Service) -> anyhow::Result<()> {
+        self.operate(service, "relay/resume").await
+    }
+
+    async fn operate(&self, service: Service, what: &str) -> anyhow::Result<()> {
+        let url = format!("{}/api/admin/{what}", self.first(service).url);
+        let answer = self.stage.rest.post(&url, &Value::Null).await?;
+        ensure!(answer.status == 200, "{service} answers {what} with {} {}", answer.status, answer.body);
+        Ok(())
+    }
+
     /// Lets one of the service's processes crash where the fault says, while orders are placed that must be confirmed all the same,
     /// and starts it again.
     pub async fn crash(&mut self, service: Service, fault: Value) -> anyhow::Result<()> {

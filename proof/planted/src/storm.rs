@@ -1,5 +1,5 @@
-//! The same mistakes in chaos, before a judge who knows nothing of them: clients who order and what they were told, money
-//! and stock, the audit. Nobody provokes anything in particular.
+//! The mistakes that a nemesis can show, in chaos, before a judge who knows nothing of them: clients who order and what they
+//! were told, money and stock, the audit. Nobody provokes anything in particular.
 
 use std::{
     fmt,
@@ -98,7 +98,7 @@ impl fmt::Display for Storm {
             (None, false) => "FOUND SOMETHING",
         };
         let bug = self.bug.unwrap_or("(no mistake)");
-        write!(f, "{bug:28} {verdict} in {:4.1} s  {}", self.seconds, self.nemeses.join(", "))?;
+        write!(f, "{bug:33} {verdict} in {:4.1} s  {}", self.seconds, self.nemeses.join(", "))?;
         self.failures.iter().take(EXAMPLES).try_for_each(|failure| write!(f, "\n    {failure}"))?;
         if self.failures.len() > EXAMPLES {
             write!(f, "\n    and {} more", self.failures.len() - EXAMPLES)?;

@@ -1,9 +1,11 @@
 //! Provocations of the saga: overtaking, late success, participants that are away.
 
-use contracts::INVENTORY;
+use std::time::Duration;
+
+use contracts::{INVENTORY, ORDER};
 use serde_json::json;
 
-use crate::scene::{GOOD, PLENTY, SLOW, Scene};
+use crate::scene::{GOOD, LIMIT, PLENTY, SLOW, Scene};
 
 /// The cards answer after the deadline has been noticed. A detector that writes later than it reads must have had its time.
 pub async fn succeed_after_the_deadline(scene: &mut Scene) -> anyhow::Result<()> {
@@ -35,7 +37,20 @@ pub async fn cancel_while_a_participant_is_away(scene: &mut Scene) -> anyhow::Re
     }
     let refunded = "select count(*) = 0 from payment.payment where status = 'CAPTURED'";
     scene.wait_until("payment has given everything back", refunded).await?;
-    scene.look_for(std::time::Duration::from_secs(1)).await?;
+    scene.look_for(Duration::from_secs(1)).await?;
     inventory.program.start().await?;
-    scene.stage.ready_one(&inventory, crate::scene::LIMIT).await
+    scene.stage.ready_one(&inventory, LIMIT).await
+}
+
+/// Confirmed orders are cancelled while order's relay is paused, for longer than all attempts of a compensation take.
+pub async fn cancel_while_the_relay_is_paused(scene: &mut Scene) -> anyhow::Result<()> {
+    let orders = scene.order(4, PLENTY, GOOD).await?;
+    scene.wait_for_all_ends().await?;
+    scene.pause_relay(ORDER).await?;
+    for order in orders {
+        scene.cancel(order).await?;
+    }
+    // Each attempt has twice the time of the one before: 63 tenths of a second for the first and five more.
+    scene.look_for(Duration::from_secs(12)).await?;
+    scene.resume_relay(ORDER).await
 }
