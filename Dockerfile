@@ -8,8 +8,9 @@ FROM ${NATS_IMAGE} AS broker
 RUN mkdir /data && chown 10001:10001 /data
 COPY docker/nats.conf /etc/nats/nats.conf
 USER 10001:10001
+ENV NATS_STORE_DIR=/data
 ENTRYPOINT ["nats-server"]
-CMD ["-c", "/etc/nats/nats.conf", "-js", "-sd", "/data", "-p", "4222", "-m", "8222"]
+CMD ["-c", "/etc/nats/nats.conf", "-p", "4222", "-m", "8222"]
 
 FROM ${RUST_IMAGE} AS build
 # The demonstration's image can break things on purpose. An empty argument builds programs without faults.

@@ -144,8 +144,9 @@ start_nats() { # returns when it accepts connections; the passwords of its users
     for name in "${passwords[@]}"; do remember_default "$name" "$(make_password)"; done
     mkdir -p "$run/nats"
     export "${passwords[@]}"
-    start_process nats "$nats_server" -c "$root/docker/nats.conf" \
-        -a 127.0.0.1 -p "$NATS_PORT" -m "$NATS_MONITOR_PORT" -js -sd "$run/nats"
+    # In quotes, because the server reads it as it reads its configuration.
+    NATS_STORE_DIR=\"$run/nats\" start_process nats "$nats_server" -c "$root/docker/nats.conf" \
+        -a 127.0.0.1 -p "$NATS_PORT" -m "$NATS_MONITOR_PORT"
     export -n "${passwords[@]}"
     wait_for nats 30 answers nats "http://127.0.0.1:$NATS_MONITOR_PORT/healthz"
 }

@@ -23,13 +23,15 @@ const HEADER: &str = "\
 # PROVISION_NATS_PASSWORD, AUDITOR_NATS_PASSWORD. The server refuses to start when one is missing. It reads
 # their values as it reads this file, so a password consists of letters and digits, a letter first.
 #
-# Address, port, monitoring port and store directory come from the command line:
-#   nats-server -c nats.conf -a 127.0.0.1 -p 4222 -m 8222 -sd /var/lib/nats
+# So does the store directory, NATS_STORE_DIR, in quotes where it is no plain word: with -sd on the command line,
+# nats-server 2.9 would not read this file again. Address, port and monitoring port come from the command line:
+#   NATS_STORE_DIR=/var/lib/nats nats-server -c nats.conf -a 127.0.0.1 -p 4222 -m 8222
 
 max_payload: 1MB
 
-# Enabled; the store directory is the command line's.
-jetstream {}
+jetstream {
+  store_dir: $NATS_STORE_DIR
+}
 
 authorization {
   timeout: 5

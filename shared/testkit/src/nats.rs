@@ -48,7 +48,8 @@ impl Nats {
         Self::launch(None, &[]).await
     }
 
-    /// Starts one with a configuration file and the variables that it refers to. Port and store stay private.
+    /// Starts one with a configuration file and the variables that it refers to. Port and store stay private: the file
+    /// says `store_dir: $NATS_STORE_DIR`.
     ///
     /// # Errors
     /// As [`Nats::start`], and when the file is refused.
@@ -83,10 +84,12 @@ impl Nats {
             return Ok(());
         }
         let mut command = Command::new(nats_server()?);
-        if let Some(config) = &self.config {
-            command.arg("-c").arg(config);
-        }
-        command.args(["-a", "127.0.0.1", "-p", &self.port.to_string(), "-js", "-sd"]).arg(self.store());
+        command.args(["-a", "127.0.0.1", "-p", &self.port.to_string()]);
+        match &self.config {
+            // With its store on the command line, nats-server 2.9 does not read its configuration again.
+            Some(config) => command.arg("-c").arg(config).env("NATS_STORE_DIR", format!("{:?}", self.store())),
+            None => command.args(["-js", "-sd"]).arg(self.store()),
+        };
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let mut process = Process::start_in(self.folder.clone(), "nats-server", &mut command, Signal::Kill)?;
         let port = self.port;

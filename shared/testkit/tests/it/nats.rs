@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream;
-use testkit::Nats;
+use testkit::{Nats, eventually};
 
 async fn context(nats: &Nats) -> jetstream::Context {
     jetstream::new(async_nats::connect(nats.url()).await.unwrap())
@@ -55,12 +55,24 @@ async fn a_frozen_server_answers_when_it_thaws() {
 }
 
 #[tokio::test]
-async fn a_configuration_file_sets_users_and_reads_variables() {
+async fn a_configuration_file_sets_users_reads_variables_and_is_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("nats.conf");
-    std::fs::write(&config, "authorization { users = [{ user: order, password: $ORDER_NATS_PASSWORD }] }").unwrap();
-    let nats = Nats::with_config(&config, &[("ORDER_NATS_PASSWORD", "secret")]).await.unwrap();
-    assert!(async_nats::connect(nats.url()).await.is_err());
-    let options = async_nats::ConnectOptions::with_user_and_password("order".into(), "secret".into());
-    options.connect(nats.url()).await.unwrap();
+    let write = |user: &str| {
+        let users = format!("users = [{{ user: {user}, password: $NATS_PASSWORD }}]");
+        std::fs::write(&config, format!("jetstream {{ store_dir: $NATS_STORE_DIR }}\nauthorization {{ {users} }}\n"))
+    };
+    write("order").unwrap();
+    let mut nats = Nats::with_config(&config, &[("NATS_PASSWORD", "secret")]).await.unwrap();
+    let url = nats.url();
+    assert!(async_nats::connect(&url).await.is_err());
+    let log_in = async |user: &str| {
+        let options = async_nats::ConnectOptions::with_user_and_password(user.to_owned(), "secret".to_owned());
+        options.connect(&url).await
+    };
+    log_in("order").await.unwrap();
+    assert!(log_in("payment").await.is_err());
+    write("payment").unwrap();
+    nats.reload().unwrap();
+    eventually(Duration::from_secs(10), async || log_in("payment").await.map(drop)).await.unwrap();
 }
