@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::bug::Bug;
 
-const LENGTH: Duration = Duration::from_secs(45);
+const LENGTH: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_secs(30);
 const LONGEST_PHASE: Duration = Duration::from_secs(4);
 /// Orders a second.

@@ -31,7 +31,7 @@ fn plan(names: &[&str], seconds: u64) -> anyhow::Result<Plan> {
         longest_phase: Duration::from_secs(3),
         settle: Duration::from_secs(90),
         deadline: Some("20s"),
-        demands: Demands { most_cancelled_percent: 0.0, orders: 100, faults: 1, nemeses: 1, recovery: false },
+        demands: Demands { most_cancelled_percent: 0.0, orders: 100, faults: 1, nemeses: names.len(), recovery: false },
     })
 }
 
@@ -47,23 +47,16 @@ async fn a_crash_at_the_second_pass_of_some_points_loses_nothing() -> Test {
 #[tokio::test]
 async fn a_service_killed_and_a_broker_wiped_under_load_lose_and_double_nothing() -> Test {
     let logs = tempfile::tempdir()?;
-    let report = chaos(&settings(&logs, 2, &[])?, &plan(&["kill_service", "wipe_nats"], 40)?).await?;
+    let report = chaos(&settings(&logs, 2, &[])?, &plan(&["kill_service", "wipe_nats"], 55)?).await?;
     ensure!(report.failures().is_empty(), "{report}");
     Ok(())
 }
 
 #[tokio::test]
-async fn connections_to_postgres_that_are_half_open_are_given_up() -> Test {
+async fn connections_to_postgres_and_of_the_keeper_that_are_half_open_are_given_up() -> Test {
     let logs = tempfile::tempdir()?;
-    let report = chaos(&settings(&logs, 2, &[])?, &plan(&["postgres_half_open"], 40)?).await?;
-    ensure!(report.failures().is_empty(), "{report}");
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_keeper_of_the_broker_notices_that_its_connection_is_half_open() -> Test {
-    let logs = tempfile::tempdir()?;
-    let report = chaos(&settings(&logs, 2, &[])?, &plan(&["keeper_half_open"], 40)?).await?;
+    let nemeses = ["postgres_half_open", "keeper_half_open"];
+    let report = chaos(&settings(&logs, 2, &[])?, &plan(&nemeses, 40)?).await?;
     ensure!(report.failures().is_empty(), "{report}");
     Ok(())
 }
