@@ -136,7 +136,7 @@ drop_scratch() {
 # --- NATS ----------------------------------------------------------------------------------------------------------
 
 start_nats() { # returns when it accepts connections; the passwords of its users are remembered
-    local name passwords=({ORDER,INVENTORY,PAYMENT,PROVISION,AUDITOR}_NATS_PASSWORD)
+    local name store passwords=({ORDER,INVENTORY,PAYMENT,PROVISION,AUDITOR}_NATS_PASSWORD)
     if is_running nats; then return; fi
     need_nats
     choose_port NATS_PORT 14222
@@ -145,7 +145,8 @@ start_nats() { # returns when it accepts connections; the passwords of its users
     mkdir -p "$run/nats"
     export "${passwords[@]}"
     # In quotes, because the server reads it as it reads its configuration.
-    NATS_STORE_DIR=\"$run/nats\" start_process nats "$nats_server" -c "$root/docker/nats.conf" \
+    store=${run//\\/\\\\}
+    NATS_STORE_DIR=\"${store//\"/\\\"}/nats\" start_process nats "$nats_server" -c "$root/docker/nats.conf" \
         -a 127.0.0.1 -p "$NATS_PORT" -m "$NATS_MONITOR_PORT"
     export -n "${passwords[@]}"
     wait_for nats 30 answers nats "http://127.0.0.1:$NATS_MONITOR_PORT/healthz"

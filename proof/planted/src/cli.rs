@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use clap::Parser;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 
 use crate::{
@@ -12,6 +13,9 @@ use crate::{
     storm::{self, Storm},
     trial,
 };
+
+/// How many suites there are at a time: mostly they wait.
+const AT_ONCE: usize = 3;
 
 /// Makes one classic mistake after the other, and checks that each is noticed.
 #[derive(Debug, Parser)]
@@ -49,17 +53,16 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     if cli.under_chaos {
         return cli.storms().await;
     }
-    let mut report = Report::default();
-    for bug in cli.chosen()? {
+    let trials = cli.chosen()?.into_iter().map(async |bug| {
         let mistaken = trial::hold(bug, true, &cli.programs, &cli.reports).await;
         let sound = match cli.without_control {
             true => None,
             false => Some(trial::hold(bug, false, &cli.programs, &cli.reports).await),
         };
-        let bug = BugReport::new(bug, mistaken, sound);
-        println!("{bug}");
-        report.bugs.push(bug);
-    }
+        BugReport::new(bug, mistaken, sound)
+    });
+    let trials = stream::iter(trials).buffered(AT_ONCE).inspect(|bug| println!("{bug}"));
+    let report = Report { bugs: trials.collect().await };
     cli.write("planted.json", &report)?;
     print!("{report}");
     Ok(report.passed())
@@ -73,17 +76,11 @@ impl Cli {
             println!("{:33} not tried: {}", bug.name, bug.not_shown);
         }
         ensure!(!chosen.is_empty(), "no nemesis shows any of these bugs");
-        let mut storms = Vec::new();
-        for bug in &chosen {
-            let storm = storm::blow(Some(bug), &[bug], self.seed, &self.programs, &self.reports).await?;
-            println!("{storm}");
-            storms.push(storm);
-        }
-        if !self.without_control {
-            let storm = storm::blow(None, &chosen, self.seed, &self.programs, &self.reports).await?;
-            println!("{storm}");
-            storms.push(storm);
-        }
+        let with_mistakes = chosen.iter().map(|bug| (Some(*bug), std::slice::from_ref(bug)));
+        let storms = with_mistakes.chain((!self.without_control).then_some((None, &chosen[..])));
+        let storms = storms.map(|(bug, bugs)| storm::blow(bug, bugs, self.seed, &self.programs, &self.reports));
+        let storms = stream::iter(storms).buffered(AT_ONCE).inspect_ok(|storm| println!("{storm}"));
+        let storms: Vec<Storm> = storms.try_collect().await?;
         self.write("planted-under-chaos.json", &storms)?;
         let caught = storms.iter().filter(|storm| storm.bug.is_some() && storm.as_it_should_be()).count();
         println!(

@@ -137,6 +137,13 @@ impl Consumer {
         let mut breaker = self.breaker.watch();
         let mut next = Instant::now();
         let end = loop {
+            if pull.is_lost() {
+                match Pull::begin(&self.bus, &self.publisher.stream(), &self.name()).await {
+                    // What came by the old connection is delivered again.
+                    Ok(again) => (pull, ahead) = (again, VecDeque::new()),
+                    Err(error) => break PullEnd::Broken(error),
+                }
+            }
             if let Err(error) = pull.ask(room.saturating_sub(ahead.len())).await {
                 break PullEnd::Broken(error);
             }
@@ -149,11 +156,6 @@ impl Consumer {
                 Some(_) = apart.join_next() => {}
                 () = either(look.tick(), asked_to_look.changed()) => match control::is_paused(&self.pool, &self.name()).await {
                     Ok(true) => break PullEnd::Paused,
-                    Ok(false) if pull.is_lost() => match Pull::begin(&self.bus, &self.publisher.stream(), &self.name()).await {
-                        // What came by the old connection is delivered again.
-                        Ok(again) => (pull, ahead) = (again, VecDeque::new()),
-                        Err(error) => break PullEnd::Broken(error),
-                    },
                     Ok(false) => {}
                     Err(error) => break PullEnd::Broken(error.to_string()),
                 },
@@ -181,10 +183,15 @@ impl Consumer {
         // What was only fetched ahead goes back at once, instead of after the broker's ack wait.
         batch::give_back(self, ahead.iter()).await;
         drop(intake);
-        while in_hand.join_next().await.is_some() {}
-        while apart.join_next().await.is_some() {}
-        // Not before all are answered: what is to be delivered again to a request that nobody listens to any more,
-        // nats-server 2.9 forgets until the ack wait is over.
+        // Until all are answered: what is to be delivered again to a request that nobody listens to any more, nats-server
+        // 2.9 forgets until the ack wait is over. Others wait for what comes meanwhile.
+        while !in_hand.is_empty() || !apart.is_empty() {
+            tokio::select! {
+                Some(_) = in_hand.join_next() => {}
+                Some(_) = apart.join_next() => {}
+                come = pull.next_of_the_last() => batch::give_back(self, come.iter()).await,
+            }
+        }
         batch::give_back(self, pull.rest().iter()).await;
         Ok(end)
     }

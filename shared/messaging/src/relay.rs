@@ -313,7 +313,8 @@ impl<'a> Leader<'a> {
             publish::Stop::OutOfStep => {
                 let before = self.position;
                 self.reconcile().await?;
-                if self.position == before {
+                // Behind a duplicate, which takes no place, a batch is out of step by itself; one by one it is not.
+                if self.position == before && published.duplicates == 0 {
                     // Something else writes to our stream, or will not let us.
                     return Err(RelayError::OutOfStep);
                 }

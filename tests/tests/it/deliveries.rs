@@ -39,8 +39,12 @@ enum Work {
 
 /// Nothing consumes but what the test starts.
 async fn stage() -> anyhow::Result<(Stage, Replica)> {
+    stage_with(ACK_WAIT).await
+}
+
+async fn stage_with(ack_wait: Duration) -> anyhow::Result<(Stage, Replica)> {
     let stage = Stage::with(Tuning { by_hand: true, ..Tuning::default() }).await?;
-    let settings = topology::ConsumerSettings { ack_wait: ACK_WAIT, ..Default::default() };
+    let settings = topology::ConsumerSettings { ack_wait, ..Default::default() };
     topology::ensure_consumer(&stage.jetstream().await?, &CONFIRM_ORDER, PAYMENT, &settings).await?;
     let order = stage.start(ORDER).await?;
     Ok((stage, order))
@@ -140,6 +144,30 @@ async fn what_waits_behind_the_half_of_a_batch_is_not_delivered_again() -> Test 
     let delivered = deliveries_of(&stage, 8).await?;
     ensure!(delivered == 8, "{delivered} deliveries of 8 events");
     Ok(())
+}
+
+/// Its request for messages is open until it expires, and the broker answers that first.
+#[tokio::test]
+async fn what_comes_to_a_consumer_that_finishes_its_work_goes_to_another() -> Test {
+    let (stage, order) = stage_with(Duration::from_secs(600)).await?;
+    stage.publish(&paid()).await?;
+    let (in_hand, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let first = consume(&order, 1, {
+        let (in_hand, go_on) = (in_hand.clone(), go_on.clone());
+        move |_| hold(in_hand.clone(), go_on.clone(), Work::Takes(Duration::ZERO))
+    });
+    in_hand.acquire().await?.forget();
+    first.stop.cancel();
+    stage.publish(&paid()).await?;
+    let second = consume(&order, 1, |_| ready(Work::Takes(Duration::ZERO)));
+    eventually(Duration::from_secs(20), async || {
+        stage.number("select count(*) from orders.inbox").await.is_ok_and(|n| n == 1)
+    })
+    .await?;
+    go_on.add_permits(1);
+    first.end().await?;
+    deliveries_of(&stage, 2).await?;
+    second.end().await
 }
 
 /// The broker comes back empty while a step works on its first message. What takes the same place in the stream is in

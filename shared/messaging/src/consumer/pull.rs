@@ -118,6 +118,17 @@ impl Pull {
         }
     }
 
+    /// What still comes of the open request, as [`Pull::next`], while no other will be made.
+    pub(super) async fn next_of_the_last(&mut self) -> Vec<Held> {
+        match self.next().await {
+            Ok(come) => come,
+            Err(_) => {
+                self.due = 0;
+                Vec::new()
+            }
+        }
+    }
+
     /// What has come although nobody waits for it any more.
     pub(super) fn rest(mut self) -> Vec<Held> {
         let mut come = Vec::new();
