@@ -47,6 +47,9 @@ impl Bounds {
     /// The same with one detector, and a compensation that may have to be driven again.
     pub const FAULTS_AND_DRIVE: Bounds = Bounds { faults: 2, detectors: 1, ..Self::CALM };
 
+    /// Three of them, with one detector.
+    pub const MORE_FAULTS: Bounds = Bounds { faults: 3, detectors: 1, ..Self::FAULTS };
+
     /// Two replicas of payment, and a fault that makes them work on the same delivery.
     pub const REPLICAS: Bounds = Bounds { replicas: 2, drives: 0, ..Self::FAULT };
 
@@ -60,8 +63,16 @@ impl Bounds {
     pub const QUICK: &[Bounds] = &[Self::CALM, Self::RACE, Self::REPLICAS];
 
     /// What a release build walks through in a minute.
-    pub const FULL: &[Bounds] =
-        &[Self::CALM, Self::RACE, Self::LATE_RACE, Self::REPLICAS, Self::FAULT, Self::FAULTS, Self::FAULTS_AND_DRIVE];
+    pub const FULL: &[Bounds] = &[
+        Self::CALM,
+        Self::RACE,
+        Self::LATE_RACE,
+        Self::REPLICAS,
+        Self::FAULT,
+        Self::FAULTS,
+        Self::FAULTS_AND_DRIVE,
+        Self::MORE_FAULTS,
+    ];
 }
 
 impl Bounds {

@@ -18,7 +18,7 @@ struct Arguments {
     #[arg(long, default_value_t = 1_000_000)]
     states: usize,
     /// How long one bound may take, in seconds; what is not seen by then is not proven
-    #[arg(long, default_value_t = 60)]
+    #[arg(long, default_value_t = 180)]
     seconds: u64,
     #[arg(long, default_value_t = 2)]
     threads: usize,
