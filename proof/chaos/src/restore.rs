@@ -1,5 +1,6 @@
 //! PostgreSQL is set back to a moment ago under load, while the broker and the card processor are not. Then the runbook is
-//! followed, and the outcome held against what the clients were told.
+//! followed, and the outcome held against what the clients were told. The consumer that confirms orders is paused from that
+//! moment on, so that it finds events which the database has forgotten, unless the streams are made anew in time.
 
 mod report;
 
@@ -10,12 +11,13 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use async_nats::jetstream::{self, consumer::PullConsumer};
 use console::{
-    after_restore::{self, after_restore},
+    after_restore::{self, list, refund},
     audit::Options,
-    suite::{Addresses, Suite},
+    suite::{Addresses, Charge, Suite},
 };
-use contracts::{INVENTORY, ORDER, PAYMENT};
+use contracts::{INVENTORY, ORDER, PAYMENT, order_fulfillment::CONFIRM_ORDER};
 use serde_json::json;
 use testkit::eventually;
 use tokio::time::sleep;
@@ -36,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LATENCY_MS: u64 = 800;
 /// So young an order may be that no stream tells of it, and that nothing but its client knows.
 const PUBLISHED_WITHIN_MS: u64 = 2_000;
-/// Orders that were confirmed at the moment, and are cancelled afterwards.
+/// Orders of before the moment, confirmed by then, that are cancelled after it; and as many of after it.
 const CHANGED_MINDS: usize = 5;
 
 /// What a run consists of.
@@ -61,6 +63,8 @@ struct Evidence {
     under_way: i64,
     /// When the server was stopped to be set back.
     stopped_ms: u64,
+    /// Payments that order had not acknowledged then.
+    unacknowledged: u64,
     /// Orders that were cancelled after it was made.
     changed_minds: Vec<Uuid>,
     command: after_restore::Report,
@@ -98,27 +102,36 @@ async fn run(stage: &Arc<Stage>, settings: &Settings, plan: &Plan) -> anyhow::Re
     sleep(plan.before).await;
     let confirmed = history.records();
     let under_way = back_up(stage).await?;
-    let changed_minds = change_minds(stage, &confirmed).await?;
+    let since = history.now_ms();
+    let mut changed_minds = change_minds(stage, &confirmed).await?;
     let inventory = &stage.replicas_of(INVENTORY)[0].url;
     post(stage, &format!("{inventory}/api/products/{}/replenish", plenty_sku(0)), &json!({"quantity": 5})).await?;
     sleep(plan.after).await;
+    let suite = suite(stage)?;
+    let mut forgotten = history.records();
+    forgotten.retain(|record| record.acknowledged_ms.is_some_and(|at| at > since));
+    changed_minds.extend(change_minds_once_charged(stage, &suite, forgotten).await?);
     pressure.stop();
     let stopped_ms = set_back(stage, &history).await?;
-    stage.ready(PATIENCE).await?;
+    let unacknowledged = unacknowledged(stage).await?;
+
+    let listed = list(&stage.stores(), &suite).await?;
+    settings.renew(stage).await?;
+    start_services(stage).await?;
     stage.rest.delete(&faults).await?;
     let mut clients = orders.await?;
     let answered = tokio::time::timeout(plan.settle, async { while clients.join_next().await.is_some() {} });
     answered.await.context("clients still wait for an answer")?;
 
     let settling = Instant::now();
-    let command = follow_runbook(stage, settings).await?;
+    let command = put_right(stage, &suite, listed).await?;
     let options = Options { settle: plan.settle, whole: true, ..Options::default() };
     let audit = stage.audit(options).await?;
     let found = audit.invariants.iter().filter(|verdict| !verdict.ok());
     let audit = found.map(|v| format!("{}: {} violations: {:?}", v.name, v.violations, v.examples)).collect();
     let (records, settled) = (history.records(), settling.elapsed());
     history.save(&settings.logs.join("history.jsonl"))?;
-    Ok(Evidence { records, under_way, stopped_ms, changed_minds, command, audit, settled })
+    Ok(Evidence { records, under_way, stopped_ms, unacknowledged, changed_minds, command, audit, settled })
 }
 
 async fn back_up(stage: &Stage) -> anyhow::Result<i64> {
@@ -129,20 +142,45 @@ async fn back_up(stage: &Stage) -> anyhow::Result<i64> {
     postgres.back_up()?;
     postgres.start_again().await?;
     drop(postgres);
+    // What it is told after the moment is not acknowledged when the database is set back, which forgets the pause, too.
+    sqlx::query("insert into orders.paused_consumer (consumer) values ($1)")
+        .bind(CONFIRM_ORDER.consumer())
+        .execute(&stage.pool)
+        .await?;
     stage.ready(PATIENCE).await?;
     Ok(under_way)
 }
 
-/// Returns when the server had stopped.
+/// No service runs afterwards. Returns when the server had stopped.
 async fn set_back(stage: &Stage, history: &History) -> anyhow::Result<u64> {
     let mut postgres = stage.postgres.lock().await;
     postgres.stop_immediate().await?;
     let stopped_ms = history.now_ms();
+    for replica in &stage.replicas {
+        replica.program.kill().await;
+    }
     postgres.put_back()?;
     postgres.start_again().await?;
     Ok(stopped_ms)
 }
 
+async fn start_services(stage: &Stage) -> anyhow::Result<()> {
+    for replica in &stage.replicas {
+        replica.program.start().await?;
+    }
+    stage.ready(PATIENCE).await
+}
+
+async fn unacknowledged(stage: &Stage) -> anyhow::Result<u64> {
+    let broker = jetstream::new(stage.broker().await?);
+    let stream = broker.get_stream(PAYMENT.stream()).await?;
+    let consumer: PullConsumer =
+        stream.get_consumer(&CONFIRM_ORDER.consumer()).await.map_err(anyhow::Error::from_boxed)?;
+    let info = consumer.cached_info();
+    Ok(info.num_pending + info.num_ack_pending as u64)
+}
+
+/// Cancels some orders that would stay confirmed.
 async fn change_minds(stage: &Stage, records: &[Record]) -> anyhow::Result<Vec<Uuid>> {
     let confirmed = records.iter().filter(|record| record.has_to_be_confirmed);
     let cancelled: Vec<Uuid> = confirmed.flat_map(|record| &record.acknowledged).take(CHANGED_MINDS).copied().collect();
@@ -154,38 +192,66 @@ async fn change_minds(stage: &Stage, records: &[Record]) -> anyhow::Result<Vec<U
     Ok(cancelled)
 }
 
+/// Cancels some orders that are charged, and waits until that is given back.
+async fn change_minds_once_charged(
+    stage: &Stage,
+    suite: &Suite,
+    mut records: Vec<Record>,
+) -> anyhow::Result<Vec<Uuid>> {
+    let charges = suite.charges().await?;
+    let charged: HashSet<Uuid> = charges.iter().filter_map(|charge| charge.order_id.as_ref()?.parse().ok()).collect();
+    records.retain(|record| record.acknowledged.iter().all(|order_id| charged.contains(order_id)));
+    let cancelled = change_minds(stage, &records).await?;
+    eventually(PATIENCE, async || {
+        let charges = suite.charges().await?;
+        let given_back =
+            charges.iter().filter(|charge| charge.refunded).filter_map(|charge| charge.order_id.as_deref());
+        let given_back: HashSet<&str> = given_back.collect();
+        ensure!(cancelled.iter().all(|order_id| given_back.contains(order_id.to_string().as_str())), "not given back");
+        anyhow::Ok(())
+    })
+    .await?;
+    Ok(cancelled)
+}
+
 async fn post(stage: &Stage, url: &str, body: &serde_json::Value) -> anyhow::Result<()> {
     let answer = stage.rest.post(url, body).await?;
     ensure!(answer.status < 300, "{url}: {} {}", answer.status, answer.body);
     Ok(())
 }
 
-/// As `scripts/after-restore --refund` does, until all is explained.
-async fn follow_runbook(stage: &Stage, settings: &Settings) -> anyhow::Result<after_restore::Report> {
-    const TIMES: usize = 5;
+fn suite(stage: &Stage) -> anyhow::Result<Suite> {
     let url = |service| stage.replicas_of(service)[0].url.clone();
-    let suite = Suite::new(Addresses {
+    Ok(Suite::new(Addresses {
         order_url: url(ORDER),
         inventory_url: url(INVENTORY),
         payment_url: url(PAYMENT),
         gateway_url: stage.gateway_url.clone(),
         admin_token: "dev-admin-token".to_owned(),
-    })?;
-    let mut command = after_restore(&stage.stores(), &suite, true).await?;
+    })?)
+}
+
+/// As `scripts/after-restore --refund` does, until nothing is left.
+async fn put_right(
+    stage: &Stage,
+    suite: &Suite,
+    listed: after_restore::Report,
+) -> anyhow::Result<after_restore::Report> {
+    const TIMES: usize = 5;
+    let mut command = refund(&stage.stores(), suite, listed.clone()).await?;
     for _ in 1..TIMES {
         if command.left.is_empty() {
             break;
         }
         sleep(Duration::from_secs(1)).await;
-        command.left = after_restore(&stage.stores(), &suite, true).await?.left;
+        command.left = refund(&stage.stores(), suite, listed.clone()).await?.left;
     }
     println!("{command}");
-    settings.renew(stage).await?;
     Ok(command)
 }
 
 async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> anyhow::Result<Report> {
-    let Evidence { records, under_way, stopped_ms, changed_minds, command, audit, settled } = evidence;
+    let Evidence { records, under_way, stopped_ms, unacknowledged, changed_minds, command, audit, settled } = evidence;
     let mut failures: Vec<String> = audit.into_iter().map(|found| format!("audit: {found}")).collect();
     failures.extend(command.left.iter().map(|left| format!("left: {left}")));
     let orders = verdict::ended_orders(&stage.pool).await?;
@@ -217,18 +283,21 @@ async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> anyhow::Result
     let cancelled = verdict::cancelled_without_cause(&records, &orders);
     let cancelled = cancelled.iter().filter(|(order, _)| !changed_minds.contains(&order.order_id));
     failures.extend(cancelled.map(|(order, _)| format!("order {} had to be confirmed", order.order_id)));
-    let refunded = command.charges.iter().filter_map(|charge| charge.amount).sum();
+    let (given_back, charges): (Vec<&Charge>, Vec<&Charge>) =
+        command.charges.iter().partition(|charge| charge.refunded);
     let report = Report {
         seed: plan.seed,
         rate: plan.rate,
         placed,
         there: orders.len(),
         under_way,
+        unacknowledged,
         forgotten: listed.len(),
         untold: listed.len() - told,
         unpublished: unpublished.len(),
-        charges: command.charges.len(),
-        refunded,
+        charges: charges.len(),
+        refunded: charges.iter().filter_map(|charge| charge.amount).sum(),
+        given_back: given_back.len(),
         cancelled_again: command.uncancelled.len(),
         products: command.products,
         settled_seconds: settled.as_secs(),

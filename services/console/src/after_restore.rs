@@ -1,17 +1,17 @@
 //! What the database has forgotten after it was set back to an earlier moment (a backup, a standby that lagged), while the
-//! broker and the card processor went on: found in the streams and in the processor's ledger, and put right.
+//! broker and the card processor went on: listed from the streams and the processor's ledger, and put right by that list.
 //!
 //! | of | it has forgotten | which comes right |
 //! |---|---|---|
-//! | an order under way at that moment | its later steps; consumers have acknowledged events that the inboxes do not know | by itself: its last event is published again at half its deadline, or at once when the streams are made anew, and the processor answers under the order's key as it did before; past its deadline it is cancelled |
+//! | an order under way at that moment | its later steps; consumers have acknowledged events that the inboxes do not know | by itself: its last events are published again when the streams are made anew, and the processor answers under the order's key as it did before; past its deadline it is cancelled |
 //! | an order that had ended | that it was cancelled since, and refunded | here: it is cancelled again |
 //! | an order accepted since | everything; its customer was told 201 | not: it is listed, and what was charged for it is given back here |
 //! | a product | prices, names, supplies since | not: they are listed, for whoever made them |
 //!
-//! Steps that are given an event of a forgotten saga do nothing, but for its cancellation: that leaves a tombstone and
-//! voids the charge. Versions, positions and sequence numbers are given out a second time; they order the events of a
-//! stream that knows the first ones, so the streams are made anew in the end (`provision renew`), and each relay publishes
-//! again what unfinished sagas need, as after a loss of the broker's data.
+//! The list comes before any service runs again, and then the streams are made anew (`provision renew`): an event of the
+//! forgotten time that no consumer has acknowledged would confirm an order whose stock and payment are forgotten, and
+//! versions, positions and sequence numbers are given out a second time. Each relay publishes again what unfinished sagas
+//! need, as after a loss of the broker's data. What is put right later follows the list, the ledger and the database only.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -19,8 +19,9 @@ use std::{
 };
 
 use anyhow::Context;
-use futures_util::{StreamExt, stream};
+use futures_util::stream::{self, StreamExt};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -32,16 +33,21 @@ use crate::{
 /// `console after-restore`.
 #[derive(Debug, clap::Args)]
 pub struct AfterRestoreArgs {
+    action: Action,
     #[command(flatten)]
     stores: Stores,
     #[command(flatten)]
     addresses: Addresses,
-    /// Give back what was charged for orders that are forgotten, and cancel again what was cancelled
-    #[arg(long)]
-    refund: bool,
-    /// Print the report as JSON
-    #[arg(long)]
-    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Action {
+    /// Print what is forgotten as JSON, before the services run again
+    List,
+    /// Print the list on standard input for people
+    Show,
+    /// Give back what was charged for forgotten orders, and cancel again what was cancelled, by the list on standard input
+    Refund,
 }
 
 /// An order as an event tells of it.
@@ -53,7 +59,7 @@ pub struct ToldOrder {
 }
 
 /// What the database does not know.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Report {
     /// Orders that were accepted, and are not there.
     pub orders: Vec<ToldOrder>,
@@ -65,106 +71,160 @@ pub struct Report {
     pub charges: Vec<Charge>,
     /// Changes of products, and supplies.
     pub products: Vec<String>,
+    /// Why the streams may have told less than was published.
+    pub gaps: Vec<String>,
     /// What is left to be put right.
     pub left: Vec<String>,
 }
 
-/// Finds, puts right what it may, and prints the report; `Ok(false)` when something is left to be put right.
+/// Lists, shows, or puts right; `Ok(false)` when something is left to be put right after that.
 ///
 /// # Errors
-/// When one of the stores cannot be read.
+/// When one of the stores cannot be read, or the list cannot.
 pub async fn command(args: &AfterRestoreArgs) -> anyhow::Result<bool> {
     let suite = Suite::new(args.addresses.clone()).context("no HTTP client")?;
-    let report = after_restore(&args.stores, &suite, args.refund).await?;
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print!("{report}");
+    match args.action {
+        Action::List => println!("{}", serde_json::to_string_pretty(&list(&args.stores, &suite).await?)?),
+        Action::Show => print!("{}", read_list()?),
+        Action::Refund => {
+            let report = refund(&args.stores, &suite, read_list()?).await?;
+            print!("{report}");
+            return Ok(report.left.is_empty());
+        }
     }
-    Ok(report.left.is_empty())
+    Ok(true)
 }
 
-/// What was forgotten, and what is left of it once it is put right, as far as that is wanted and can be done.
+fn read_list() -> anyhow::Result<Report> {
+    serde_json::from_reader(std::io::stdin().lock()).context("standard input is no list of what is forgotten")
+}
+
+/// What streams and ledger know and the database does not. No service may run.
 ///
 /// # Errors
 /// When one of the stores cannot be read.
-pub async fn after_restore(stores: &Stores, suite: &Suite, refund: bool) -> anyhow::Result<Report> {
-    let mut report = find(stores, suite).await?;
-    if refund && !report.left.is_empty() {
-        put_right(suite, &report).await;
-        report.left = find(stores, suite).await?.left;
-    }
+pub async fn list(stores: &Stores, suite: &Suite) -> anyhow::Result<Report> {
+    let mut database = audit::connect_database(&stores.database_url).await?;
+    let told = read_streams(stores, &mut database).await?;
+    compare(told, suite, &mut database).await
+}
+
+/// What is still forgotten of a list, put right as far as it can be, and what is left of it then. May be repeated.
+///
+/// # Errors
+/// When the ledger or the database cannot be read.
+pub async fn refund(stores: &Stores, suite: &Suite, listed: Report) -> anyhow::Result<Report> {
+    let mut database = audit::connect_database(&stores.database_url).await?;
+    let mut report = compare(listed, suite, &mut database).await?;
+    put_right(suite, &report).await;
+    report.left = compare(report.clone(), suite, &mut database).await?.left;
     Ok(report)
 }
 
-/// What the streams tell and the database does not know.
-#[derive(Default)]
-struct Told {
-    created: BTreeMap<Uuid, ToldOrder>,
-    confirmed: BTreeMap<Uuid, ToldOrder>,
-    cancelled: BTreeMap<Uuid, ToldOrder>,
-    products: Vec<String>,
+/// What of this is still forgotten. Orders may be placed meanwhile: the ledger is read before the database, which knows what
+/// the ledger knows.
+async fn compare(told: Report, suite: &Suite, database: &mut PgConnection) -> anyhow::Result<Report> {
+    let mut charges = suite.charges().await?;
+    let Report { mut orders, mut unconfirmed, mut uncancelled, products, gaps, .. } = told;
+    let given_back = charges.iter().filter(|charge| charge.refunded);
+    for order in confirmed_by(database, given_back.filter_map(key_of).collect()).await? {
+        if uncancelled.iter().all(|known| known.order_id != order.order_id) {
+            uncancelled.push(order);
+        }
+    }
+    let named = [&orders, &unconfirmed, &uncancelled].into_iter().flatten().map(|order| order.order_id);
+    let statuses = statuses_of(database, named.chain(charges.iter().filter_map(order_of)).collect()).await?;
+    let booked = booked_of(database, charges.iter().filter_map(key_of).collect()).await?;
+    let status = |order: &ToldOrder| statuses.get(&order.order_id).map(String::as_str);
+    orders.retain(|order| status(order).is_none());
+    unconfirmed.retain(|order| status(order).is_some_and(|now| now != "CONFIRMED"));
+    uncancelled.retain(|order| status(order).is_some_and(|now| now != "CANCELLED"));
+    // The charge of an order that is there is found by its saga, under the order's key.
+    let is_there = |charge: &Charge| order_of(charge).is_some_and(|order_id| statuses.contains_key(&order_id));
+    charges.retain(|charge| key_of(charge).is_none_or(|key| !booked.contains(&key)) && !is_there(charge));
+    let cancellations = uncancelled.iter().map(|order| format!("order {} was cancelled", order.order_id));
+    let left = charges.iter().map(told_charge).chain(cancellations).chain(gaps.iter().cloned()).collect();
+    Ok(Report { orders, unconfirmed, uncancelled, charges, products, gaps, left })
 }
 
-/// Orders may be placed meanwhile: streams and ledger are read before the database, which knows what they know.
-async fn find(stores: &Stores, suite: &Suite) -> anyhow::Result<Report> {
-    let mut database = audit::connect_database(&stores.database_url).await?;
-    let told = read_streams(stores, &mut database).await?;
-    let mut charges = suite.charges().await?;
-    let Told { created, mut confirmed, mut cancelled, products } = told;
-    let named = [&created, &confirmed, &cancelled].into_iter().flat_map(BTreeMap::keys).copied();
+async fn statuses_of(database: &mut PgConnection, orders: Vec<Uuid>) -> Result<HashMap<Uuid, String>, sqlx::Error> {
     let statuses: Vec<(Uuid, String)> =
         sqlx::query_as("select order_id, status from orders.customer_order where order_id = any($1)")
-            .bind(named.chain(charges.iter().filter_map(order_of)).collect::<Vec<_>>())
-            .fetch_all(&mut database)
+            .bind(orders)
+            .fetch_all(database)
             .await?;
-    let statuses: HashMap<Uuid, String> = statuses.into_iter().collect();
-    let keys: Vec<Uuid> = charges.iter().filter_map(|charge| charge.idempotency_key.parse().ok()).collect();
+    Ok(statuses.into_iter().collect())
+}
+
+/// The payments of which the database knows that they were captured.
+async fn booked_of(database: &mut PgConnection, payments: Vec<Uuid>) -> Result<HashSet<Uuid>, sqlx::Error> {
     let booked: Vec<Uuid> = sqlx::query_scalar(
         "select payment_id from payment.payment where payment_id = any($1) and status in ('CAPTURED', 'REFUNDED')",
     )
-    .bind(keys)
-    .fetch_all(&mut database)
+    .bind(payments)
+    .fetch_all(database)
     .await?;
-    let booked: HashSet<String> = booked.iter().map(Uuid::to_string).collect();
-
-    let status = |order_id: &Uuid| statuses.get(order_id).map(String::as_str);
-    confirmed.retain(|id, _| status(id).is_some_and(|now| now != "CONFIRMED") && !cancelled.contains_key(id));
-    cancelled.retain(|id, _| status(id).is_some_and(|now| now != "CANCELLED"));
-    // The charge of an order that is there is found by its saga, under the order's key.
-    let is_there = |charge: &Charge| order_of(charge).is_some_and(|order_id| statuses.contains_key(&order_id));
-    charges.retain(|charge| !booked.contains(&charge.idempotency_key) && !is_there(charge));
-    let cancellations = cancelled.keys().map(|order_id| format!("order {order_id} was cancelled"));
-    Ok(Report {
-        left: charges.iter().map(told_charge).chain(cancellations).collect(),
-        orders: created.into_values().filter(|order| status(&order.order_id).is_none()).collect(),
-        unconfirmed: confirmed.into_values().collect(),
-        uncancelled: cancelled.into_values().collect(),
-        charges,
-        products,
-    })
+    Ok(booked.into_iter().collect())
 }
 
-async fn read_streams(stores: &Stores, database: &mut PgConnection) -> anyhow::Result<Told> {
+/// The CONFIRMED orders that these payments were captured for: an order whose charge was given back was cancelled.
+async fn confirmed_by(database: &mut PgConnection, payments: Vec<Uuid>) -> Result<Vec<ToldOrder>, sqlx::Error> {
+    let orders: Vec<(Uuid, String, i64, String)> = sqlx::query_as(
+        "select o.order_id, o.customer_id, o.total_amount, o.currency
+        from payment.payment p
+        join orders.customer_order o using (order_id)
+        where p.payment_id = any($1) and p.status = 'CAPTURED' and o.status = 'CONFIRMED'
+        order by o.order_id",
+    )
+    .bind(payments)
+    .fetch_all(database)
+    .await?;
+    let told = |(order_id, customer_id, amount, currency)| {
+        let total = Money { amount, currency };
+        ToldOrder { order_id, customer_id, total }
+    };
+    Ok(orders.into_iter().map(told).collect())
+}
+
+async fn read_streams(stores: &Stores, database: &mut PgConnection) -> anyhow::Result<Report> {
     const ORDERS: [&str; 3] = ["OrderCreated", "OrderConfirmed", "OrderCancelled"];
     const PRODUCTS: [&str; 4] = ["ProductCreated", "ProductPriceChanged", "ProductDetailsChanged", "StockReplenished"];
     let broker = audit::connect_broker(stores).await?;
     let kinds: Vec<&str> = ORDERS.into_iter().chain(PRODUCTS).collect();
-    let mut told = Told::default();
-    for Forgotten { event, body } in audit::forgotten(&broker, database, &kinds).await? {
+    let (forgotten, late) = audit::forgotten(&broker, database, &kinds).await?;
+    let begins =
+        |stream| format!("stream {stream} begins after the restored moment: what was published before is not listed");
+    let mut report = Report { gaps: late.into_iter().map(begins).collect(), ..Report::default() };
+    let [mut created, mut confirmed, mut cancelled] = std::array::from_fn(|_| BTreeMap::new());
+    for Forgotten { place, event, body } in forgotten {
         let orders = match event.as_str() {
-            "OrderCreated" => &mut told.created,
-            "OrderConfirmed" => &mut told.confirmed,
-            "OrderCancelled" => &mut told.cancelled,
+            "OrderCreated" => &mut created,
+            "OrderConfirmed" => &mut confirmed,
+            "OrderCancelled" => &mut cancelled,
             _ => {
-                told.products.push(format!("{event} {}", String::from_utf8_lossy(&body)));
+                report.products.push(format!("{event} {}", String::from_utf8_lossy(&body)));
                 continue;
             }
         };
-        let order: ToldOrder = serde_json::from_slice(&body).with_context(|| format!("{event} cannot be read"))?;
-        orders.insert(order.order_id, order);
+        match serde_json::from_slice::<ToldOrder>(&body) {
+            Ok(order) => drop(orders.insert(order.order_id, order)),
+            Err(error) => {
+                report.gaps.push(format!("{place}, {event}, cannot be read: {error}: {}", without_token(&body)));
+            }
+        }
     }
-    Ok(told)
+    confirmed.retain(|order_id, _| !cancelled.contains_key(order_id));
+    report.orders = created.into_values().collect();
+    report.unconfirmed = confirmed.into_values().collect();
+    report.uncancelled = cancelled.into_values().collect();
+    Ok(report)
+}
+
+/// The body, without the card's token.
+fn without_token(body: &[u8]) -> String {
+    let mut body: Value = serde_json::from_slice(body).unwrap_or_default();
+    body.as_object_mut().map(|fields| fields.remove("payment_method"));
+    body.to_string()
 }
 
 /// Each may be done again; what fails is found again.
@@ -191,11 +251,19 @@ fn order_of(charge: &Charge) -> Option<Uuid> {
     charge.order_id.as_ref()?.parse().ok()
 }
 
+/// The payment that a charge was asked for by.
+fn key_of(charge: &Charge) -> Option<Uuid> {
+    charge.idempotency_key.parse().ok()
+}
+
 fn told_charge(charge: &Charge) -> String {
     let Charge { idempotency_key, order_id, amount, currency, refunded, .. } = charge;
     let order = order_id.as_deref().unwrap_or("no order");
     let (amount, currency) = (amount.unwrap_or_default(), currency.as_deref().unwrap_or_default());
-    format!("charge {idempotency_key} for {order}: {amount} {currency}{}", if *refunded { ", refunded" } else { "" })
+    format!(
+        "charge {idempotency_key} for {order}: {amount} {currency}{}",
+        if *refunded { ", given back and not booked" } else { "" }
+    )
 }
 
 impl fmt::Display for Report {
@@ -212,12 +280,14 @@ impl fmt::Display for Report {
             ("cancelled, and not any more", orders(&self.uncancelled)),
             ("charged for an order that is not there", self.charges.iter().map(told_charge).collect()),
             ("said of a product, and not known any more", self.products.clone()),
+            ("not to be listed", self.gaps.clone()),
             ("LEFT to be put right", self.left.clone()),
         ] {
             writeln!(f, "{what}: {}", found.len())?;
             found.iter().try_for_each(|line| writeln!(f, "    {line}"))?;
         }
-        let verdict = if self.left.is_empty() { "all of it is explained" } else { "something is left; see --refund" };
+        let verdict =
+            if self.left.is_empty() { "nothing is left to be put right" } else { "something is left to be put right" };
         writeln!(f, "after-restore: {verdict}")
     }
 }

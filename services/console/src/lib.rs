@@ -27,8 +27,8 @@ pub struct Cli {
 enum Command {
     /// Checks every invariant on one snapshot of the suite (exit code 0 clean, 1 violations, 2 could not audit)
     Audit(audit::AuditArgs),
-    /// Finds what the database has forgotten after it was set back to an earlier moment (exit code 0 all of it is explained,
-    /// 1 something has to be put right, 2 could not look)
+    /// Lists what the database has forgotten after it was set back to an earlier moment, and puts it right (exit code 0 done,
+    /// 1 something is left to be put right, 2 could not look)
     AfterRestore(after_restore::AfterRestoreArgs),
     /// Exits with 0 when the URL answers 200; for the health checks of containers
     Health(health::HealthArgs),

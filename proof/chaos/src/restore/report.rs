@@ -18,6 +18,8 @@ pub struct Report {
     pub there: usize,
     /// Sagas that ran at the moment to which it was set back.
     pub under_way: i64,
+    /// Payments of after it that order had not acknowledged when it was set back.
+    pub unacknowledged: u64,
     /// Orders that the command lists as forgotten.
     pub forgotten: usize,
     /// Those of them whose clients never got an answer.
@@ -27,6 +29,8 @@ pub struct Report {
     /// Charges for forgotten orders, and their sum in cents.
     pub charges: usize,
     pub refunded: i64,
+    /// Such charges that had been given back before it was set back.
+    pub given_back: usize,
     pub cancelled_again: usize,
     /// Facts about products that are forgotten.
     pub products: Vec<String>,
@@ -43,8 +47,10 @@ impl Report {
         }
         for (happened, what) in [
             (self.under_way > 0, "no order was under way at the moment"),
+            (self.unacknowledged > 0, "order had acknowledged everything"),
             (self.forgotten > 0, "no order was forgotten"),
             (self.charges > 0, "no charge was forgotten"),
+            (self.given_back > 0, "no charge that was given back was forgotten"),
             (self.cancelled_again > 0, "no cancellation was forgotten"),
         ] {
             self.failures.extend((!happened).then(|| what.to_owned()));
@@ -59,20 +65,19 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { seed, rate, placed, there, under_way, forgotten, untold, charges, refunded, .. } = self;
+        let Report { seed, rate, placed, there, under_way, unacknowledged, forgotten, untold, .. } = self;
+        let Report { charges, refunded, given_back, cancelled_again, settled_seconds, .. } = self;
         writeln!(
             f,
-            "seed {seed}  {rate} orders/s  {placed} keys ordered under  {under_way} orders under way at the moment"
+            "seed {seed}  {rate} orders/s  {placed} keys ordered under  {under_way} orders under way at the moment  \
+             {unacknowledged} payments not acknowledged"
         )?;
         writeln!(
             f,
-            "forgotten {forgotten} orders, {untold} of them never answered  {charges} charges of {refunded} cents given back"
+            "forgotten {forgotten} orders, {untold} of them never answered  {charges} charges of {refunded} cents given back, \
+             {given_back} had been before"
         )?;
-        writeln!(
-            f,
-            "cancelled again {}  there {there} orders, all ended after {} s",
-            self.cancelled_again, self.settled_seconds
-        )?;
+        writeln!(f, "cancelled again {cancelled_again}  there {there} orders, all ended after {settled_seconds} s")?;
         self.failures.iter().take(EXAMPLES).try_for_each(|failure| writeln!(f, "FAILED {failure}"))?;
         let verdict = if self.passed() { "passed".to_owned() } else { format!("{} FAILURES", self.failures.len()) };
         writeln!(

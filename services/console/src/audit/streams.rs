@@ -244,6 +244,17 @@ impl Published {
         .await
     }
 
+    /// Whether the stream has everything that was published after the last receipt: it is the same one, and has aged out
+    /// nothing of it.
+    async fn is_continued_by(&self, pages: &Pages, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+        let select = format!("select stream_epoch, last_sequence from {}.relay_lease", self.schema);
+        let (epoch, last): (i64, i64) = sqlx::query_as(AssertSqlSafe(select)).fetch_one(connection).await?;
+        let state = &pages.stream.cached_info().state;
+        let first = if state.messages == 0 { state.last_sequence + 1 } else { state.first_sequence };
+        // A relay that has yet to run knows of no stream.
+        Ok((epoch == pages.epoch || epoch == 0) && first <= last.unsigned_abs() + 1)
+    }
+
     /// What is left when the stream has been read.
     fn lost(&self, found: &mut Violations) {
         for Unaccounted { event_id, event_type, saga_id } in &self.unaccounted {
@@ -321,37 +332,43 @@ pub(crate) async fn event_ids(broker: &jetstream::Context, name: &'static str) -
 
 /// What a stream tells and the database does not know.
 pub(crate) struct Forgotten {
+    /// Which message of which stream.
+    pub(crate) place: String,
     /// `OrderCreated`, for instance.
     pub(crate) event: String,
     pub(crate) body: Bytes,
 }
 
 /// The events of these kinds that were committed once, or they would be in no stream, and that the database does not know:
-/// it was set back to an earlier moment.
+/// it was set back to an earlier moment. And the streams that do not reach back to that moment.
 pub(crate) async fn forgotten(
     broker: &jetstream::Context,
     connection: &mut PgConnection,
     kinds: &[&str],
-) -> Result<Vec<Forgotten>, AuditError> {
-    let mut forgotten = Vec::new();
+) -> Result<(Vec<Forgotten>, Vec<&'static str>), AuditError> {
+    let (mut forgotten, mut late) = (Vec::new(), Vec::new());
     for service in published(connection, Reach::Latest).await? {
         let stream = broker::stream(broker, service.stream).await?;
         let kept_from = service.kept_from(connection).await?;
         let mut pages = Pages::open(broker, service.stream).await?;
+        if !service.is_continued_by(&pages, connection).await? {
+            late.push(service.stream);
+        }
         while let Some(page) = pages.next().await? {
             let places = service.places(connection, &page).await?;
             let young = |id: Uuid| kept_from.is_none_or(|kept_from| id >= kept_from);
             for stored in page.unknown(&places).into_iter().filter(|stored| stored.event_id.is_some_and(young)) {
-                let event = stored.subject.rsplit('.').next().unwrap_or_default();
-                if kinds.contains(&event) {
-                    let asked = format!("message {} of stream {}", stored.sequence, service.stream);
-                    let message = stream.get_raw_message(stored.sequence).await.map_err(unreadable(asked))?;
-                    forgotten.push(Forgotten { event: event.to_owned(), body: message.payload });
+                let event = stored.subject.rsplit('.').next().unwrap_or_default().to_owned();
+                if kinds.contains(&event.as_str()) {
+                    let place = format!("message {} of stream {}", stored.sequence, service.stream);
+                    let message = stream.get_raw_message(stored.sequence).await;
+                    let body = message.map_err(unreadable(place.clone()))?.payload;
+                    forgotten.push(Forgotten { place, event, body });
                 }
             }
         }
     }
-    Ok(forgotten)
+    Ok((forgotten, late))
 }
 
 fn name(event_id: Option<Uuid>) -> String {

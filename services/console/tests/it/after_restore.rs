@@ -1,7 +1,7 @@
 //! What a database that was set back has forgotten, with no more than the auditor's rights.
 
 use console::{
-    after_restore::{Report, after_restore},
+    after_restore::{self, Report, ToldOrder},
     suite::{Addresses, Suite},
 };
 use serde_json::{Value, json};
@@ -9,7 +9,18 @@ use uuid::Uuid;
 
 use crate::whole_audit::{World, payment};
 
-async fn find(world: &World) -> Report {
+async fn list(world: &World) -> Report {
+    after_restore::list(&world.stores(), &suite(world)).await.expect("it can be looked at")
+}
+
+/// By the list as a file keeps it. Neither order nor payment answers here, so nothing is put right.
+async fn refund(world: &World, listed: &Report) -> Report {
+    let file = serde_json::to_string(listed).expect("JSON");
+    let listed = serde_json::from_str(&file).expect("a list");
+    after_restore::refund(&world.stores(), &suite(world), listed).await.expect("it can be looked at")
+}
+
+fn suite(world: &World) -> Suite {
     let nobody = "http://127.0.0.1:1".to_owned();
     let suite = Suite::new(Addresses {
         order_url: nobody.clone(),
@@ -18,7 +29,7 @@ async fn find(world: &World) -> Report {
         gateway_url: world.gateway.base_url.clone(),
         admin_token: String::new(),
     });
-    after_restore(&world.stores(), &suite.expect("a client"), true).await.expect("it can be looked at")
+    suite.expect("a client")
 }
 
 /// An order of the sound suite, or one that is not there.
@@ -30,10 +41,14 @@ fn told(order_id: &str) -> Value {
     json!({"order_id": order_id, "customer_id": "alice", "total": {"amount": 3_000, "currency": "USD"}, "lines": []})
 }
 
+fn ids(orders: &[ToldOrder]) -> Vec<String> {
+    orders.iter().map(|order| order.order_id.to_string()).collect()
+}
+
 #[tokio::test]
 async fn a_database_that_was_never_set_back_has_forgotten_nothing() {
     let world = World::new().await;
-    let report = find(&world).await;
+    let report = list(&world).await;
     assert!(report.orders.is_empty() && report.left.is_empty() && report.products.is_empty(), "{report}");
 }
 
@@ -53,31 +68,92 @@ async fn what_streams_and_ledger_know_and_the_database_does_not_is_listed() {
     // Its saga is under way, and will find this.
     world.ask("charges", &payment(5), &charge(&order(5))).await;
 
-    let report = find(&world).await;
-    let ids = |orders: &[console::after_restore::ToldOrder]| -> Vec<String> {
-        orders.iter().map(|order| order.order_id.to_string()).collect()
-    };
-    assert_eq!(ids(&report.orders), [forgotten.as_str()], "{report}");
-    assert_eq!((ids(&report.uncancelled), ids(&report.unconfirmed)), (vec![order(1)], vec![order(4)]), "{report}");
-    assert_eq!(report.products, [format!("StockReplenished {supply}")], "{report}");
-    // Neither order nor payment answers here, so nothing is put right.
-    assert_eq!(
-        report.left,
-        [format!("charge {key} for {forgotten}: 3000 USD"), format!("order {} was cancelled", order(1))],
-        "{report}"
-    );
+    let listed = list(&world).await;
+    for stream in ["ORDER", "INVENTORY", "PAYMENT"] {
+        world.age_out(stream, 100).await;
+    }
+    // The streams are made anew, and tell nothing any more.
+    for report in [&listed, &refund(&world, &listed).await] {
+        assert_eq!(ids(&report.orders), [forgotten.as_str()], "{report}");
+        assert_eq!((ids(&report.uncancelled), ids(&report.unconfirmed)), (vec![order(1)], vec![order(4)]), "{report}");
+        assert_eq!(report.products, [format!("StockReplenished {supply}")], "{report}");
+        assert_eq!(
+            report.left,
+            [format!("charge {key} for {forgotten}: 3000 USD"), format!("order {} was cancelled", order(1))],
+            "{report}"
+        );
+    }
 
-    // As payment leaves it.
+    // As payment and order leave it.
     world
         .change(&format!(
             "insert into payment.payment (payment_id, order_id, saga_id, amount, currency, method, status,
                 gateway_reference, refunded_at, cancelled_at)
             values ('{key}', '{forgotten}', '{}', 3000, 'USD', 'forgotten', 'REFUNDED', 'x', now(), now());
-            update orders.customer_order set status = 'CANCELLED', cancel_reason = 'again' where order_id = '{}'",
+            update orders.customer_order set status = 'CANCELLED', cancel_reason = 'again' where order_id = '{}';
+            update orders.customer_order set status = 'CONFIRMED', cancel_reason = null where order_id = '{}'",
             Uuid::nil(),
-            order(1)
+            order(1),
+            order(4)
         ))
         .await;
-    let report = find(&world).await;
-    assert!(report.left.is_empty() && report.orders.len() == 1, "{report}");
+    let report = refund(&world, &listed).await;
+    assert!(report.left.is_empty() && report.unconfirmed.is_empty() && report.orders.len() == 1, "{report}");
+}
+
+/// The ledger tells of it also where the streams do not.
+#[tokio::test]
+async fn an_order_whose_charge_was_given_back_is_cancelled_again() {
+    let world = World::new().await;
+    let charge_id = world.charge(&payment(1), "USD").await;
+    world.ask(&format!("charges/{charge_id}/refund"), "", &Value::Null).await;
+    let left = [format!("order {} was cancelled", order(1))];
+    let listed = list(&world).await;
+    assert_eq!((ids(&listed.uncancelled), listed.left.as_slice()), (vec![order(1)], left.as_slice()), "{listed}");
+    world.tell("order", "OrderCancelled", &told(&order(1))).await;
+    let listed = list(&world).await;
+    assert_eq!(listed.left, left, "{listed}");
+}
+
+#[tokio::test]
+async fn a_stream_that_begins_after_the_moment_is_left() {
+    let world = World::new().await;
+    world.tell("order", "OrderCreated", &told(&order(8))).await;
+    world.tell("order", "OrderCreated", &told(&order(9))).await;
+    let gap = ["stream ORDER begins after the restored moment: what was published before is not listed".to_owned()];
+    // The database knows of the first two.
+    for (first, gaps) in [(3, [].as_slice()), (4, &gap), (5, &gap)] {
+        world.age_out("ORDER", first).await;
+        let listed = list(&world).await;
+        assert_eq!(
+            (listed.left.as_slice(), listed.orders.len()),
+            (gaps, usize::try_from(5 - first).expect("few")),
+            "{first}: {listed}"
+        );
+        let report = refund(&world, &listed).await;
+        assert_eq!(report.left, gaps, "{first}: {report}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_was_made_anew_since_is_left() {
+    let world = World::new().await;
+    world.change("update orders.relay_lease set stream_epoch = stream_epoch - 1").await;
+    let listed = list(&world).await;
+    assert_eq!(
+        listed.left,
+        ["stream ORDER begins after the restored moment: what was published before is not listed"],
+        "{listed}"
+    );
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_read_is_left_and_all_others_are_listed() {
+    let world = World::new().await;
+    world.tell("order", "OrderCancelled", &json!({})).await;
+    world.tell("order", "OrderCreated", &told(&order(8))).await;
+    let listed = list(&world).await;
+    assert_eq!(ids(&listed.orders), [order(8)], "{listed}");
+    let unread = "message 3 of stream ORDER, OrderCancelled, cannot be read: missing field `order_id`";
+    assert!(listed.left.len() == 1 && listed.left[0].starts_with(unread), "{listed}");
 }

@@ -82,7 +82,17 @@ impl World {
         }
         let stream = self.broker.get_stream("ORDER").await.expect("the stream");
         let epoch = stream.cached_info().created.unix_timestamp_nanos();
-        self.change(&format!("update orders.outbox_published set stream_epoch = {epoch}")).await;
+        self.change(&format!(
+            "update orders.outbox_published set stream_epoch = {epoch};
+            update orders.relay_lease set stream_epoch = {epoch}, last_sequence = 2"
+        ))
+        .await;
+    }
+
+    /// Removes the messages of a stream that come before this one.
+    pub(crate) async fn age_out(&self, stream: &str, before: u64) {
+        let stream = self.broker.get_stream(stream).await.expect("the stream");
+        stream.purge().sequence(before).await.expect("purged");
     }
 
     /// Publishes an event of which the database knows nothing.
