@@ -36,8 +36,8 @@ grant usage on schema inventory, payment to order_service;
 grant execute on function orders.obstacles(uuid, text[]), inventory.obstacles(uuid, text[]), payment.obstacles(uuid, text[]) to order_service;
 grant execute on function payment.at_gateway(uuid) to order_service;
 
--- The auditor reads everything but the tokens of cards, which events hold, too; and writes nothing. Partitions are read
--- through the tables that they are parts of.
+-- The auditor reads everything but the tokens of cards, which events hold, too (as payload, and as event where one was
+-- discarded); and writes nothing. Partitions are read through the tables that they are parts of.
 grant usage on schema orders, inventory, payment, saga to auditor;
 revoke select on all tables in schema orders, inventory, payment, saga from auditor;
 do $$
@@ -46,8 +46,8 @@ declare
 begin
     for readable in
         select c.oid::regclass as name,
-            case when bool_or(a.attname in ('payment_method', 'method', 'payload')) then format('(tableoid, %s)',
-                string_agg(quote_ident(a.attname), ', ') filter (where a.attname not in ('payment_method', 'method', 'payload')))
+            case when bool_or(a.attname in ('payment_method', 'method', 'payload', 'event')) then format('(tableoid, %s)',
+                string_agg(quote_ident(a.attname), ', ') filter (where a.attname not in ('payment_method', 'method', 'payload', 'event')))
             end as columns
         from pg_class c
         join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
