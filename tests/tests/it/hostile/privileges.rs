@@ -44,7 +44,9 @@ fn the_checked_in_matrix_gives_no_role_anything_that_it_must_not_have() -> Test 
         ensure!(!object.contains("_migration") || held == ["SELECT"], "{line}");
         ensure!(!(role == "auditor" && (writes || kind.starts_with("function of the owner"))), "{line}");
         let tokens = match kind {
-            "table" => ["customer_order", "payment", "outbox", "outbox_published", "outbox_action", "dead_letter"].as_slice(),
+            "table" => {
+                ["customer_order", "payment", "outbox", "outbox_published", "outbox_action", "dead_letter"].as_slice()
+            }
             _ => &["payment_method", "method", "payload", "event"],
         };
         let reads_tokens = tokens.contains(&object.rsplit('.').next().unwrap_or_default()) && kind != "schema";
