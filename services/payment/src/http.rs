@@ -5,7 +5,10 @@ use bootstrap::{
     Json, Page, PageQuery, Path, Problem, Query, RequestContext, detached,
     http::{Cursor, Limit},
 };
-use contracts::{Money, OrderId, charge::MIN_AMOUNT};
+use contracts::{
+    Money, OrderId,
+    charge::{MIN_AMOUNT, Price},
+};
 use messaging::{Context, StepError};
 use saga_store::query::{self, Filter};
 use serde::{Deserialize, Serialize};
@@ -126,7 +129,8 @@ struct ForgottenCharge {
     /// The order that the charge names.
     order_id: OrderId,
     /// What was charged.
-    amount: Money,
+    #[serde(deserialize_with = "bootstrap::http::object")]
+    amount: Price,
 }
 
 /// Give back what was charged for an order that the database has forgotten
@@ -144,6 +148,9 @@ async fn refund_forgotten_charge(
     if amount.amount < MIN_AMOUNT {
         return Err(Problem::invalid("/amount/amount", format!("must be at least {MIN_AMOUNT}")));
     }
+    if !amount.currency.is_listed() {
+        return Err(Problem::invalid("/amount/currency", "must be a currency of ISO 4217"));
+    }
     let known = || Problem::conflict(format!("Order {order_id} is known: cancel it, and it is refunded."));
     let of_order = Filter { business_key: Some(order_id.0), ..Filter::default() };
     if !query::walk(&app.participant.pools.http, &of_order, Uuid::max(), 1).await?.is_empty() {
@@ -151,7 +158,8 @@ async fn refund_forgotten_charge(
     }
     let context = Context::of_request(context.correlation_id, &context.traceparent);
     // Its saga is forgotten, too.
-    let forgotten = NewPayment { order_id, saga_id: Uuid::nil(), amount, method: "forgotten".to_owned() };
+    let forgotten =
+        NewPayment { order_id, saga_id: Uuid::nil(), amount: amount.into(), method: "forgotten".to_owned() };
     let shared = app.clone();
     let refund = async move { steps::refund_forgotten(&shared, forgotten, &context).await.map_err(|e| problem(&e)) };
     if !detached(refund).await? {

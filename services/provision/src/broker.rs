@@ -12,9 +12,9 @@ use async_nats::{
     },
 };
 use contracts::Consumer;
-use futures_util::TryStreamExt;
 use messaging::{
     acknowledged::{self, StreamView},
+    consumer_list,
     topology::{self, ConsumerSettings, Ensured, StreamSettings, TopologyError},
 };
 use saga::Service;
@@ -135,8 +135,7 @@ async fn delete_leftovers(js: &Context) -> Result<(), Error> {
     let is_ours = |name: &str| contracts::SERVICES.iter().any(|service| name.starts_with(&format!("{service}-")));
     for stream in contracts::SERVICES.map(Service::stream) {
         let not_listed = |source| Error::Look { stream: stream.clone(), source };
-        let found = js.get_stream(&stream).await.map_err(|error| not_listed(error.into()))?;
-        let consumers: Vec<_> = found.consumers().try_collect().await.map_err(|error| not_listed(error.into()))?;
+        let consumers = consumer_list::of_stream(js, &stream).await.map_err(|error| not_listed(error.into()))?;
         let leftovers = consumers.into_iter().filter(|c| is_ours(&c.name) && !known.contains(&c.name));
         for consumer in leftovers.filter(|consumer| consumer.num_waiting == 0).map(|consumer| consumer.name) {
             tracing::warn!(

@@ -1,5 +1,10 @@
 //! What a card can be charged with. Order accepts nothing that the card processor would not look at: both ask here.
 
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::{Currency, Money};
+
 /// The longest name of a customer or of a card, in characters.
 pub const MAX_NAME: usize = 128;
 
@@ -9,6 +14,23 @@ pub const MIN_AMOUNT: i64 = 1;
 /// Whether a text can name a customer or a card: 1 to [`MAX_NAME`] characters, none of them a control character.
 pub fn is_name(text: &str) -> bool {
     (1..=MAX_NAME).contains(&text.chars().count()) && !text.chars().any(char::is_control)
+}
+
+/// Money as it comes in. Unlike the money of an event it has no members that are not known here.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// Minor units.
+    #[schema(minimum = 1, example = 129900)]
+    pub amount: i64,
+    #[schema(schema_with = crate::iso_4217_schema)]
+    pub currency: Currency,
+}
+
+impl From<Price> for Money {
+    fn from(Price { amount, currency }: Price) -> Money {
+        Money::new(amount, currency)
+    }
 }
 
 #[cfg(test)]

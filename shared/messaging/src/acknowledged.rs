@@ -2,12 +2,9 @@
 
 use std::collections::HashMap;
 
-use async_nats::jetstream::{
-    Context, ErrorCode, consumer,
-    context::{GetStreamErrorKind, RequestError},
-    stream,
-};
-use futures_util::TryStreamExt;
+use async_nats::jetstream::{Context, ErrorCode, consumer, context::GetStreamErrorKind, stream};
+
+use crate::consumer_list;
 
 /// A stream with its consumers, as the broker describes them.
 #[derive(Debug, Clone)]
@@ -45,7 +42,7 @@ pub async fn read(js: &Context, name: &str) -> Result<Option<StreamView>, async_
     // In this order: what a consumer has had is compared with what was there before, and where it is with what is there
     // afterwards.
     let info = found.cached_info().clone();
-    let consumers: Vec<consumer::Info> = found.consumers().try_collect().await.map_err(|error: RequestError| error)?;
+    let consumers = consumer_list::of_stream(js, name).await?;
     let last = found.info().await?.state.last_sequence;
     Ok(Some(StreamView::of(&info, &consumers, last)))
 }

@@ -15,6 +15,7 @@ mod batch;
 pub mod breaker_change;
 mod bus;
 pub mod consumer;
+pub mod consumer_list;
 mod contention;
 pub mod dead_letter;
 mod direct;

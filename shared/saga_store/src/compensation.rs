@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use messaging::{Context, SagaRef, StepError, TraceContext, lease::interval};
-use saga::{EventType, SagaDefinition, Service, Status};
+use saga::{EventType, SagaDefinition, Status};
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
@@ -122,7 +122,7 @@ pub async fn postpone(conn: &mut PgConnection, saga_ids: &[Uuid], wait: Duration
 pub struct Unsettled {
     pub status: Status,
     /// Who has not confirmed the undo.
-    pub due_from: Option<Service>,
+    pub due_from: Option<String>,
     pub failed_at_step: Option<String>,
     /// Only sagas that began at least this many seconds ago.
     pub older_than_seconds: Option<f64>,
@@ -143,7 +143,7 @@ pub async fn unsettled(pool: &PgPool, which: &Unsettled, limit: i64) -> Result<(
         select (select count(*) from found) as "count!",
             array(select saga_id from found order by saga_id limit $5) as "ids!""#,
         which.status.as_str(),
-        which.due_from.map(|service| service.0),
+        which.due_from,
         which.failed_at_step,
         which.older_than_seconds,
         limit,

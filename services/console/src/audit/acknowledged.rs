@@ -4,13 +4,12 @@
 use std::collections::HashSet;
 
 use async_nats::jetstream;
-use futures_util::TryStreamExt;
 use sqlx::{AssertSqlSafe, PgConnection};
 use uuid::Uuid;
 
 use super::{
     AuditError, Violations,
-    broker::{self, STREAMS, unreadable},
+    broker::{self, STREAMS},
     snapshot::Reach,
     streams::Page,
 };
@@ -47,9 +46,7 @@ pub(super) async fn floors(broker: &jetstream::Context) -> Result<Vec<Floor>, Au
     for (name, _) in STREAMS {
         let stream = broker::stream(broker, name).await?;
         let epoch = broker::epoch(stream.cached_info());
-        let asked = || format!("the consumers of stream {name}");
-        let mut consumers = stream.consumers();
-        while let Some(info) = consumers.try_next().await.map_err(unreadable(asked()))? {
+        for info in broker::consumers(broker, name).await? {
             // Whoever else looks at the streams, such as another audit, has no inbox.
             if info.config.durable_name.is_some() {
                 let (subject, sequence) = (info.config.filter_subject, info.ack_floor.stream_sequence);

@@ -5,12 +5,13 @@ use std::time::Duration;
 use async_nats::{
     ConnectOptions,
     jetstream::{
-        self,
+        self, consumer,
         stream::{self, LastRawMessageErrorKind},
     },
 };
 use bootstrap::nats::without_credentials;
-use futures_util::TryStreamExt;
+use serde::Deserialize;
+use serde_json::json;
 
 use super::{AuditError, Stores};
 
@@ -53,17 +54,30 @@ pub(super) async fn last_sequence(broker: &jetstream::Context, name: &str, subje
     }
 }
 
+#[derive(Deserialize)]
+struct ConsumerPage {
+    total: usize,
+    /// nats-server 2.9 has `null` for a consumer that is being deleted at that moment, which the client library cannot read.
+    consumers: Option<Vec<Option<consumer::Info>>>,
+}
+
+/// The consumers of a stream, but for those that are being deleted.
+pub(super) async fn consumers(broker: &jetstream::Context, name: &str) -> Result<Vec<consumer::Info>, AuditError> {
+    let asked = || format!("the consumers of stream {name}");
+    let page = broker.request(format!("CONSUMER.LIST.{name}"), &json!({})).await;
+    let ConsumerPage { total, consumers } = page.map_err(unreadable(asked()))?;
+    let consumers = consumers.unwrap_or_default();
+    if consumers.len() < total {
+        return Err(unreadable(asked())("there are more than the broker lists at once"));
+    }
+    Ok(consumers.into_iter().flatten().collect())
+}
+
 /// How often a durable consumer was delivered a message so far, repeats included.
 pub(crate) async fn deliveries(broker: &jetstream::Context, name: &str, consumer: &str) -> Result<u64, AuditError> {
     let asked = || format!("consumer {consumer}");
-    let stream = stream(broker, name).await?;
-    let mut consumers = stream.consumers();
-    while let Some(found) = consumers.try_next().await.map_err(unreadable(asked()))? {
-        if found.name == consumer {
-            return Ok(found.delivered.consumer_sequence);
-        }
-    }
-    Err(unreadable(asked())("there is none"))
+    let info = stream(broker, name).await?.consumer_info(consumer).await.map_err(unreadable(asked()))?;
+    Ok(info.delivered.consumer_sequence)
 }
 
 /// Says what was asked when the broker did not answer.

@@ -7,8 +7,9 @@ use axum::{
 };
 use bootstrap::{Json, Page, PageQuery, Path, Problem, Query, RequestContext, detached};
 use contracts::{
-    Currency, Money, Sku,
+    Money, Sku,
     catalogue::{Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged, ProductStatus},
+    charge::Price,
 };
 use messaging::{Context, PublishError, UnitOfWork};
 use serde::{Deserialize, Serialize};
@@ -29,28 +30,12 @@ pub(crate) struct NewProduct {
     sku: Sku,
     #[schema(min_length = 1, max_length = 200, example = "Laptop 15\"")]
     name: String,
+    #[serde(deserialize_with = "bootstrap::http::object")]
     price: Price,
     #[schema(minimum = 0, maximum = 1_000_000_000, example = 250)]
     initial_quantity: i64,
     #[schema(min_length = 1, max_length = 200, example = "computers")]
     category: Option<String>,
-}
-
-/// Money as [`input::price`] accepts it. Unlike the money of an event it has no members that are not known here.
-#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct Price {
-    /// Minor units.
-    #[schema(minimum = 1, example = 129900)]
-    amount: i64,
-    #[schema(schema_with = contracts::iso_4217_schema)]
-    currency: Currency,
-}
-
-impl From<Price> for Money {
-    fn from(Price { amount, currency }: Price) -> Money {
-        Money::new(amount, currency)
-    }
 }
 
 /// What is to be changed about a product; what is left out stays as it is.

@@ -33,6 +33,7 @@ pub(super) struct PlaceOrder {
     #[schema(min_length = 1, max_length = 128, pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$", example = "alice")]
     customer_id: String,
     #[schema(min_items = 1, max_items = 100)]
+    #[serde(deserialize_with = "bootstrap::http::objects")]
     lines: Vec<PlaceOrderLine>,
     /// The card's token.
     #[schema(min_length = 1, max_length = 128, pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$", example = "tok_visa")]

@@ -254,6 +254,7 @@ pub(super) struct ResumeFilter {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResumeRequest {
+    #[serde(deserialize_with = "bootstrap::http::object")]
     filter: ResumeFilter,
     /// How many at most, the oldest first; 100 by default.
     #[schema(minimum = 1, maximum = 1000)]
@@ -297,7 +298,7 @@ pub(super) async fn resume_sagas(
     if !(1..=500).contains(&wanted.reason.chars().count()) {
         return Err(Problem::invalid("/reason", "A reason has 1 to 500 characters."));
     }
-    let which = wanted.filter.checked(&app)?;
+    let which = wanted.filter.checked()?;
     let (matched, saga_ids) = unsettled(&app.participant.pools.http, &which, limit).await?;
     if wanted.dry_run {
         return Ok(Json(ResumeBody { dry_run: true, matched, resumed: 0, saga_ids }));
@@ -309,25 +310,16 @@ pub(super) async fn resume_sagas(
 }
 
 impl ResumeFilter {
-    fn checked(self, app: &App) -> Result<Unsettled, Problem> {
+    fn checked(self) -> Result<Unsettled, Problem> {
         if self.older_than.is_some_and(|s| !(0.0..=1e9).contains(&s)) {
             return Err(Problem::invalid("/filter/older_than", "A number of seconds, 0 to 1,000,000,000."));
         }
-        let due_from =
-            match self.due_from {
-                None => None,
-                Some(name) => {
-                    let named = app.participant.definition.participants().find(|service| service.0 == name);
-                    Some(named.ok_or_else(|| {
-                        Problem::invalid("/filter/due_from", "No service of this name undoes anything.")
-                    })?)
-                }
-            };
         let status = match self.status {
             Resumable::Failed => Status::Failed,
             Resumable::Compensating => Status::Compensating,
         };
-        Ok(Unsettled { status, due_from, failed_at_step: self.failed_at_step, older_than_seconds: self.older_than })
+        let ResumeFilter { due_from, failed_at_step, older_than: older_than_seconds, .. } = self;
+        Ok(Unsettled { status, due_from, failed_at_step, older_than_seconds })
     }
 }
 

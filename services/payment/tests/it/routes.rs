@@ -89,6 +89,8 @@ async fn a_charge_whose_order_is_forgotten_is_given_back() {
     lab.forget_payments().await;
     let (status, refunded) = post(&router, "/api/admin/forgotten-charges", &body).await;
     assert_eq!((status, &refunded["status"]), (200, &json!("REFUNDED")), "{refunded}");
-    let nothing = json!({"order_id": order.order_id, "amount": {"amount": 0, "currency": "USD"}});
-    assert_eq!(post(&router, "/api/admin/forgotten-charges", &nothing).await.0, 422);
+    for (amount, currency) in [(0, "USD"), (PRICE, "AHT")] {
+        let odd = json!({"order_id": order.order_id, "amount": {"amount": amount, "currency": currency}});
+        assert_eq!(post(&router, "/api/admin/forgotten-charges", &odd).await.0, 422, "{odd}");
+    }
 }

@@ -2,13 +2,18 @@
 //! 422 with a pointer to the place for well-formed input that does not fit. NUL characters are refused here, because
 //! PostgreSQL cannot store them.
 
+use std::{fmt, marker::PhantomData};
+
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, OptionalFromRequest, Request, rejection::BytesRejection},
     http::{HeaderMap, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, MapAccess, Visitor, value::MapAccessDeserializer},
+};
 use serde_path_to_error::Segment;
 
 use super::Problem;
@@ -140,10 +145,50 @@ pub(super) fn unreadable_body(rejection: BytesRejection) -> Problem {
     Problem::bad_request("The request body could not be read to its end.")
 }
 
+/// A JSON object. serde takes a list of a struct's members, in their order, for the struct; no document allows that.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Members<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<T, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(members))
+            }
+        }
+
+        deserializer.deserialize_map(Members(PhantomData)).map(Self)
+    }
+}
+
+/// For a member that is a struct: only an object is taken for it.
+///
+/// # Errors
+/// It is none, or has not the right members.
+pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Object::deserialize(deserializer).map(|Object(value)| value)
+}
+
+/// For a member that is a list of structs: only objects are taken for them.
+///
+/// # Errors
+/// One is none, or has not the right members.
+pub fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let list = Vec::<Object<T>>::deserialize(deserializer)?;
+    Ok(list.into_iter().map(|Object(value)| value).collect())
+}
+
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     refuse_nul(bytes)?;
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+    let Object(value) = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         // A value of the wrong type may stand in a document that is not even JSON further on.
         match serde_json::from_slice::<serde::de::IgnoredAny>(bytes) {
             Err(malformed) => not_json(&malformed),

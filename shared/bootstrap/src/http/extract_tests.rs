@@ -17,10 +17,13 @@ use super::*;
 #[serde(deny_unknown_fields)]
 struct Order {
     customer_id: String,
+    #[serde(deserialize_with = "objects")]
     lines: Vec<Line>,
+    #[serde(default, deserialize_with = "object")]
+    gift: Line,
 }
 
-#[derive(Deserialize, Serialize)]
+#[derive(Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
     quantity: u32,
@@ -86,6 +89,18 @@ async fn a_wrong_type_is_422_with_a_pointer_to_the_value() {
     assert_eq!(problem["errors"][0]["pointer"], "/lines/0/quantity");
     let detail = problem["errors"][0]["detail"].as_str().unwrap();
     assert!(detail.contains("expected u32") && !detail.contains("column"), "{detail}");
+}
+
+#[tokio::test]
+async fn a_list_is_no_object() {
+    for (body, pointer) in [
+        (r#"["alice",[{"quantity":1}]]"#, ""),
+        (r#"{"customer_id":"alice","lines":[[1]]}"#, "/lines/0"),
+        (r#"{"customer_id":"alice","lines":[],"gift":[1]}"#, "/gift"),
+    ] {
+        let (status, problem) = post_order(body).await;
+        assert_eq!((status, &problem["errors"][0]["pointer"]), (422, &Value::from(pointer)), "{body}");
+    }
 }
 
 #[tokio::test]

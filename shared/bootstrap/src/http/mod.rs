@@ -15,7 +15,7 @@ mod shell;
 
 pub use admin::require_admin_token;
 pub use context::{CORRELATION_ID, RequestContext, TRACEPARENT};
-pub use extract::{Json, Path, Query};
+pub use extract::{Json, Path, Query, object, objects};
 pub(crate) use guard::panic_text;
 pub use openapi::{ServiceInfo, openapi};
 pub use page::{Cursor, Limit, Page, PageQuery};

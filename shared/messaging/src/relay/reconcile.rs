@@ -1,7 +1,7 @@
 //! The reconciler: compares what the broker acknowledged with what its stream still has, and puts
 //! back what is gone. It makes the broker's storage disposable; the inbox absorbs every repeat.
 
-use futures_util::{TryStreamExt, future::BoxFuture};
+use futures_util::future::BoxFuture;
 use saga::Service;
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
@@ -12,7 +12,7 @@ use super::{
     publish::StreamPosition,
 };
 use crate::{
-    envelope, outbox,
+    consumer_list, envelope, outbox,
     silence::{all_answered, answered},
 };
 
@@ -140,9 +140,9 @@ async fn event_at(relay: &Relay, stream: &str, sequence: i64) -> Result<Option<U
 /// published until `provision keep` has made such consumers anew. Receipts do not tell: the last ones may never have been
 /// written down.
 async fn no_consumer_ahead(relay: &Relay, stream: &str) -> Result<(), RelayError> {
-    let mut stream = relay.bus.jetstream.get_stream(stream).await.map_err(|e| RelayError::of(&e))?;
-    let consumers: Vec<_> = stream.consumers().try_collect().await.map_err(|e| RelayError::of(&e))?;
-    let last = stream.info().await.map_err(|e| RelayError::of(&e))?.state.last_sequence;
+    let consumers = consumer_list::of_stream(&relay.bus.jetstream, stream).await.map_err(|e| RelayError::of(&e))?;
+    let last = relay.bus.jetstream.get_stream(stream).await.map_err(|e| RelayError::of(&e))?;
+    let last = last.cached_info().state.last_sequence;
     match consumers.into_iter().find(|c| relay.consumers.contains(&c.name) && c.delivered.stream_sequence > last) {
         Some(consumer) => Err(RelayError::ConsumerAhead(consumer.name)),
         None => Ok(()),

@@ -46,6 +46,7 @@ pub(crate) struct ReplayFilter {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReplayRequest {
+    #[serde(deserialize_with = "bootstrap::http::object")]
     filter: ReplayFilter,
     /// How many entries at most, the oldest first; 1000 by default.
     #[schema(minimum = 1, maximum = 10_000)]

@@ -224,6 +224,7 @@ pub(crate) struct ParkedFilter {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RequeueRequest {
+    #[serde(deserialize_with = "bootstrap::http::object")]
     filter: ParkedFilter,
     /// How many at most, the oldest first; 100 by default.
     #[schema(minimum = 1, maximum = 1000)]
