@@ -188,7 +188,7 @@ pub fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     refuse_nul(bytes)?;
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let Object(value) = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         // A value of the wrong type may stand in a document that is not even JSON further on.
         match serde_json::from_slice::<serde::de::IgnoredAny>(bytes) {
             Err(malformed) => not_json(&malformed),
@@ -196,6 +196,10 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         }
     })?;
     deserializer.end().map_err(|error| not_json(&error))?;
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        let detail = "invalid type: sequence, expected an object";
+        return Err(Problem::unprocessable("The request body is a list, and not an object.").with_error("", detail));
+    }
     Ok(value)
 }
 
