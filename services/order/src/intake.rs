@@ -1,5 +1,5 @@
 //! Whether orders are accepted. While order's events do not get out, a new order could only time out: it is refused at once,
-//! with 503, so that what was accepted before, and cancellations, are all that waits. Nor is one accepted when its stream is
+//! with 503, so that what was accepted before, and cancellations, are all that waits. Nor is one accepted when a stream is
 //! almost full: the rest is for how the orders in it end.
 
 use std::time::Duration;
@@ -75,6 +75,11 @@ async fn obstacle(app: &App) -> Result<Option<String>, sqlx::Error> {
         let age = humantime::format_duration(Duration::from_secs(age.as_secs()));
         return Ok(Some(format!("an event has waited for {age} to be published")));
     }
-    let scarce = app.participant.bus.fill().await.is_some_and(|stream| stream.is_scarce());
-    Ok(scarce.then(|| "the stream is almost full, and the rest of it is for cancellations".to_owned()))
+    for service in contracts::SERVICES {
+        if app.participant.bus.fill_of(service).await.is_some_and(|stream| stream.is_scarce()) {
+            let why = format!("the stream of {service} is almost full, and the rest of it is for cancellations");
+            return Ok(Some(why));
+        }
+    }
+    Ok(None)
 }

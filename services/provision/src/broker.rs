@@ -292,8 +292,29 @@ fn refuse_old_server(client: &Client) -> Result<(), Error> {
 async fn ensure(js: &Context, object: Object, settings: &Settings) -> Result<Ensured, TopologyError> {
     match object {
         Object::Stream(service) => topology::ensure_stream(js, service, &settings.stream).await,
-        Object::Consumer(c) => topology::ensure_consumer(js, c.step, c.publisher, &settings.consumer).await,
+        Object::Consumer(c) => match topology::ensure_consumer(js, c.step, c.publisher, &settings.consumer).await {
+            Err(error) if error.is_without_store() => {
+                tracing::warn!("{}: the stream is made anew", describe(&error));
+                make_anew(js, c.publisher, settings).await
+            }
+            done => done,
+        },
     }
+}
+
+/// What the stream held is published again by its relay, as far as somebody still needs it.
+async fn make_anew(js: &Context, service: Service, settings: &Settings) -> Result<Ensured, TopologyError> {
+    let stream = service.stream();
+    js.delete_stream(&stream).await.map_err(|source| TopologyError::Refused {
+        action: "delete",
+        object: Object::Stream(service).to_string(),
+        source: Box::new(source),
+    })?;
+    topology::ensure_stream(js, service, &settings.stream).await?;
+    for consumer in consumers_of(service) {
+        topology::ensure_consumer(js, consumer.step, service, &settings.consumer).await?;
+    }
+    Ok(Ensured::Created)
 }
 
 /// The stream of a service as it is now; no view: it is not there.

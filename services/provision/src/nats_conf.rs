@@ -66,13 +66,14 @@ fn service_rights(service: Service) -> Rights {
         service.nudge_subject(),
         format!("{}.>", service.replicas_subject()),
         "$JS.API.INFO".to_owned(),
-        format!("$JS.API.STREAM.INFO.{stream}"),
         format!("$JS.API.STREAM.MSG.GET.{stream}"),
         // Its relay looks whether a consumer is ahead of a stream that came back older.
         format!("$JS.API.CONSUMER.LIST.{stream}"),
         format!("$JS.API.DIRECT.GET.{stream}"),
         format!("$JS.API.DIRECT.GET.{stream}.>"),
     ];
+    // How full each one is decides whether orders are accepted.
+    publish.extend(SERVICES.map(|any| format!("$JS.API.STREAM.INFO.{}", any.stream())));
     for consumer in contracts::consumers().iter().filter(|consumer| consumer.service == service) {
         let path = path(consumer);
         publish.push(format!("$JS.API.CONSUMER.INFO.{path}"));

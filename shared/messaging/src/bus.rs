@@ -43,10 +43,15 @@ impl Bus {
 
     /// How full this service's own stream is; none while the broker is away.
     pub async fn fill(&self) -> Option<Fill> {
+        self.fill_of(self.service).await
+    }
+
+    /// How full the stream of a service is; none while the broker is away.
+    pub async fn fill_of(&self, service: Service) -> Option<Fill> {
         if !self.is_connected() {
             return None;
         }
-        let stream = self.jetstream.get_stream(self.service.stream()).await.ok()?;
+        let stream = self.jetstream.get_stream(service.stream()).await.ok()?;
         Some(Fill::of(stream.cached_info()))
     }
 

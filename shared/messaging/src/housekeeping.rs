@@ -26,6 +26,8 @@ pub struct Tidied {
 
 /// Tidies every `settings.housekeeping_every` until `stop`.
 pub async fn run(pool: PgPool, holder: String, settings: MessagingArgs, metrics: Metrics, stop: CancellationToken) {
+    let kept = settings.dead_letter_retention.as_secs();
+    metrics.dead_letter_retention.set(i64::try_from(kept).unwrap_or(i64::MAX));
     every(settings.housekeeping_every, &stop, || async {
         match leased_round(&pool, &holder, &settings).await {
             Ok(Some(tidied)) if tidied != Tidied::default() => {

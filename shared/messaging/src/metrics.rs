@@ -125,6 +125,7 @@ pub struct Metrics {
     pub dead_letters: Family<StepLabel, Counter>,
     pub dead_letter_actions: Family<LetterAction, Counter>,
     pub dead_letters_forgotten: Counter,
+    pub dead_letter_retention: Gauge,
     pub saga_started: Family<SagaLabel, Counter>,
     pub saga_completed: Family<SagaLabel, Counter>,
     pub saga_compensations_started: Family<SagaStep, Counter>,
@@ -163,6 +164,7 @@ impl Default for Metrics {
             dead_letters: Family::default(),
             dead_letter_actions: Family::default(),
             dead_letters_forgotten: Counter::default(),
+            dead_letter_retention: Gauge::default(),
             saga_started: Family::default(),
             saga_completed: Family::default(),
             saga_compensations_started: Family::default(),
@@ -221,6 +223,8 @@ impl Metrics {
         registry.register("dead_letter_actions", help, m.dead_letter_actions.clone());
         let help = "Dead letters that were deleted for their age while they still waited for somebody";
         registry.register("dead_letters_forgotten", help, m.dead_letters_forgotten.clone());
+        let help = "How long dead letters are kept";
+        registry.register_with_unit("dead_letter_retention", help, Unit::Seconds, m.dead_letter_retention.clone());
         m.register_sagas(registry);
         m
     }

@@ -75,6 +75,20 @@ pub enum TopologyError {
     Differs { object: String, differences: Differences },
 }
 
+impl TopologyError {
+    /// Whether the server has no place to store a consumer, as when it cannot read what a power cut has left of one with its
+    /// name. Nobody can delete that but with the stream.
+    pub fn is_without_store(&self) -> bool {
+        let TopologyError::Refused { source, .. } = self else { return false };
+        let Some(ConsumerErrorKind::JetStream(answer)) = source.downcast_ref::<ConsumerError>().map(|e| e.kind())
+        else {
+            return false;
+        };
+        // Its code depends on the server's version.
+        answer.to_string().starts_with("error creating store for consumer")
+    }
+}
+
 /// The stream that carries everything `service` publishes, and nothing else.
 pub fn stream_config(service: Service, settings: &StreamSettings) -> stream::Config {
     stream::Config {

@@ -26,6 +26,8 @@ pub enum Store {
     /// The same, and of the consumers nothing is left but where they were: files that are young when the power fails
     /// come back empty, unless somebody has waited for the disk.
     PowerCut,
+    /// And not even that can be read: it was being written.
+    TornPowerCut,
 }
 
 /// A nats-server on a port and with a store of its own; both stay the same when it is started again.
@@ -154,16 +156,20 @@ impl Nats {
         let store = self.store();
         let folders = match what {
             Store::Whole => vec![store.clone()],
-            Store::Messages | Store::PowerCut => folders_of_streams(&store, "msgs")?,
+            Store::Messages | Store::PowerCut | Store::TornPowerCut => folders_of_streams(&store, "msgs")?,
         };
         for folder in folders {
             std::fs::remove_dir_all(&folder)?;
             copy_folder(&copy.path().join(folder.strip_prefix(&store)?), &folder)?;
         }
-        if what == Store::PowerCut {
+        if matches!(what, Store::PowerCut | Store::TornPowerCut) {
             for consumers in folders_of_streams(&store, "obs")? {
                 for consumer in std::fs::read_dir(consumers)? {
-                    std::fs::write(consumer?.path().join("meta.inf"), "")?;
+                    let consumer = consumer?.path();
+                    std::fs::write(consumer.join("meta.inf"), "")?;
+                    if what == Store::TornPowerCut {
+                        std::fs::write(consumer.join("o.dat"), [0; 20])?;
+                    }
                 }
             }
         }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
+use contracts::{INVENTORY, ORDER, PAYMENT, consumers};
+use saga::Service;
 use serde_json::json;
 use suite_tests::{Dancers, Scrape, Stage, Tuning, order_of};
 use testkit::eventually;
@@ -117,20 +119,39 @@ async fn an_order_that_inventory_never_takes_takes_at_most_4800_bytes_of_any_str
     each_takes_at_most(&stage, 4_800).await
 }
 
-/// Inventory takes no more orders, and their stream fills up.
 #[tokio::test]
 async fn the_last_tenth_of_a_stream_is_for_cancellations() -> Test {
+    tokio::try_join!(
+        a_step_takes_no_events_and_their_stream_fills_up(ORDER, "reserve_stock"),
+        a_step_takes_no_events_and_their_stream_fills_up(INVENTORY, "process_payment"),
+        a_step_takes_no_events_and_their_stream_fills_up(PAYMENT, "confirm_order"),
+    )?;
+    Ok(())
+}
+
+async fn a_step_takes_no_events_and_their_stream_fills_up(publisher: Service, step: &str) -> Test {
     // Not audited: the stream is filled by a stranger.
     let stage = Stage::with(Tuning { stream_max_bytes: 1_000_000, ..Tuning::default() }).await?;
     let suite = stage.dancers().await?;
     // Whoever asks before the stream is looked at again gets an order, too.
     suite.sell("A", 100, 10_000).await?;
-    stage.pause(&suite.inventory, "reserve_stock").await?;
+    let taker = match step {
+        "reserve_stock" => &suite.inventory,
+        "process_payment" => &suite.payment,
+        _ => &suite.order,
+    };
+    stage.pause(taker, step).await?;
     let waiting = suite.place(&[("A", 1)], "tok_visa").await?;
-    outbox_is_empty(&stage).await?;
     let jetstream = stage.jetstream().await?;
+    let waits = consumers().into_iter().find(|c| c.step.name == step).context("no such step")?.step.consumer();
+    eventually(Duration::from_secs(10), async || {
+        let info = jetstream.get_stream(publisher.stream()).await?.consumer_info(&waits).await?;
+        ensure!(info.num_pending == 1, "the order is not there yet");
+        anyhow::Ok(())
+    })
+    .await?;
     for _ in 0..91 {
-        jetstream.publish("events.order.Filler", vec![b' '; 10_000].into()).await?.await?;
+        jetstream.publish(format!("events.{publisher}.Filler"), vec![b' '; 10_000].into()).await?.await?;
     }
     let body = order_of(&[("A", 1)], "tok_visa");
     let refused = eventually(Duration::from_secs(10), async || {
@@ -142,11 +163,11 @@ async fn the_last_tenth_of_a_stream_is_for_cancellations() -> Test {
     ensure!(refused.header("retry-after") == Some("10"), "{refused:?}");
     let ready = suite.order.client.get("/health/ready").await?;
     let reason = ready.body["checks"]["placement"]["reason"].as_str().unwrap_or_default();
-    ensure!(reason.contains("the stream is almost full"), "{ready:?}");
+    ensure!(reason.contains(&format!("the stream of {publisher} is almost full")), "{ready:?}");
 
     ensure!(suite.cancel(&waiting).await? == 202);
     outbox_is_empty(&stage).await?;
-    stage.resume(&suite.inventory, "reserve_stock").await?;
+    stage.resume(taker, step).await?;
     suite.saga_becomes(&waiting, "COMPENSATED").await?;
     let next = suite.order.client.insist("next", &body).await?;
     suite.saga_becomes(&next, "COMPLETED").await?;

@@ -237,6 +237,20 @@ async fn a_consumer_remade_over_its_old_place_begins_anew() {
 }
 
 #[tokio::test]
+async fn consumers_of_which_a_power_cut_has_left_what_nobody_can_read_are_made_anew() {
+    let (mut nats, client, js) = provisioned().await;
+    let older = nats.keep_copy().await.unwrap();
+    nats.stop().await.unwrap();
+    nats.roll_back(&older, Store::TornPowerCut).await.unwrap();
+    eventually(SOON, async || broker::restore(&client, &Settings::default()).await.map(drop)).await.unwrap();
+    for wanted in contracts::consumers() {
+        let subject = wanted.step.consumes().unwrap().subject(wanted.publisher);
+        js.publish(subject, "{}".into()).await.unwrap().await.unwrap();
+        next_message(&consumer(&js, wanted).await).await.double_ack().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn two_at_once_do_not_disturb_each_other() {
     let nats = Nats::start().await.unwrap();
     let client = async_nats::connect(nats.url()).await.unwrap();

@@ -71,7 +71,7 @@ fn the_file_gives_no_service_what_is_anothers() {
             theirs.push(format!("replicas.{service}.ask"));
             if own.is_some() {
                 let stream = service.stream();
-                let reads = ["STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET", "CONSUMER.LIST", "CONSUMER.NAMES"];
+                let reads = ["STREAM.MSG.GET", "DIRECT.GET", "CONSUMER.LIST", "CONSUMER.NAMES"];
                 theirs.extend(reads.map(|call| format!("$JS.API.{call}.{stream}")));
                 theirs.push(format!("$JS.API.DIRECT.GET.{stream}.events.{service}.x"));
             }

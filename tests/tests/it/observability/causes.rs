@@ -142,7 +142,8 @@ impl Monitored {
     async fn a_stream_has_little_room(&self) -> Test {
         self.stage.dismiss_keeper();
         let held = self.stage.jetstream().await?.get_stream("PAYMENT").await?.cached_info().state.bytes;
-        let room = i64::try_from(held * 11 / 10)?;
+        // More than 80 %, and less than 90, from where on order accepts no orders.
+        let room = i64::try_from(held * 100 / 85)?;
         self.stream("PAYMENT", |config| config.max_bytes = room).await?;
         let fired = self.fire(&["StreamNearFull"]).await;
         self.stream("PAYMENT", |config| config.max_bytes = 1 << 30).await?;
