@@ -3,7 +3,7 @@
 //! come after all. The participants answer again without acting twice. Nothing is driven, and no attempt counted, while the
 //! cancellation before is still on its way.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use contracts::{
     OrderId,
@@ -11,14 +11,8 @@ use contracts::{
         CANCEL_ORDER_ON_REQUEST, CancelReason, DRIVE_COMPENSATION, OrderCancelled, PROCESS_PAYMENT, RESERVE_STOCK,
     },
 };
-use messaging::{
-    StepError,
-    acknowledged::StreamView,
-    housekeeping::every,
-    outbox::{self, Whereabouts},
-    retry_contended,
-};
-use saga::{Event, SagaDefinition, Status};
+use messaging::{StepError, housekeeping::every, retry_contended};
+use saga::{Event, Status};
 use saga_store::{
     StepTransaction,
     compensation::{self, Overdue},
@@ -61,7 +55,7 @@ pub async fn drive_compensation(app: &App) -> Result<usize, StepError> {
     if overdue.is_empty() {
         return Ok(0);
     }
-    let under_way = under_way(&mut tx, definition, &overdue, stream.as_ref()).await?;
+    let under_way = compensation::under_way(&mut tx, OrderCancelled::TYPE, &overdue, stream.as_ref()).await?;
     let mut tx = tx.lock(overdue).await?;
     let overdue = tx.causes();
     let mut orders = store::lock_orders(tx.conn(), overdue.iter().map(|saga| OrderId(saga.business_key))).await?;
@@ -97,34 +91,6 @@ pub async fn drive_compensation(app: &App) -> Result<usize, StepError> {
     compensation::postpone(tx.conn(), &later, wait).await?;
     tx.commit().await?;
     Ok(overdue.len())
-}
-
-/// The sagas whose last cancellation has not come to everybody who owes a receipt: it waits in the outbox, or in the stream
-/// for a consumer. While the broker is away, whatever it was given is on its way.
-async fn under_way(
-    tx: &mut StepTransaction<()>,
-    definition: &SagaDefinition,
-    overdue: &[Overdue],
-    stream: Option<&StreamView>,
-) -> Result<HashSet<Uuid>, StepError> {
-    let ids: Vec<Uuid> = overdue.iter().map(|saga| saga.saga_id).collect();
-    let told = compensation::last_told(tx.conn(), OrderCancelled::TYPE, &ids).await?;
-    let places = outbox::whereabouts(tx.conn(), &told.values().copied().collect::<Vec<_>>()).await?;
-    let consumers: HashMap<&str, String> = definition
-        .steps
-        .iter()
-        .filter(|step| step.consumes() == Some(OrderCancelled::TYPE))
-        .filter_map(|step| Some((step.service?.0, step.consumer())))
-        .collect();
-    let is_under_way = |saga: &&Overdue| match told.get(&saga.saga_id).and_then(|event_id| places.get(event_id)) {
-        None => false,
-        Some(Whereabouts::Waiting) => true,
-        Some(Whereabouts::Published { stream_epoch, sequence }) => stream.is_none_or(|stream| {
-            let due = saga.receipts_due.iter().filter_map(|service| consumers.get(service.as_str()));
-            due.into_iter().any(|consumer| stream.owes(consumer, *stream_epoch, *sequence))
-        }),
-    };
-    Ok(overdue.iter().filter(is_under_way).map(|saga| saga.saga_id).collect())
 }
 
 /// What resuming came to.

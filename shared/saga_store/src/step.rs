@@ -147,6 +147,10 @@ impl StepTransaction<()> {
         Ok(StepTransaction { work, step, sagas, missing: count(&causes), causes: causes.into() })
     }
 
+    pub(crate) fn definition(&self) -> &'static SagaDefinition {
+        self.sagas.definition()
+    }
+
     /// Commits what answers nothing, such as the intent to ask another system.
     pub(crate) async fn commit_intent(self) -> Result<(), sqlx::Error> {
         self.work.into_unclaimed().commit_intent().await
