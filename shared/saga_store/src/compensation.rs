@@ -106,8 +106,7 @@ pub async fn under_way(
     let told = last_told(tx.conn(), cancellation, &ids).await?;
     let places = outbox::whereabouts(tx.conn(), &told.values().copied().collect::<Vec<_>>()).await?;
     let undos = tx.definition().steps.iter().filter(|step| step.consumes() == Some(cancellation));
-    let consumers: HashMap<&str, String> =
-        undos.filter_map(|step| Some((step.service?.0, step.consumer()))).collect();
+    let consumers: HashMap<&str, String> = undos.filter_map(|step| Some((step.service?.0, step.consumer()))).collect();
     let is_under_way = |saga: &&Overdue| match told.get(&saga.saga_id).and_then(|event_id| places.get(event_id)) {
         None => false,
         Some(Whereabouts::Waiting) => true,
