@@ -4,6 +4,7 @@
 
 pub mod annotation;
 pub mod armed_fault;
+mod cause;
 pub mod compensation;
 pub mod fault_hit;
 mod instance;
@@ -14,8 +15,9 @@ mod step;
 mod three_phases;
 pub mod timeout;
 
+pub use cause::{Cause, Request};
 pub use instance::{FirstStep, NewSaga, Sagas, insert};
-pub use step::{AnswerError, Cause, Request, StepTransaction};
+pub use step::{AnswerError, StepTransaction};
 pub use three_phases::{Finding, Found, Next, Prepared, ThreePhases, three_phases};
 
 /// The saga tables.

@@ -10,6 +10,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::{
+    cause::Cause,
     compensation::Overdue,
     instance::{NewSaga, Recorded, Sagas},
     timeout::DueSaga,
@@ -17,82 +18,6 @@ use crate::{
 
 /// Why a step that would have come too late is skipped before anything is looked up for it.
 const TOO_LATE: &str = "the saga does not move forward any more";
-
-/// What sets a step in motion for one saga: a delivered event, a request, a deadline.
-pub trait Cause {
-    /// Tells the causes of one transaction apart.
-    fn id(&self) -> Uuid;
-
-    fn saga_id(&self) -> Option<Uuid>;
-
-    /// The context of the answer.
-    fn context(&self, sagas: &Sagas) -> Context;
-}
-
-impl<E> Cause for Delivery<E> {
-    fn id(&self) -> Uuid {
-        self.meta.event_id
-    }
-
-    fn saga_id(&self) -> Option<Uuid> {
-        self.meta.saga_id()
-    }
-
-    fn context(&self, _: &Sagas) -> Context {
-        self.meta.context()
-    }
-}
-
-/// A client's request that concerns a saga.
-#[derive(Debug, Clone)]
-pub struct Request {
-    pub saga_id: Uuid,
-    /// As the request came, outside any saga.
-    pub context: Context,
-}
-
-impl Cause for Request {
-    fn id(&self) -> Uuid {
-        self.saga_id
-    }
-
-    fn saga_id(&self) -> Option<Uuid> {
-        Some(self.saga_id)
-    }
-
-    fn context(&self, sagas: &Sagas) -> Context {
-        let context = self.context.clone().in_saga(self.saga_id, sagas.definition().saga_type);
-        context.with_baggage(sagas.baggage(self.saga_id))
-    }
-}
-
-impl Cause for Overdue {
-    fn id(&self) -> Uuid {
-        self.saga_id
-    }
-
-    fn saga_id(&self) -> Option<Uuid> {
-        Some(self.saga_id)
-    }
-
-    fn context(&self, sagas: &Sagas) -> Context {
-        Overdue::context(self, sagas.definition())
-    }
-}
-
-impl Cause for DueSaga {
-    fn id(&self) -> Uuid {
-        self.saga_id
-    }
-
-    fn saga_id(&self) -> Option<Uuid> {
-        Some(self.saga_id)
-    }
-
-    fn context(&self, sagas: &Sagas) -> Context {
-        DueSaga::context(self, sagas.definition())
-    }
-}
 
 /// The transaction of one step, for one or many causes. Dropped, it is rolled back.
 #[derive(Debug)]
@@ -271,7 +196,8 @@ impl<C: Cause> StepTransaction<C> {
         self.status(cause).is_some_and(Status::moves_forward)
     }
 
-    /// The saga turns back: all that was done is to be undone, and each participant owes a receipt.
+    /// The saga turns back: all that was done is to be undone, and each participant owes a receipt. Only where its customer
+    /// asks for it does a completed saga turn back, too.
     pub fn compensate<A: Event>(&mut self, cause: &C, version: i64, event: &A, reason: &str) -> Result<(), StepError> {
         let by_customer = self.step.on == Trigger::Http;
         let said = (StepStatus::Completed, Transition::Compensate { by_customer }, Some(reason.to_owned()));
