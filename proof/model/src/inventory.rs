@@ -52,7 +52,7 @@ impl World {
             _ => self.available,
         };
         let order = &mut self.orders[place];
-        // The latecomers of `without_latecomers`: turned back meanwhile, or beaten by another row.
+        // What comes too late is skipped: the saga has turned back meanwhile, or there is a row already.
         if !order.moves_forward() || order.reservation.is_some() {
             return;
         }

@@ -14,7 +14,7 @@ use crate::{
 impl Fulfilment {
     /// Step 3.
     pub(crate) fn confirm_order(&mut self) {
-        if domain::confirm(Some(self.order), Some(self.saga.status)) == Ending::Apply {
+        if domain::confirm(self.order, Some(self.saga.status)) == Ending::Apply {
             self.record(Transition::Complete { step: CONFIRM_ORDER.number });
             self.order = OrderStatus::Confirmed;
             self.told.confirmed += 1;
@@ -23,7 +23,7 @@ impl Fulfilment {
 
     /// A refusal or a timeout has come.
     pub(crate) fn cancel_for(&mut self, step: &Step, guards: &Guards) {
-        if domain::cancel(Some(self.order), Some(self.saga.status)) == Ending::Apply {
+        if domain::cancel(self.order, Some(self.saga.status)) == Ending::Apply {
             self.cancel_order(step, false, guards);
         }
     }

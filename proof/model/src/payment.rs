@@ -1,4 +1,4 @@
-//! Payment's steps, as `services/payment/src/steps/` takes them: prepare in one transaction, ask outside any, settle in
+//! Payment's steps, as `services/payment/src/steps.rs` takes them: prepare in one transaction, ask outside any, settle in
 //! another; a crash between any two forgets only how far the worker was. What SQL decides: `insert … on conflict do
 //! nothing` writes an intent only where the order has no payment, and one upsert marks it cancelled or lays the
 //! tombstone. The inbox and the saga's status are read in statements of their own before the intent is written, so

@@ -19,8 +19,10 @@ use contracts::{
     order_fulfillment::{RELEASE_STOCK, RESERVE_STOCK},
 };
 use faults::Faults;
-use messaging::{Subscription, subscribe};
+use messaging::{Batch, Delivery, StepError, Subscription, subscribe};
 use participant::{Participant, Source};
+use saga::{Event, StepOn};
+use saga_store::StepTransaction;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -61,6 +63,14 @@ impl App {
         let refusals = Box::new(metrics::StockRefusals(participant.metrics().clone()));
         startup.metrics.register(|registry| registry.register_collector(refusals));
         Ok(App { participant, config: Arc::new(config) })
+    }
+
+    async fn step<E: Event>(
+        &self,
+        step: &'static StepOn<E>,
+        batch: Batch<E>,
+    ) -> Result<StepTransaction<Delivery<E>>, StepError> {
+        self.participant.step(step, batch).await
     }
 }
 

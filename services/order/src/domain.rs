@@ -141,24 +141,22 @@ pub fn paid_in_full(paid: Money, total: Money) -> Result<(), WrongAmount> {
 }
 
 /// May a paid order be confirmed? Only while nothing else has ended it.
-pub fn confirm(order: Option<OrderStatus>, saga: Option<Status>) -> Ending {
+pub fn confirm(order: OrderStatus, saga: Option<Status>) -> Ending {
     match (order, saga) {
-        (None, _) => Ending::Skip("the order is not known"),
-        (Some(OrderStatus::Pending), Some(Status::InProgress)) => Ending::Apply,
-        (Some(OrderStatus::Pending), _) => Ending::Skip("the saga has timed out or ended"),
-        (Some(OrderStatus::Confirmed), _) => Ending::Skip("the order is confirmed already"),
-        (Some(OrderStatus::Cancelled), _) => Ending::Skip("the order was cancelled first"),
+        (OrderStatus::Pending, Some(Status::InProgress)) => Ending::Apply,
+        (OrderStatus::Pending, _) => Ending::Skip("the saga has timed out or ended"),
+        (OrderStatus::Confirmed, _) => Ending::Skip("the order is confirmed already"),
+        (OrderStatus::Cancelled, _) => Ending::Skip("the order was cancelled first"),
     }
 }
 
 /// Must an order be cancelled for a refusal or a timeout? Never once it is confirmed.
-pub fn cancel(order: Option<OrderStatus>, saga: Option<Status>) -> Ending {
+pub fn cancel(order: OrderStatus, saga: Option<Status>) -> Ending {
     match (order, saga) {
-        (None, _) => Ending::Skip("the order is not known"),
-        (Some(OrderStatus::Pending), Some(Status::Started | Status::InProgress | Status::TimedOut)) => Ending::Apply,
-        (Some(OrderStatus::Pending), _) => Ending::Skip("the saga has ended"),
-        (Some(OrderStatus::Confirmed), _) => Ending::Skip("the order is confirmed already"),
-        (Some(OrderStatus::Cancelled), _) => Ending::Skip("the order is cancelled already"),
+        (OrderStatus::Pending, Some(Status::Started | Status::InProgress | Status::TimedOut)) => Ending::Apply,
+        (OrderStatus::Pending, _) => Ending::Skip("the saga has ended"),
+        (OrderStatus::Confirmed, _) => Ending::Skip("the order is confirmed already"),
+        (OrderStatus::Cancelled, _) => Ending::Skip("the order is cancelled already"),
     }
 }
 
@@ -312,8 +310,8 @@ mod tests {
         let orders = [OrderStatus::Pending, OrderStatus::Confirmed, OrderStatus::Cancelled];
         for order in orders {
             for saga in Status::ALL {
-                let confirmed = confirm(Some(order), Some(saga)) == Ending::Apply;
-                let cancelled = cancel(Some(order), Some(saga)) == Ending::Apply;
+                let confirmed = confirm(order, Some(saga)) == Ending::Apply;
+                let cancelled = cancel(order, Some(saga)) == Ending::Apply;
                 assert!(!confirmed || order == OrderStatus::Pending);
                 assert!(!cancelled || order == OrderStatus::Pending);
                 if saga == Status::TimedOut {

@@ -22,9 +22,11 @@ use contracts::{
     order_fulfillment::{CANCEL_TIMED_OUT_ORDER, CANCEL_UNFILLABLE_ORDER, CANCEL_UNPAID_ORDER, CONFIRM_ORDER, SAGA},
 };
 use faults::Faults;
-use messaging::{Subscription, subscribe};
+use messaging::{Batch, Delivery, StepError, Subscription, subscribe};
 use participant::{Participant, Source};
 use prometheus_client::metrics::counter::Counter;
+use saga::{Event, StepOn};
+use saga_store::StepTransaction;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -33,7 +35,7 @@ use crate::{
     placement::{Outcome, Placement},
 };
 
-pub use compensation::drive_overdue_compensations;
+pub use compensation::drive_compensation;
 pub use config::Config;
 
 pub const INFO: ServiceInfo = ServiceInfo {
@@ -94,6 +96,14 @@ impl App {
             placements,
             draining: startup.draining.clone(),
         })
+    }
+
+    async fn step<E: Event>(
+        &self,
+        step: &'static StepOn<E>,
+        batch: Batch<E>,
+    ) -> Result<StepTransaction<Delivery<E>>, StepError> {
+        self.participant.step(step, batch).await
     }
 }
 

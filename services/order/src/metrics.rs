@@ -27,8 +27,12 @@ struct CurrencyLabel {
 pub(crate) struct Revenue(Family<CurrencyLabel, Counter>);
 
 impl Revenue {
-    pub(crate) fn add(&self, total: Money) {
-        self.of(total.currency).inc_by(total.amount.unsigned_abs());
+    /// To be counted once the confirmation is committed.
+    pub(crate) fn count(&self, total: Money) -> impl FnOnce(&Metrics) + Send + use<> {
+        let revenue = self.clone();
+        move |_| {
+            revenue.of(total.currency).inc_by(total.amount.unsigned_abs());
+        }
     }
 
     fn of(&self, currency: Currency) -> Counter {

@@ -4,13 +4,12 @@
 use std::{collections::HashMap, sync::Arc};
 
 use contracts::{
-    ORDER, OrderId, SagaId, Sku,
+    OrderId, SagaId, Sku,
     catalogue::Product,
     order_fulfillment::{CREATE_ORDER, OrderCreated, OrderLine},
 };
-use messaging::{Context, StepError, UnitOfWork, retry_contended};
-use saga::Event;
-use saga_store::{FirstStep, NewSaga};
+use messaging::{Context, StepError, retry_contended};
+use saga_store::StepTransaction;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -52,7 +51,7 @@ pub(crate) type Outcome = Result<Placed, Refusal>;
 
 /// Places the orders; each has an outcome of its own, whatever the others are like.
 pub(crate) async fn place(app: App, placements: Vec<Placement>) -> Vec<Outcome> {
-    match retry_contended(|| create_orders(&app, &placements)).await {
+    match retry_contended(|| create_order(&app, &placements)).await {
         Ok(outcomes) => outcomes,
         // One of them cannot be written; it stands alone in the end.
         Err(StepError::Failed(_)) if placements.len() > 1 => {
@@ -71,8 +70,14 @@ pub(crate) async fn place(app: App, placements: Vec<Placement>) -> Vec<Outcome> 
 
 pub(crate) async fn place_alone(app: App, placement: Placement) -> Outcome {
     let one = std::slice::from_ref(&placement);
-    let outcomes = retry_contended(|| create_orders(&app, one)).await.map_err(|e| Refusal::Failed(Arc::new(e)))?;
+    let outcomes = retry_contended(|| create_order(&app, one)).await.map_err(|e| Refusal::Failed(Arc::new(e)))?;
     outcomes.into_iter().next().unwrap_or_else(|| Err(Refusal::Failed(Arc::new(not_all()))))
+}
+
+/// What is decided about a placement before anything is written.
+enum Decided<'a> {
+    Replayed(Uuid),
+    Accepted(Accepted<'a>),
 }
 
 /// An order that is accepted.
@@ -83,39 +88,33 @@ struct Accepted<'a> {
     priced: Priced,
 }
 
-/// What is decided about a placement before anything is written.
-enum Decided {
-    Replayed(Uuid),
-    Refused(Refusal),
-    Accepted(OrderId),
-}
-
-async fn create_orders(app: &App, placements: &[Placement]) -> Result<Vec<Outcome>, StepError> {
-    let mut work = app.participant.http_outbox.begin().await?;
-    let keys = look_up_keys(&mut work, placements).await?;
-    let catalogue = catalogue_of(&mut work, placements).await?;
-    let (mut decided, mut accepted) = (Vec::with_capacity(placements.len()), Vec::new());
-    for (placement, key) in placements.iter().zip(keys) {
-        decided.push(match key {
-            Err(refusal) => Decided::Refused(refusal),
-            Ok(Some(order_id)) => Decided::Replayed(order_id),
-            Ok(None) => match domain::price(&placement.lines, &catalogue) {
-                Err(objections) => Decided::Refused(Refusal::Unacceptable(objections)),
-                Ok(priced) => {
-                    let order_id = OrderId::new();
-                    accepted.push(Accepted { order_id, saga_id: SagaId::new(), placement, priced });
-                    Decided::Accepted(order_id)
-                }
-            },
-        });
-    }
-    let mut written = write_orders(app, work, accepted).await?;
-    let outcome = |decided| match decided {
+async fn create_order(app: &App, placements: &[Placement]) -> Result<Vec<Outcome>, StepError> {
+    let mut tx = app.participant.step_by_request(&CREATE_ORDER).await?;
+    let keys = look_up_keys(&mut tx, placements).await?;
+    let catalogue = catalogue_of(&mut tx, placements).await?;
+    let decide = |(placement, key): (_, Result<_, Refusal>)| match key? {
+        Some(order_id) => Ok(Decided::Replayed(order_id)),
+        None => accept(placement, &catalogue).map(Decided::Accepted),
+    };
+    let decided: Vec<Result<Decided<'_>, Refusal>> = placements.iter().zip(keys).map(decide).collect();
+    let accepted = decided.iter().filter_map(|decided| match decided {
+        Ok(Decided::Accepted(order)) => Some(order),
+        Ok(Decided::Replayed(_)) | Err(_) => None,
+    });
+    let mut written = write_orders(app, tx, accepted.collect()).await?;
+    let outcome = |decided: Result<_, _>| match decided? {
         Decided::Replayed(order_id) => Ok(Placed::Replayed(order_id)),
-        Decided::Refused(refusal) => Err(refusal),
-        Decided::Accepted(order_id) => written.remove(&order_id.0).ok_or_else(|| Refusal::Failed(Arc::new(not_all()))),
+        Decided::Accepted(order) => {
+            let row = written.remove(&order.order_id.0).ok_or_else(|| Refusal::Failed(Arc::new(not_all())))?;
+            Ok(Placed::New(Box::new(row), order.priced))
+        }
     };
     Ok(decided.into_iter().map(outcome).collect())
+}
+
+fn accept<'a>(placement: &'a Placement, catalogue: &HashMap<Sku, Product>) -> Result<Accepted<'a>, Refusal> {
+    let priced = domain::price(&placement.lines, catalogue).map_err(Refusal::Unacceptable)?;
+    Ok(Accepted { order_id: OrderId::new(), saga_id: SagaId::new(), placement, priced })
 }
 
 fn not_all() -> StepError {
@@ -124,16 +123,16 @@ fn not_all() -> StepError {
 
 /// For each placement the order that its key stands for already, if any; holds the keys for this transaction.
 async fn look_up_keys(
-    work: &mut UnitOfWork,
+    tx: &mut StepTransaction<()>,
     placements: &[Placement],
 ) -> Result<Vec<Result<Option<Uuid>, Refusal>>, StepError> {
     let keys: Vec<&KeyUse> = placements.iter().filter_map(|p| p.key.as_ref()).collect();
     if keys.is_empty() {
         return Ok(placements.iter().map(|_| Ok(None)).collect());
     }
-    let held = store::try_keys(work.conn(), &keys).await?;
+    let held = store::try_keys(tx.conn(), &keys).await?;
     // A statement of its own, which sees what was committed before the keys were free.
-    let stored = store::find_keys(work.conn(), &keys).await?;
+    let stored = store::find_keys(tx.conn(), &keys).await?;
     if held.len() != keys.len() || stored.len() != keys.len() {
         return Err(not_all());
     }
@@ -150,58 +149,45 @@ async fn look_up_keys(
     Ok(placements.iter().map(|p| p.key.as_ref().and_then(|_| found.next()).unwrap_or(Ok(None))).collect())
 }
 
-async fn catalogue_of(work: &mut UnitOfWork, placements: &[Placement]) -> Result<HashMap<Sku, Product>, StepError> {
+async fn catalogue_of(
+    tx: &mut StepTransaction<()>,
+    placements: &[Placement],
+) -> Result<HashMap<Sku, Product>, StepError> {
     let mut skus: Vec<String> = placements.iter().flat_map(|p| &p.lines).map(|line| line.sku.to_string()).collect();
     skus.sort_unstable();
     skus.dedup();
-    let rows = store::products_of(work.conn(), &skus).await?;
+    let rows = store::products_of(tx.conn(), &skus).await?;
     Ok(rows.into_iter().filter_map(product_of).map(|product| (product.sku.clone(), product)).collect())
 }
 
 /// Writes the orders, their sagas, events and keys, and commits.
 async fn write_orders(
     app: &App,
-    mut work: UnitOfWork,
-    orders: Vec<Accepted<'_>>,
-) -> Result<HashMap<Uuid, Placed>, StepError> {
+    mut tx: StepTransaction<()>,
+    orders: Vec<&Accepted<'_>>,
+) -> Result<HashMap<Uuid, OrderRow>, StepError> {
     if orders.is_empty() {
         // At once, because the keys are held until then.
-        work.rollback().await?;
+        tx.rollback().await?;
         return Ok(HashMap::new());
     }
-    let definition = app.participant.definition;
-    let mut sagas = Vec::with_capacity(orders.len());
     for order in &orders {
-        let skus = order.placement.lines.iter().map(|line| line.sku.as_str());
-        let baggage = app.participant.baggage(order.order_id.0, &order.placement.customer_id, skus);
-        let context =
-            order.placement.context.clone().in_saga(order.saga_id.0, definition.saga_type).with_baggage(baggage);
-        let first_event_id = work.publish(&CREATE_ORDER, &context, 1, &created(order))?;
-        sagas.push(NewSaga { saga_id: order.saga_id.0, business_key: order.order_id.0, first_event_id, context });
+        let Placement { context, customer_id, lines, .. } = order.placement;
+        let baggage = app.participant.baggage(order.order_id.0, customer_id, lines.iter().map(|l| l.sku.as_str()));
+        let context = context.clone().with_baggage(baggage);
+        tx.start(order.saga_id.0, order.order_id.0, context, &created(order))?;
     }
-    let first = FirstStep {
-        definition,
-        step: &CREATE_ORDER,
-        event_type: OrderCreated::TYPE.wire_name(),
-        service: ORDER,
-        deadline: definition.deadline,
-    };
-    saga_store::start(&mut work, &first, &sagas).await?;
-    let rows = store::insert_orders(work.conn(), &orders.iter().map(row_of).collect::<Vec<_>>()).await?;
+    let rows: Vec<AcceptedOrder<'_>> = orders.iter().map(|order| row_of(order)).collect();
+    let rows = store::insert_orders(tx.conn(), &rows).await?;
     let keys: Vec<_> = orders.iter().filter_map(|o| Some((o.placement.key.as_ref()?, o.order_id.0))).collect();
     if !keys.is_empty() {
-        store::insert_keys(work.conn(), &keys).await?;
+        store::insert_keys(tx.conn(), &keys).await?;
     }
     if rows.len() != orders.len() {
         return Err(not_all());
     }
-    work.commit().await?;
-    let mut prices: HashMap<Uuid, Priced> = orders.into_iter().map(|o| (o.order_id.0, o.priced)).collect();
-    let placed = |row: OrderRow| {
-        let (order_id, priced) = (row.order_id, prices.remove(&row.order_id)?);
-        Some((order_id, Placed::New(Box::new(row), priced)))
-    };
-    Ok(rows.into_iter().filter_map(placed).collect())
+    tx.commit().await?;
+    Ok(rows.into_iter().map(|row| (row.order_id, row)).collect())
 }
 
 fn row_of<'a>(order: &'a Accepted<'_>) -> AcceptedOrder<'a> {

@@ -1,156 +1,131 @@
-//! The saga's steps in the order service: one function per step, named as the step is.
-
-use std::collections::HashMap;
+//! The saga's steps in the order service that events set in motion, and a customer's wish to cancel: one function per step,
+//! named as the step is. Placing an order is in [`placement`](crate::placement), the second deadline in
+//! [`compensation`](crate::compensation).
 
 use contracts::{
-    Currency, Money, ORDER, OrderId,
+    OrderId,
     order_fulfillment::{
         CANCEL_ORDER_ON_REQUEST, CANCEL_TIMED_OUT_ORDER, CANCEL_UNFILLABLE_ORDER, CANCEL_UNPAID_ORDER, CONFIRM_ORDER,
         CancelReason, OrderCancelled, OrderConfirmed, PaymentFailed, PaymentProcessed, SagaTimedOut,
         StockReservationFailed,
     },
 };
-use messaging::{Batch, Committed, Context, Delivery, Outbox, StepError, UnitOfWork};
-use saga::{Event, SagaDefinition, Step, StepOn, StepStatus, Transition};
-use saga_store::{Recorded, Sagas};
+use messaging::{Batch, Context, StepError, StepResult};
+use saga::{Event, StepOn};
+use saga_store::{Cause, Request, StepTransaction};
 use uuid::Uuid;
 
 use crate::{
     App,
     domain::{self, CancelRequest, Ending, OrderStatus},
-    store::{self, OrderRow},
+    store::{self, EndedOrder, OrderRow},
 };
+
+const UNKNOWN: &str = "the order is not known";
 
 /// Step 3, the pivot: paid, so the order is the customer's. A payment of another amount is a dead letter, and the order
 /// goes on towards its deadline.
-pub(crate) async fn confirm_order(app: App, batch: Batch<PaymentProcessed>) -> Result<Committed, StepError> {
-    let (mut work, payments) = app.participant.outbox.claim(batch).await?;
-    let mut sagas = lock_sagas(&app, &mut work, &payments).await?;
-    let mut orders = lock_orders(&mut work, payments.iter().map(|d| d.event.order_id)).await?;
+pub(crate) async fn confirm_order(app: App, batch: Batch<PaymentProcessed>) -> StepResult {
+    let mut tx = app.step(&CONFIRM_ORDER, batch).await?;
+    let payments = tx.deliveries();
+    let mut orders = store::lock_orders(tx.conn(), payments.iter().map(|p| p.event.order_id)).await?;
     let mut confirmed = Vec::new();
-    for Delivery { event, meta } in &payments {
-        let context = meta.context();
-        let order = orders.get_mut(&event.order_id.0);
-        if let Some(order) = order.as_deref() {
-            domain::paid_in_full(event.amount, total_of(order)?).map_err(|wrong| StepError::Poison(wrong.into()))?;
-        }
-        let status = order.as_deref().and_then(status_of);
-        match (domain::confirm(status, sagas.status(meta.saga_id())), order) {
-            (Ending::Apply, Some(order)) => {
-                let said = OrderConfirmed {
-                    order_id: event.order_id,
-                    customer_id: order.customer_id.clone(),
-                    total: total_of(order)?,
-                };
-                let event_id = work.publish(&CONFIRM_ORDER, &context, order.version + 1, &said)?;
-                sagas.record(
-                    &context,
-                    Recorded {
-                        step: &CONFIRM_ORDER,
-                        status: StepStatus::Completed,
-                        transition: Transition::Complete { step: CONFIRM_ORDER.number },
-                        event_type: OrderConfirmed::TYPE.wire_name(),
-                        event_id: Some(event_id),
-                        reason: None,
-                    },
-                )?;
-                OrderStatus::Confirmed.as_str().clone_into(&mut order.status);
-                confirmed.push(order.order_id);
-                let (revenue, total) = (app.revenue.clone(), said.total);
-                work.after_commit(move |_| revenue.add(total));
+    for payment in payments.iter() {
+        let Some(order) = orders.get_mut(&payment.event.order_id) else {
+            tx.skip(payment, UNKNOWN)?;
+            continue;
+        };
+        let (order_id, total) = (payment.event.order_id, order.total()?);
+        domain::paid_in_full(payment.event.amount, total).map_err(|wrong| StepError::Poison(wrong.into()))?;
+        match domain::confirm(order.status()?, tx.status(payment)) {
+            Ending::Apply => {
+                let event = OrderConfirmed { order_id, customer_id: order.customer_id.clone(), total };
+                tx.complete(payment, order.version + 1, &event)?;
+                tx.after_commit(app.revenue.count(total));
+                confirmed.push(order.end(OrderStatus::Confirmed, None));
             }
-            (Ending::Skip(reason), _) => {
-                sagas.skip(&context, &CONFIRM_ORDER, PaymentProcessed::TYPE.wire_name(), reason)?;
-            }
-            (Ending::Apply, None) => return Err(StepError::failed("an order was confirmed that is not there")),
+            Ending::Skip(reason) => tx.skip(payment, reason)?,
         }
     }
-    if !confirmed.is_empty() {
-        store::end_orders(work.conn(), &confirmed, OrderStatus::Confirmed, None).await?;
-    }
-    sagas.save(&mut work).await?;
-    work.commit().await
+    store::end_orders(tx.conn(), OrderStatus::Confirmed, &confirmed).await?;
+    tx.commit().await
 }
 
 /// Inventory could not fill the order.
-pub(crate) async fn cancel_unfillable_order(
-    app: App,
-    batch: Batch<StockReservationFailed>,
-) -> Result<Committed, StepError> {
+pub(crate) async fn cancel_unfillable_order(app: App, batch: Batch<StockReservationFailed>) -> StepResult {
     cancel(app, &CANCEL_UNFILLABLE_ORDER, batch, |e| (e.order_id, CancelReason::OutOfStock, e.reason.clone())).await
 }
 
 /// The card was declined.
-pub(crate) async fn cancel_unpaid_order(app: App, batch: Batch<PaymentFailed>) -> Result<Committed, StepError> {
-    let why = |e: &PaymentFailed| {
-        (e.order_id, CancelReason::PaymentRefused, format!("the payment was refused: {}", e.decline_code))
-    };
-    cancel(app, &CANCEL_UNPAID_ORDER, batch, why).await
+pub(crate) async fn cancel_unpaid_order(app: App, batch: Batch<PaymentFailed>) -> StepResult {
+    let detail = |e: &PaymentFailed| format!("the payment was refused: {}", e.decline_code);
+    cancel(app, &CANCEL_UNPAID_ORDER, batch, |e| (e.order_id, CancelReason::PaymentRefused, detail(e))).await
 }
 
 /// Somebody noticed that the deadline has passed.
-pub(crate) async fn cancel_timed_out_order(app: App, batch: Batch<SagaTimedOut>) -> Result<Committed, StepError> {
-    let why = |e: &SagaTimedOut| {
-        (e.order_id, CancelReason::TimedOut, format!("no end by the deadline, after step {}", e.current_step))
-    };
-    cancel(app, &CANCEL_TIMED_OUT_ORDER, batch, why).await
+pub(crate) async fn cancel_timed_out_order(app: App, batch: Batch<SagaTimedOut>) -> StepResult {
+    let detail = |e: &SagaTimedOut| format!("no end by the deadline, after step {}", e.current_step);
+    cancel(app, &CANCEL_TIMED_OUT_ORDER, batch, |e| (e.order_id, CancelReason::TimedOut, detail(e))).await
 }
 
-/// Why an event cancels which order.
-type Why<E> = fn(&E) -> (OrderId, CancelReason, String);
-
+/// Cancels the orders that `why` names, each for its reason.
 async fn cancel<E: Event>(
     app: App,
     step: &'static StepOn<E>,
     batch: Batch<E>,
-    why: Why<E>,
-) -> Result<Committed, StepError> {
-    let (mut work, causes) = app.participant.outbox.claim(batch).await?;
-    let mut sagas = lock_sagas(&app, &mut work, &causes).await?;
-    let mut orders = lock_orders(&mut work, causes.iter().map(|d| why(&d.event).0)).await?;
-    for Delivery { event, meta } in &causes {
-        let (order_id, reason, detail) = why(event);
-        let context = meta.context();
-        let order = orders.get_mut(&order_id.0);
-        let status = order.as_deref().and_then(status_of);
-        match (domain::cancel(status, sagas.status(meta.saga_id())), order) {
-            (Ending::Apply, Some(order)) => {
-                cancel_order(&mut work, &mut sagas, step, &context, order, reason, &detail).await?;
-            }
-            (Ending::Skip(reason), _) => sagas.skip(&context, step, E::TYPE.wire_name(), reason)?,
-            (Ending::Apply, None) => return Err(StepError::failed("an order was cancelled that is not there")),
+    why: impl Fn(&E) -> (OrderId, CancelReason, String),
+) -> StepResult {
+    let mut tx = app.step(step, batch).await?;
+    let causes = tx.deliveries();
+    let mut orders = store::lock_orders(tx.conn(), causes.iter().map(|cause| why(&cause.event).0)).await?;
+    let mut cancelled = Vec::new();
+    for cause in causes.iter() {
+        let (order_id, reason, detail) = why(&cause.event);
+        let Some(order) = orders.get_mut(&order_id) else {
+            tx.skip(cause, UNKNOWN)?;
+            continue;
+        };
+        match domain::cancel(order.status()?, tx.status(cause)) {
+            Ending::Apply => cancelled.push(cancel_order(&mut tx, cause, order, reason, &detail)?),
+            Ending::Skip(reason) => tx.skip(cause, reason)?,
         }
     }
-    sagas.save(&mut work).await?;
-    work.commit().await
+    store::end_orders(tx.conn(), OrderStatus::Cancelled, &cancelled).await?;
+    tx.commit().await
 }
 
-/// Cancels one locked order: publishes `OrderCancelled`, and the saga compensates.
-pub(crate) async fn cancel_order(
-    work: &mut UnitOfWork,
-    sagas: &mut Sagas,
-    step: &Step,
+/// What a request to cancel came to; none when there is no such order.
+pub(crate) async fn cancel_order_on_request(
+    app: &App,
     context: &Context,
+    order_id: Uuid,
+    reason: &str,
+) -> Result<Option<CancelRequest>, StepError> {
+    let mut tx = app.participant.step_by_request(&CANCEL_ORDER_ON_REQUEST).await?;
+    let Some(saga_id) = store::saga_of(tx.conn(), order_id).await? else { return Ok(None) };
+    let request = Request { saga_id, context: context.clone() };
+    let mut tx = tx.lock(vec![request.clone()]).await?;
+    let mut orders = store::lock_orders(tx.conn(), [OrderId(order_id)]).await?;
+    let Some(order) = orders.get_mut(&OrderId(order_id)) else { return Ok(None) };
+    let wish = domain::cancel_on_request(order.status()?, tx.status(&request));
+    if wish == CancelRequest::Apply {
+        let cancelled = cancel_order(&mut tx, &request, order, CancelReason::CustomerRequest, reason)?;
+        store::end_orders(tx.conn(), OrderStatus::Cancelled, &[cancelled]).await?;
+        tx.commit().await?;
+    }
+    Ok(Some(wish))
+}
+
+/// Cancels one locked order: its saga compensates. What it returns is still to be written.
+pub(crate) fn cancel_order<C: Cause>(
+    tx: &mut StepTransaction<C>,
+    cause: &C,
     order: &mut OrderRow,
     reason: CancelReason,
     detail: &str,
-) -> Result<(), StepError> {
-    let event_id = work.publish(step, context, order.version + 1, &cancelled(order, reason, detail)?)?;
-    let by_customer = reason == CancelReason::CustomerRequest;
-    sagas.record(
-        context,
-        Recorded {
-            step,
-            status: StepStatus::Completed,
-            transition: Transition::Compensate { by_customer },
-            event_type: OrderCancelled::TYPE.wire_name(),
-            event_id: Some(event_id),
-            reason: Some(detail.to_owned()),
-        },
-    )?;
-    store::end_orders(work.conn(), &[order.order_id], OrderStatus::Cancelled, Some(detail)).await?;
-    OrderStatus::Cancelled.as_str().clone_into(&mut order.status);
-    Ok(())
+) -> Result<EndedOrder, StepError> {
+    tx.compensate(cause, order.version + 1, &cancelled(order, reason, detail)?, detail)?;
+    Ok(order.end(OrderStatus::Cancelled, Some(detail)))
 }
 
 /// The event that tells everybody to undo the order.
@@ -160,55 +135,7 @@ pub(crate) fn cancelled(order: &OrderRow, reason: CancelReason, detail: &str) ->
         customer_id: order.customer_id.clone(),
         reason,
         detail: detail.to_owned(),
-        total: total_of(order)?,
+        total: order.total()?,
         payment_method: order.payment_method.clone(),
     })
-}
-
-/// What a request to cancel came to; none when there is no such order.
-pub(crate) async fn cancel_order_on_request(
-    outbox: &Outbox,
-    definition: &'static SagaDefinition,
-    context: &Context,
-    order_id: Uuid,
-    reason: &str,
-) -> Result<Option<CancelRequest>, StepError> {
-    let mut work = outbox.begin().await?;
-    let Some(saga_id) = store::saga_of(work.conn(), order_id).await? else { return Ok(None) };
-    let mut sagas = saga_store::lock(work.conn(), definition, ORDER, [saga_id]).await?;
-    let context = context.clone().in_saga(saga_id, definition.saga_type).with_baggage(sagas.baggage(saga_id));
-    let mut orders = lock_orders(&mut work, [OrderId(order_id)]).await?;
-    let Some(order) = orders.get_mut(&order_id) else { return Ok(None) };
-    let status = status_of(order).ok_or_else(|| StepError::failed("the order has an unknown status"))?;
-    let request = domain::cancel_on_request(status, sagas.status(Some(saga_id)));
-    if request == CancelRequest::Apply {
-        let why = CancelReason::CustomerRequest;
-        cancel_order(&mut work, &mut sagas, &CANCEL_ORDER_ON_REQUEST, &context, order, why, reason).await?;
-        sagas.save(&mut work).await?;
-        work.commit().await?;
-    }
-    Ok(Some(request))
-}
-
-async fn lock_sagas<E>(app: &App, work: &mut UnitOfWork, batch: &[Delivery<E>]) -> Result<Sagas, StepError> {
-    let ids = batch.iter().filter_map(|d| d.meta.saga_id());
-    saga_store::lock(work.conn(), app.participant.definition, ORDER, ids).await
-}
-
-pub(crate) async fn lock_orders(
-    work: &mut UnitOfWork,
-    ids: impl IntoIterator<Item = OrderId>,
-) -> Result<HashMap<Uuid, OrderRow>, StepError> {
-    let ids: Vec<Uuid> = ids.into_iter().map(|id| id.0).collect();
-    let rows = store::lock_orders(work.conn(), &ids).await?;
-    Ok(rows.into_iter().map(|row| (row.order_id, row)).collect())
-}
-
-fn status_of(order: &OrderRow) -> Option<OrderStatus> {
-    OrderStatus::parse(&order.status)
-}
-
-fn total_of(order: &OrderRow) -> Result<Money, StepError> {
-    let currency: Currency = order.currency.parse().map_err(StepError::failed)?;
-    Ok(Money::new(order.total_amount, currency))
 }

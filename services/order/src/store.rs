@@ -9,8 +9,8 @@ mod sample;
 pub(crate) use keys::{KeyUse, StoredKey, delete_old_keys, find_keys, insert_keys, try_keys};
 pub(crate) use obstacles::{AtGateway, Fact, FaultHit, SagaConsumers, at_gateway, fault_hits, obstacles};
 pub(crate) use orders::{
-    AcceptedOrder, OrderLineRow, OrderRow, end_orders, get_order, has_ended, insert_orders, lines_of, list_orders,
-    lock_orders, saga_of, walk_orders,
+    AcceptedOrder, EndedOrder, OrderLineRow, OrderRow, end_orders, get_order, has_ended, insert_orders, lines_of,
+    list_orders, lock_orders, saga_of, walk_orders,
 };
 pub(crate) use sample::{SAMPLED as DATABASE_GAUGES, read as read_database};
 

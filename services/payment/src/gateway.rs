@@ -7,7 +7,7 @@ use contracts::{Money, OrderId, PaymentId};
 use futures_util::future::BoxFuture;
 use messaging::{Context, StepError};
 
-use crate::domain::{Answer, Ask};
+use crate::domain::{Answer, Ask, Contradiction};
 
 mod http;
 mod measured;
@@ -73,5 +73,11 @@ impl From<GatewayError> for StepError {
             // About this one payment: kept as a dead letter, while its saga knows what is owed.
             GatewayError::Rejected { .. } => StepError::Poison(error.into()),
         }
+    }
+}
+
+impl From<Contradiction> for StepError {
+    fn from(error: Contradiction) -> Self {
+        StepError::failed(error)
     }
 }

@@ -18,7 +18,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
 
 use crate::{
-    App, steps,
+    App, forgotten,
     store::{self, NewPayment, PaymentRow},
 };
 
@@ -161,7 +161,7 @@ async fn refund_forgotten_charge(
     let forgotten =
         NewPayment { order_id, saga_id: Uuid::nil(), amount: amount.into(), method: "forgotten".to_owned() };
     let shared = app.clone();
-    let refund = async move { steps::refund_forgotten(&shared, forgotten, &context).await.map_err(|e| problem(&e)) };
+    let refund = async move { forgotten::refund(&shared, forgotten, &context).await.map_err(|e| problem(&e)) };
     if !detached(refund).await? {
         return Err(known());
     }

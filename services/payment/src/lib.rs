@@ -5,6 +5,7 @@
 
 mod config;
 pub mod domain;
+mod forgotten;
 pub mod gateway;
 mod http;
 mod metrics;

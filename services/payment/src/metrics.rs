@@ -1,13 +1,13 @@
 //! What the business wants to see of payments: why cards are declined.
 
-use messaging::UnitOfWork;
+use messaging::Metrics;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
 
-use crate::domain::{DeclineCode, Tell};
+use crate::domain::DeclineCode;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CodeLabel {
@@ -31,13 +31,11 @@ impl Declines {
         this
     }
 
-    /// Counts what is told, if it is a decline, once it is committed.
-    pub(crate) fn count(&self, work: &mut UnitOfWork, tell: &Tell) {
-        if let Tell::Failed(DeclineCode(code)) = tell {
-            let (declined, label) = (self.0.clone(), CodeLabel { code: label(code).to_owned() });
-            work.after_commit(move |_| {
-                declined.get_or_create_owned(&label).inc();
-            });
+    /// To be counted once the refusal is committed.
+    pub(crate) fn count(&self, DeclineCode(code): &DeclineCode) -> impl FnOnce(&Metrics) + Send + use<> {
+        let (declined, label) = (self.0.clone(), CodeLabel { code: label(code).to_owned() });
+        move |_| {
+            declined.get_or_create_owned(&label).inc();
         }
     }
 }

@@ -26,6 +26,12 @@ pub(crate) struct NewPayment {
     pub(crate) method: String,
 }
 
+impl NewPayment {
+    pub(crate) fn new(order_id: OrderId, saga_id: Uuid, amount: Money, method: &str) -> Self {
+        NewPayment { order_id, saga_id, amount, method: method.to_owned() }
+    }
+}
+
 fn by_order(rows: Vec<PaymentRow>) -> Result<Payments, StepError> {
     rows.into_iter().map(|row| Ok((OrderId(row.order_id), row.read()?))).collect()
 }

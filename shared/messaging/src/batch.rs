@@ -43,6 +43,9 @@ pub struct Committed {
     pub(crate) deferred: Vec<(Uuid, StepError)>,
 }
 
+/// What a step comes to.
+pub type StepResult = Result<Committed, StepError>;
+
 /// What an event came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {

@@ -40,7 +40,7 @@ mod wake;
 
 use std::sync::Arc;
 
-pub use batch::{Batch, Committed, Delivery};
+pub use batch::{Batch, Committed, Delivery, StepResult};
 pub use bus::Bus;
 pub use consumer::Consumer;
 pub use contention::{Contention, retry_contended};

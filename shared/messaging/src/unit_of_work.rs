@@ -81,6 +81,11 @@ impl Outbox {
         })
     }
 
+    /// Begins the unit of work of a step that no event sets in motion, but a request or a deadline.
+    pub async fn begin_step(&self, step: &'static Step) -> Result<ClaimedWork, sqlx::Error> {
+        Ok(ClaimedWork { work: self.begin().await?, step, covered: Vec::new(), fresh: HashSet::new() })
+    }
+
     /// Begins the unit of work of a batch: claims the inbox for all of it. What the consumer has had
     /// before is left out of the returned deliveries, and changes nothing.
     pub async fn claim<E>(&self, batch: Batch<E>) -> Result<(ClaimedWork, Vec<Delivery<E>>), StepError> {
@@ -312,7 +317,7 @@ fn injected(fault: faults::Injected) -> sqlx::Error {
     sqlx::Error::Io(std::io::Error::other(fault))
 }
 
-/// The unit of work of a batch whose inbox is claimed. Only committing it makes a [`Committed`].
+/// The unit of work of a step: of a batch whose inbox is claimed, or of no event. Only committing it makes a [`Committed`].
 #[derive(Debug)]
 pub struct ClaimedWork {
     work: UnitOfWork,
@@ -323,6 +328,11 @@ pub struct ClaimedWork {
 }
 
 impl ClaimedWork {
+    /// The unit of work alone, of which nothing is to be acknowledged.
+    pub fn into_unclaimed(self) -> UnitOfWork {
+        self.work
+    }
+
     pub async fn commit(mut self) -> Result<Committed, StepError> {
         let effect = |event_id: &Uuid| match self.work.answers.get(event_id) {
             Some(Answer::Refused) => Effect::Refused,
@@ -335,7 +345,9 @@ impl ClaimedWork {
         let of = |effect: Effect| covered.values().filter(|e| **e == effect).count();
         let (fresh, refused) = (covered.len() - of(Effect::Duplicate), of(Effect::Refused));
         let (step, deliveries) = (self.step.name, self.covered.len());
-        self.work.after_commit(move |metrics| metrics.count_deliveries(step, deliveries, fresh, refused));
+        if deliveries > 0 {
+            self.work.after_commit(move |metrics| metrics.count_deliveries(step, deliveries, fresh, refused));
+        }
         self.work.commit().await?;
         Ok(Committed { covered, deferred: Vec::new() })
     }

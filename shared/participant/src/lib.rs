@@ -20,9 +20,13 @@ use anyhow::ensure;
 use bootstrap::{Pools, ReadyFlag, Startup};
 use contracts::order_fulfillment;
 use faults::Faults;
-use messaging::{Bus, MessagingArgs, Metrics, Outbox, Report, Subscription, Wake, dead_letter::Batches};
+use messaging::{
+    Batch, Bus, Delivery, MessagingArgs, Metrics, Outbox, Report, StepError, StepResult, Subscription, Wake,
+    dead_letter::Batches,
+};
 use resilience::{Breakers, Policy};
-use saga::{SagaDefinition, Service, Step};
+use saga::{Event, SagaDefinition, Service, Step, StepOn};
+use saga_store::{StepTransaction, ThreePhases};
 use sqlx::migrate::Migrator;
 use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
@@ -110,6 +114,30 @@ impl Participant {
             wake,
             pools,
         }))
+    }
+
+    /// The transaction of a step that events set in motion.
+    pub async fn step<E: Event>(
+        &self,
+        step: &'static StepOn<E>,
+        batch: Batch<E>,
+    ) -> Result<StepTransaction<Delivery<E>>, StepError> {
+        StepTransaction::take(&self.outbox, self.definition, step, batch).await
+    }
+
+    /// The transaction of a step that a deadline sets in motion.
+    pub async fn step_by_deadline(&self, step: &'static Step) -> Result<StepTransaction<()>, sqlx::Error> {
+        StepTransaction::begin(&self.outbox, self.definition, step).await
+    }
+
+    /// The transaction of a step that a request sets in motion.
+    pub async fn step_by_request(&self, step: &'static Step) -> Result<StepTransaction<()>, sqlx::Error> {
+        StepTransaction::begin(&self.http_outbox, self.definition, step).await
+    }
+
+    /// Takes a step that asks another system.
+    pub async fn three_phases<S: ThreePhases>(&self, step: &S, batch: Batch<S::Event>) -> StepResult {
+        saga_store::three_phases(&self.outbox, self.definition, step, batch).await
     }
 
     /// What messaging and the sagas count in this replica.

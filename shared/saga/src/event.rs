@@ -66,3 +66,9 @@ pub trait Event: Serialize + DeserializeOwned + Send + Sync + 'static {
         (version == Self::TYPE.version).then(|| serde_json::from_slice(body))
     }
 }
+
+/// An event that says no: nothing else can refuse a step.
+pub trait Refusal: Event {
+    /// Why, for people: the journal has it.
+    fn reason(&self) -> String;
+}

@@ -1,11 +1,21 @@
 //! What is overdue: timed-out sagas that nobody has cancelled, and compensations without their receipts.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
-use messaging::{Context, SagaRef, StepError, TraceContext, lease::interval};
+use messaging::{
+    Context, SagaRef, StepError, TraceContext,
+    acknowledged::StreamView,
+    lease::interval,
+    outbox::{self, Whereabouts},
+};
 use saga::{EventType, SagaDefinition, Status};
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
+
+use crate::StepTransaction;
 
 /// A saga whose compensation takes too long, or has not even begun.
 #[derive(Debug, Clone)]
@@ -84,8 +94,32 @@ pub async fn named(conn: &mut PgConnection, saga_ids: &[Uuid]) -> Result<Vec<Ove
     Ok(found)
 }
 
+/// The sagas whose last cancellation, an event of this type, has not come to everybody who owes a receipt: it waits in the
+/// outbox, or in the stream for a consumer. While the broker is away, whatever it was given is on its way.
+pub async fn under_way(
+    tx: &mut StepTransaction<()>,
+    cancellation: EventType,
+    overdue: &[Overdue],
+    stream: Option<&StreamView>,
+) -> Result<HashSet<Uuid>, StepError> {
+    let ids: Vec<Uuid> = overdue.iter().map(|saga| saga.saga_id).collect();
+    let told = last_told(tx.conn(), cancellation, &ids).await?;
+    let places = outbox::whereabouts(tx.conn(), &told.values().copied().collect::<Vec<_>>()).await?;
+    let undos = tx.definition().steps.iter().filter(|step| step.consumes() == Some(cancellation));
+    let consumers: HashMap<&str, String> = undos.filter_map(|step| Some((step.service?.0, step.consumer()))).collect();
+    let is_under_way = |saga: &&Overdue| match told.get(&saga.saga_id).and_then(|event_id| places.get(event_id)) {
+        None => false,
+        Some(Whereabouts::Waiting) => true,
+        Some(Whereabouts::Published { stream_epoch, sequence }) => stream.is_none_or(|stream| {
+            let due = saga.receipts_due.iter().filter_map(|service| consumers.get(service.as_str()));
+            due.into_iter().any(|consumer| stream.owes(consumer, *stream_epoch, *sequence))
+        }),
+    };
+    Ok(overdue.iter().filter(is_under_way).map(|saga| saga.saga_id).collect())
+}
+
 /// The last event of this type that each of the sagas has told, if any.
-pub async fn last_told(
+async fn last_told(
     conn: &mut PgConnection,
     event: EventType,
     saga_ids: &[Uuid],

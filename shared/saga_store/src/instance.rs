@@ -5,8 +5,8 @@ mod count;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use messaging::{Context, StepError, UnitOfWork, dry_run, lease::interval};
-use saga::{SagaDefinition, SagaState, Service, Status, Step, StepStatus, Transition};
+use messaging::{Context, StepError, UnitOfWork, lease::interval};
+use saga::{EventType, SagaDefinition, SagaState, Service, Status, Step, StepStatus, Transition};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -30,14 +30,6 @@ pub struct NewSaga {
     pub business_key: Uuid,
     pub first_event_id: Uuid,
     pub context: Context,
-}
-
-/// Starts sagas with the unit of work that publishes their first events.
-pub async fn start(work: &mut UnitOfWork, first: &FirstStep<'_>, sagas: &[NewSaga]) -> Result<(), sqlx::Error> {
-    insert(work.conn(), first, sagas).await?;
-    let (definition, step, count) = (first.definition, first.step.name, sagas.len() as u64);
-    work.after_commit(move |metrics| count::start(metrics, definition, step, count));
-    Ok(())
 }
 
 /// Inserts the sagas, STARTED, and their first journal entries; counts nothing.
@@ -99,25 +91,24 @@ struct Change {
     compensation_deadline: Option<Duration>,
 }
 
-/// The locked sagas of one batch.
+/// The sagas of one transaction: those that it has locked, and those that it begins.
 #[derive(Debug)]
 pub struct Sagas {
     definition: &'static SagaDefinition,
     service: Service,
     rows: HashMap<Uuid, SagaRow>,
     journal: Vec<JournalEntry>,
+    begun: Option<(FirstStep<'static>, Vec<NewSaga>)>,
 }
 
-/// What a step reports of itself.
-#[derive(Debug, Clone)]
-pub struct Recorded<'a> {
-    pub step: &'a Step,
-    pub status: StepStatus,
-    pub transition: Transition,
-    pub event_type: String,
-    /// The event that the step published, if it published any.
-    pub event_id: Option<Uuid>,
-    pub reason: Option<String>,
+/// What a step does to its saga, besides what it publishes.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) step: &'static Step,
+    pub(crate) status: StepStatus,
+    pub(crate) transition: Transition,
+    pub(crate) event_type: String,
+    pub(crate) reason: Option<String>,
 }
 
 #[derive(Debug)]
@@ -138,14 +129,120 @@ struct JournalEntry {
     sampled: bool,
 }
 
-/// Locks the sagas, in the order of their ids, and reads their states. Unknown ids are left out.
-pub async fn lock(
-    conn: &mut PgConnection,
-    definition: &'static SagaDefinition,
-    service: Service,
-    saga_ids: impl IntoIterator<Item = Uuid>,
-) -> Result<Sagas, StepError> {
-    let mut ids: Vec<Uuid> = saga_ids.into_iter().collect();
+impl Sagas {
+    pub(crate) fn new(definition: &'static SagaDefinition, service: Service) -> Self {
+        Sagas { definition, service, rows: HashMap::new(), journal: Vec::new(), begun: None }
+    }
+
+    /// Locks the sagas and reads their states. Unknown ids are left out.
+    pub(crate) async fn lock(
+        &mut self,
+        conn: &mut PgConnection,
+        saga_ids: impl IntoIterator<Item = Uuid>,
+    ) -> Result<(), StepError> {
+        self.rows.extend(lock_rows(conn, saga_ids.into_iter().collect()).await?);
+        Ok(())
+    }
+
+    pub(crate) fn definition(&self) -> &'static SagaDefinition {
+        self.definition
+    }
+
+    pub(crate) fn service(&self) -> Service {
+        self.service
+    }
+
+    /// The saga begins with this transaction.
+    pub(crate) fn begin(&mut self, step: &'static Step, event: EventType, saga: NewSaga) {
+        let SagaDefinition { deadline, .. } = *self.definition;
+        let (definition, service) = (self.definition, self.service);
+        let first = || FirstStep { definition, step, event_type: event.wire_name(), service, deadline };
+        self.begun.get_or_insert_with(|| (first(), Vec::new())).1.push(saga);
+    }
+
+    /// Where the saga stands; none when it is not known (any more).
+    pub(crate) fn status(&self, saga_id: Option<Uuid>) -> Option<Status> {
+        self.rows.get(&saga_id?).map(|row| row.state.status)
+    }
+
+    /// What the saga's first request carried along.
+    pub(crate) fn baggage(&self, saga_id: Uuid) -> Option<Arc<str>> {
+        self.rows.get(&saga_id).and_then(|row| row.baggage.clone())
+    }
+
+    /// Applies the transition in memory, and journals it with the event that `publish` publishes, if any: both, or, when
+    /// either is refused, none. A saga that is not known any more (purged after its retention) has nothing to record.
+    pub(crate) fn record(
+        &mut self,
+        context: &Context,
+        recorded: Recorded,
+        publish: impl FnOnce() -> Result<Option<Uuid>, StepError>,
+    ) -> Result<(), StepError> {
+        let Some(row) = context.saga_id().and_then(|id| self.rows.get_mut(&id)) else {
+            return publish().map(drop);
+        };
+        let before = row.state.status;
+        let after = row.state.apply(recorded.transition, self.definition.participants())?;
+        let event_id = publish()?;
+        row.state = after;
+        row.version += 1;
+        let change = row.changed.get_or_insert_default();
+        change.last_event = event_id.or(change.last_event);
+        // Where the saga turned back: a refusal, a timeout, or else the cancellation itself.
+        if recorded.status == StepStatus::Failed || matches!(recorded.transition, Transition::Compensate { .. }) {
+            let reason = recorded.reason.clone().unwrap_or_default();
+            change.failure.get_or_insert((reason, recorded.step.name));
+        }
+        if recorded.transition == Transition::TimeOut {
+            // Somebody else has to cancel the order; order steps in when nobody does.
+            change.compensation_deadline = Some(self.definition.compensation.deadline / 4);
+        }
+        row.compensation_attempts = recorded.transition.attempts(row.compensation_attempts);
+        if matches!(recorded.transition, Transition::Compensate { .. } | Transition::Resume | Transition::DriveAgain) {
+            // Each attempt is given twice the time of the one before.
+            let doubled = 1u32.checked_shl(row.compensation_attempts.unsigned_abs().into()).unwrap_or(u32::MAX);
+            change.compensation_deadline = Some(self.definition.compensation.deadline.saturating_mul(doubled));
+        }
+        let direction = if recorded.step.is_compensating() { "COMPENSATION" } else { "FORWARD" };
+        self.journal.push(JournalEntry {
+            saga_id: row.saga_id,
+            position: row.version,
+            step_number: i16::from(recorded.step.number),
+            step: recorded.step.name,
+            direction,
+            event_type: recorded.event_type,
+            event_id,
+            status: recorded.status.as_str(),
+            reason: recorded.reason,
+            before,
+            after: row.state.status,
+            trace_id: context.trace.trace_id(),
+            sampled: context.trace.is_sampled(),
+        });
+        Ok(())
+    }
+
+    /// Writes the new sagas, the changed ones and the journal.
+    pub(crate) async fn save(self, work: &mut UnitOfWork) -> Result<(), StepError> {
+        if let Some((first, sagas)) = &self.begun {
+            insert(work.conn(), first, sagas).await?;
+            let (definition, step, count) = (first.definition, first.step.name, sagas.len() as u64);
+            work.after_commit(move |metrics| count::start(metrics, definition, step, count));
+        }
+        if self.journal.is_empty() {
+            return Ok(());
+        }
+        let changed: Vec<(SagaRow, Change)> =
+            self.rows.into_values().filter_map(|mut r| r.changed.take().map(|c| (r, c))).collect();
+        let written = write_instances(work.conn(), self.service, &changed).await?;
+        write_journal(work.conn(), self.service, &self.journal).await?;
+        work.after_commit(move |metrics| count::journal(metrics, self.definition, &self.journal, &written));
+        Ok(())
+    }
+}
+
+/// Locks the rows in the order of their ids.
+async fn lock_rows(conn: &mut PgConnection, mut ids: Vec<Uuid>) -> Result<HashMap<Uuid, SagaRow>, StepError> {
     ids.sort_unstable();
     ids.dedup();
     let found = sqlx::query!(
@@ -175,95 +272,7 @@ pub async fn lock(
         };
         rows.insert(row.saga_id, saga);
     }
-    Ok(Sagas { definition, service, rows, journal: Vec::new() })
-}
-
-impl Sagas {
-    /// Where the saga stands; none when it is not known (any more).
-    pub fn status(&self, saga_id: Option<Uuid>) -> Option<Status> {
-        self.rows.get(&saga_id?).map(|row| row.state.status)
-    }
-
-    /// What the saga's first request carried along.
-    pub fn baggage(&self, saga_id: Uuid) -> Option<Arc<str>> {
-        self.rows.get(&saga_id).and_then(|row| row.baggage.clone())
-    }
-
-    pub fn moves_forward(&self, saga_id: Option<Uuid>) -> bool {
-        self.status(saga_id).is_some_and(Status::moves_forward)
-    }
-
-    /// Applies the transition in memory and journals it. A saga that is not known any more (purged
-    /// after its retention) has nothing to record.
-    pub fn record(&mut self, context: &Context, recorded: Recorded<'_>) -> Result<(), StepError> {
-        let Some(row) = context.saga_id().and_then(|id| self.rows.get_mut(&id)) else { return Ok(()) };
-        let before = row.state.status;
-        row.state = row.state.apply(recorded.transition, self.definition.participants())?;
-        row.version += 1;
-        let change = row.changed.get_or_insert_default();
-        change.last_event = recorded.event_id.or(change.last_event);
-        // Where the saga turned back: a refusal, a timeout, or else the cancellation itself.
-        if recorded.status == StepStatus::Failed || matches!(recorded.transition, Transition::Compensate { .. }) {
-            let reason = recorded.reason.clone().unwrap_or_default();
-            change.failure.get_or_insert((reason, recorded.step.name));
-        }
-        if recorded.transition == Transition::TimeOut {
-            // Somebody else has to cancel the order; order steps in when nobody does.
-            change.compensation_deadline = Some(self.definition.compensation.deadline / 4);
-        }
-        row.compensation_attempts = recorded.transition.attempts(row.compensation_attempts);
-        if matches!(recorded.transition, Transition::Compensate { .. } | Transition::Resume | Transition::DriveAgain) {
-            // Each attempt is given twice the time of the one before.
-            let doubled = 1u32.checked_shl(row.compensation_attempts.unsigned_abs().into()).unwrap_or(u32::MAX);
-            change.compensation_deadline = Some(self.definition.compensation.deadline.saturating_mul(doubled));
-        }
-        let direction = if recorded.step.is_compensating() { "COMPENSATION" } else { "FORWARD" };
-        self.journal.push(JournalEntry {
-            saga_id: row.saga_id,
-            position: row.version,
-            step_number: i16::from(recorded.step.number),
-            step: recorded.step.name,
-            direction,
-            event_type: recorded.event_type,
-            event_id: recorded.event_id,
-            status: recorded.status.as_str(),
-            reason: recorded.reason,
-            before,
-            after: row.state.status,
-            trace_id: context.trace.trace_id(),
-            sampled: context.trace.is_sampled(),
-        });
-        Ok(())
-    }
-
-    /// Journals a step that came too late and changed nothing.
-    pub fn skip(&mut self, context: &Context, step: &Step, event_type: String, reason: &str) -> Result<(), StepError> {
-        dry_run::refused_by_state(reason);
-        self.record(
-            context,
-            Recorded {
-                step,
-                status: StepStatus::Skipped,
-                transition: Transition::Stay,
-                event_type,
-                event_id: None,
-                reason: Some(reason.to_owned()),
-            },
-        )
-    }
-
-    /// Writes the changed sagas and the journal.
-    pub async fn save(self, work: &mut UnitOfWork) -> Result<(), StepError> {
-        if self.journal.is_empty() {
-            return Ok(());
-        }
-        let changed: Vec<(SagaRow, Change)> =
-            self.rows.into_values().filter_map(|mut r| r.changed.take().map(|c| (r, c))).collect();
-        let written = write_instances(work.conn(), self.service, &changed).await?;
-        write_journal(work.conn(), self.service, &self.journal).await?;
-        work.after_commit(move |metrics| count::journal(metrics, self.definition, &self.journal, &written));
-        Ok(())
-    }
+    Ok(rows)
 }
 
 async fn write_instances(

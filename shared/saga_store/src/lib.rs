@@ -1,18 +1,24 @@
-//! The shared saga-state table. A step, its outbox rows and the saga's state commit together, so
-//! this crate only ever works inside a transaction that somebody else opened, and always in the
-//! same order: [`lock`] the batch's sagas first, then the business rows, then [`Sagas::save`].
+//! The steps of a saga, and the table in which sagas are kept. A [`StepTransaction`] holds all that a step does: the inbox
+//! claim, the locks of the sagas, the step's own rows, its events, and what it makes of each saga. A step that asks another
+//! system takes [three phases](ThreePhases), so that no transaction is open meanwhile.
 
 pub mod annotation;
 pub mod armed_fault;
+mod cause;
 pub mod compensation;
 pub mod fault_hit;
 mod instance;
 pub mod query;
 pub mod sample;
 pub mod stalled;
+mod step;
+mod three_phases;
 pub mod timeout;
 
-pub use instance::{FirstStep, NewSaga, Recorded, Sagas, insert, lock, start};
+pub use cause::{Cause, Request};
+pub use instance::{FirstStep, NewSaga, Sagas, insert};
+pub use step::{AnswerError, StepTransaction};
+pub use three_phases::{Finding, Found, Next, Prepared, ThreePhases, three_phases};
 
 /// The saga tables.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/saga");

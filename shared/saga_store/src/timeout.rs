@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use faults::{FaultPoint, Subject};
 use messaging::{Context, Outbox, SagaRef, StepError, housekeeping::every, retry_contended};
-use saga::{Event, SagaDefinition, Step, StepStatus, Transition};
+use saga::{Event, SagaDefinition, Step};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{Recorded, compensation::began_in, lock};
+use crate::{StepTransaction, compensation::began_in};
 
 /// A saga whose deadline has passed.
 #[derive(Debug, Clone)]
@@ -26,6 +26,23 @@ pub struct DueSaga {
     baggage: Option<String>,
     traceparent: Option<String>,
     version: i32,
+}
+
+impl DueSaga {
+    /// The context of timing it out.
+    pub(crate) fn context(&self, definition: &SagaDefinition) -> Context {
+        Context {
+            saga: Some(SagaRef { saga_id: self.saga_id, saga_type: definition.saga_type.to_owned() }),
+            correlation_id: self.correlation_id.clone(),
+            causation_id: Some(self.last_event_id),
+            trace: began_in(self.traceparent.as_deref(), &self.trace_id),
+            baggage: self.baggage.as_deref().map(Into::into),
+        }
+    }
+
+    pub(crate) fn next_version(&self) -> i64 {
+        i64::from(self.version) + 1
+    }
 }
 
 /// How the detector works.
@@ -44,7 +61,7 @@ impl<E: Event> Detector<E> {
     pub async fn run(self, stop: CancellationToken) {
         every(self.every, &stop, || async {
             while !stop.is_cancelled() {
-                match retry_contended(|| self.detect()).await {
+                match retry_contended(|| self.detect_timeout()).await {
                     Ok(found) if found == self.batch => {}
                     Ok(_) => break,
                     Err(error) => {
@@ -58,8 +75,8 @@ impl<E: Event> Detector<E> {
     }
 
     /// One batch; returns how many sagas timed out.
-    pub async fn detect(&self) -> Result<i64, StepError> {
-        let mut work = self.outbox.begin().await?;
+    pub async fn detect_timeout(&self) -> Result<i64, StepError> {
+        let mut tx = StepTransaction::begin(&self.outbox, self.definition, self.step).await?;
         let due = sqlx::query_as!(
             DueSaga,
             "select saga_id, business_key, deadline, current_step, correlation_id, trace_id, last_event_id, version,
@@ -72,47 +89,23 @@ impl<E: Event> Detector<E> {
             self.definition.saga_type,
             self.batch,
         )
-        .fetch_all(work.conn())
+        .fetch_all(tx.conn())
         .await?;
         if due.is_empty() {
             return Ok(0);
         }
-        let ids = due.iter().map(|d| d.saga_id);
-        let mut sagas = lock(work.conn(), self.definition, self.outbox.service(), ids).await?;
-        for saga in &due {
-            let context = self.context(saga);
-            let event_id = work.publish(self.step, &context, i64::from(saga.version) + 1, &(self.event)(saga))?;
-            sagas.record(
-                &context,
-                Recorded {
-                    step: self.step,
-                    status: StepStatus::Failed,
-                    transition: Transition::TimeOut,
-                    event_type: E::TYPE.wire_name(),
-                    event_id: Some(event_id),
-                    reason: Some(format!("no end by the deadline, after step {}", saga.current_step)),
-                },
-            )?;
+        let mut tx = tx.lock(due).await?;
+        let due = tx.causes();
+        for saga in due.iter() {
+            tx.time_out(saga, &(self.event)(saga))?;
         }
-        sagas.save(&mut work).await?;
-        work.commit().await?;
-        for saga in &due {
+        tx.commit().await?;
+        for saga in due.iter() {
             let subject = || Subject::from_baggage(Some(saga.saga_id), saga.baggage.as_deref().unwrap_or_default());
             let passed = self.outbox.faults().pass(FaultPoint::BetweenTimeoutAndCompensation, subject).await;
             let _ = passed.map_err(StepError::unavailable)?;
         }
         tracing::info!(timed_out = due.len(), "sagas timed out");
         Ok(i64::try_from(due.len()).unwrap_or(i64::MAX))
-    }
-
-    fn context(&self, saga: &DueSaga) -> Context {
-        let trace = began_in(saga.traceparent.as_deref(), &saga.trace_id);
-        Context {
-            saga: Some(SagaRef { saga_id: saga.saga_id, saga_type: self.definition.saga_type.to_owned() }),
-            correlation_id: saga.correlation_id.clone(),
-            causation_id: Some(saga.last_event_id),
-            trace,
-            baggage: saga.baggage.as_deref().map(Into::into),
-        }
     }
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use contracts::order_fulfillment::SAGA;
 use serde_json::Value;
 
 use crate::Test;
@@ -100,6 +101,31 @@ fn business_files_never_import_faults() -> Test {
             let composition = file.ends_with("src/lib.rs");
             let text = fs::read_to_string(&file)?;
             ensure!(composition || !text.contains("faults::"), "{} knows of faults", file.display());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_step_is_a_function_of_its_name() -> Test {
+    for step in SAGA.steps {
+        let folder = step.service.map_or("shared/saga_store/src".to_owned(), |s| format!("services/{s}/src"));
+        let function = format!("async fn {}(", step.name);
+        let defined = files_below(&Path::new(ROOT).join(&folder))?
+            .into_iter()
+            .filter(|file| fs::read_to_string(file).is_ok_and(|text| text.contains(&function)));
+        ensure!(defined.count() == 1, "{folder} does not define {} once", step.name);
+    }
+    Ok(())
+}
+
+/// A step answers: then the saga's journal knows of all that is published.
+#[test]
+fn no_service_publishes_past_its_journal() -> Test {
+    for service in ["order", "inventory", "payment"] {
+        for file in files_below(&Path::new(ROOT).join("services").join(service).join("src"))? {
+            let text = fs::read_to_string(&file)?;
+            ensure!(!text.contains(".publish("), "{} publishes by itself", file.display());
         }
     }
     Ok(())

@@ -24,7 +24,7 @@ async fn the_deadline_passes_again_and_again(stage: &Stage, order: &Replica, sag
             .bind(saga_id)
             .execute(&stage.pool)
             .await?;
-        order::drive_overdue_compensations(app).await?;
+        order::drive_compensation(app).await?;
     }
     Ok(())
 }
@@ -249,7 +249,7 @@ async fn more_overdue_sagas_than_one_transaction_takes_are_driven_in_one_round()
     let Dancers { order, inventory, payment } = suite;
     order.stop().await;
     sqlx::query("update saga.saga_instance set deadline = now()").execute(&stage.pool).await?;
-    while payment.app.participant().timeout_detector().detect().await? > 0 {}
+    while payment.app.participant().timeout_detector().detect_timeout().await? > 0 {}
     sqlx::query("update saga.saga_instance set compensation_deadline = now()").execute(&stage.pool).await?;
     let order = stage.start(ORDER).await?;
     let cancelled = "select count(*) from orders.customer_order where status = 'CANCELLED'";

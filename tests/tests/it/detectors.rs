@@ -45,12 +45,12 @@ async fn a_timeout_and_a_success_fired_together_200_times_end_in_one_of_the_two(
             if round.is_multiple_of(2) {
                 eventually(Duration::from_secs(10), first_success).await?;
             }
-            anyhow::Ok(detector.detect().await?)
+            anyhow::Ok(detector.detect_timeout().await?)
         };
         let succeed = futures_util::future::try_join_all(events.iter().map(|e| stage.publish_to(&jetstream, e)));
         tokio::try_join!(detect, succeed)?;
     }
-    while detector.detect().await? > 0 {}
+    while detector.detect_timeout().await? > 0 {}
     let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
     eventually(Duration::from_secs(30), async || {
         let open = stage
@@ -91,7 +91,7 @@ async fn two_detectors_time_each_saga_out_once() -> Test {
     let detectors = [&order, &inventory, &second].map(|r| r.app.participant().timeout_detector());
     let runs = detectors.iter().map(|detector| async move {
         let mut found = 0;
-        while let Ok(n @ 1..) = detector.detect().await {
+        while let Ok(n @ 1..) = detector.detect_timeout().await {
             found += n;
         }
         found

@@ -149,9 +149,9 @@ pub(super) async fn cancel_order(
         return Err(Problem::invalid("/reason", "A reason has 1 to 500 characters."));
     }
     let context = Context::of_request(context.correlation_id, &context.traceparent);
-    let (outbox, definition) = (app.participant.http_outbox.clone(), app.participant.definition);
+    let shared = app.clone();
     let write = async move {
-        let cancel = || steps::cancel_order_on_request(&outbox, definition, &context, id, &wish.reason);
+        let cancel = || steps::cancel_order_on_request(&shared, &context, id, &wish.reason);
         retry_contended(cancel).await.map_err(|e| problem(&e))
     };
     let status = match detached(write).await? {

@@ -1,5 +1,8 @@
 //! Orders and their lines.
 
+use std::collections::HashMap;
+
+use contracts::{Money, OrderId};
 use serde_json::Value;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
@@ -77,9 +80,38 @@ pub(crate) struct OrderRow {
     pub(crate) updated_at: OffsetDateTime,
 }
 
+/// An order that has come to its end, and why it was cancelled.
+pub(crate) type EndedOrder = (Uuid, Option<String>);
+
+impl OrderRow {
+    pub(crate) fn status(&self) -> Result<OrderStatus, sqlx::Error> {
+        OrderStatus::parse(&self.status).ok_or_else(|| unreadable("status", &self.status))
+    }
+
+    pub(crate) fn total(&self) -> Result<Money, sqlx::Error> {
+        let currency = self.currency.parse().map_err(|_| unreadable("currency", &self.currency))?;
+        Ok(Money::new(self.total_amount, currency))
+    }
+
+    /// How the order ends, which is still to be written.
+    pub(crate) fn end(&mut self, status: OrderStatus, reason: Option<&str>) -> EndedOrder {
+        status.as_str().clone_into(&mut self.status);
+        (self.order_id, reason.map(str::to_owned))
+    }
+}
+
+/// A value that the table's own constraints should have kept out.
+fn unreadable(column: &str, value: &str) -> sqlx::Error {
+    sqlx::Error::Decode(format!("{column} is {value:?}").into())
+}
+
 /// Locks the orders, in the order of their ids.
-pub(crate) async fn lock_orders(conn: &mut PgConnection, order_ids: &[Uuid]) -> Result<Vec<OrderRow>, sqlx::Error> {
-    sqlx::query_as!(
+pub(crate) async fn lock_orders(
+    conn: &mut PgConnection,
+    order_ids: impl IntoIterator<Item = OrderId>,
+) -> Result<HashMap<OrderId, OrderRow>, sqlx::Error> {
+    let order_ids: Vec<Uuid> = order_ids.into_iter().map(|id| id.0).collect();
+    let rows = sqlx::query_as!(
         OrderRow,
         "select order_id, customer_id, status, total_amount, currency, payment_method, shipping_address, saga_id,
             cancel_reason, version, created_at, updated_at
@@ -87,30 +119,34 @@ pub(crate) async fn lock_orders(conn: &mut PgConnection, order_ids: &[Uuid]) -> 
         where order_id = any($1)
         order by order_id
         for update",
-        order_ids,
+        &order_ids,
     )
     .fetch_all(conn)
-    .await
+    .await?;
+    Ok(rows.into_iter().map(|row| (OrderId(row.order_id), row)).collect())
 }
 
-/// Ends the orders, which the caller has locked; a cancellation has a reason, a confirmation none.
+/// Writes how these orders, which are locked, end.
 pub(crate) async fn end_orders(
     conn: &mut PgConnection,
-    order_ids: &[Uuid],
     status: OrderStatus,
-    reason: Option<&str>,
+    orders: &[EndedOrder],
 ) -> Result<(), sqlx::Error> {
+    if orders.is_empty() {
+        return Ok(());
+    }
     let done = sqlx::query!(
-        "update customer_order
-        set status = $2, cancel_reason = $3, version = version + 1, updated_at = now()
-        where order_id = any($1) and status <> 'CANCELLED'",
-        order_ids,
+        "update customer_order o
+        set status = $1, cancel_reason = t.reason, version = version + 1, updated_at = now()
+        from unnest($2::uuid[], $3::text[]) as t (order_id, reason)
+        where o.order_id = t.order_id and o.status <> 'CANCELLED'",
         status.as_str(),
-        reason,
+        &orders.iter().map(|(order_id, _)| *order_id).collect::<Vec<_>>(),
+        &orders.iter().map(|(_, reason)| reason.clone()).collect::<Vec<_>>() as &[Option<String>],
     )
     .execute(conn)
     .await?;
-    if done.rows_affected() == order_ids.len() as u64 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
+    if done.rows_affected() == orders.len() as u64 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
 }
 
 pub(crate) async fn get_order(conn: &mut PgConnection, order_id: Uuid) -> Result<Option<OrderRow>, sqlx::Error> {

@@ -1,7 +1,7 @@
 //! The bodies of the saga's events. They change by addition only, as docs/upgrades.md says; `tests/golden` holds one of each,
 //! docs/contracts.json their schemas.
 
-use saga::{Event, EventType, Service};
+use saga::{Event, EventType, Refusal, Service};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -169,3 +169,15 @@ event!(PaymentProcessed, "payment", BY_PAYMENT);
 event!(PaymentFailed, "payment", BY_PAYMENT, REFUSAL);
 event!(PaymentRefunded, "payment", BY_PAYMENT);
 event!(SagaTimedOut, "saga", &SERVICES);
+
+impl Refusal for StockReservationFailed {
+    fn reason(&self) -> String {
+        self.reason.clone()
+    }
+}
+
+impl Refusal for PaymentFailed {
+    fn reason(&self) -> String {
+        format!("declined: {}", self.decline_code)
+    }
+}

@@ -213,7 +213,7 @@ impl ByHand {
             .execute(&self.stage.pool)
             .await?;
         for replica in [&self.payment, &self.inventory] {
-            replica.app.participant().timeout_detector().detect().await?;
+            replica.app.participant().timeout_detector().detect_timeout().await?;
         }
         Ok(())
     }
@@ -224,7 +224,7 @@ impl ByHand {
             .execute(&self.stage.pool)
             .await?;
         let App::Order(app) = &self.order.app else { anyhow::bail!("order is another service") };
-        let driven = order::drive_overdue_compensations(app).await?;
+        let driven = order::drive_compensation(app).await?;
         ensure!(driven == 1, "{driven} sagas were overdue");
         Ok(())
     }

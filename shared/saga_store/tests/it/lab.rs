@@ -1,0 +1,155 @@
+//! A database of a test's own, and a saga whose second step is taken in it: a question is asked, and answered.
+
+use std::{str::FromStr, sync::Arc};
+
+use faults::Faults;
+use messaging::{Batch, Bus, Context, Delivery, Metadata, Metrics, Outbox, StepError, Wake};
+use saga::{
+    Breaker, CompensationPolicy, Event, EventType, Kind, Refusal, Retry, SagaDefinition, Service, Step, StepOn, Trigger,
+};
+use saga_store::StepTransaction;
+use serde::{Deserialize, Serialize};
+use sqlx::{
+    Connection, PgConnection, PgPool,
+    migrate::Migrator,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use testkit::{Database, Nats};
+use uuid::Uuid;
+
+const TOY: Service = Service("toy");
+
+pub(crate) static SAGA: SagaDefinition = SagaDefinition {
+    saga_type: "Toy",
+    steps: &[&ASK, &ANSWER.step],
+    deadline: Step::TIME_LIMIT,
+    compensation: CompensationPolicy { deadline: Step::TIME_LIMIT, max_attempts: 5 },
+    terminal: &[Answered::TYPE],
+};
+
+static ASK: Step = Step {
+    number: 0,
+    name: "ask",
+    service: Some(TOY),
+    on: Trigger::Http,
+    emits: &[Asked::TYPE],
+    kind: Kind::Compensatable { by: &[] },
+    retry: Retry::DEFAULT,
+    breaker: Breaker::DEFAULT,
+    time_limit: Step::TIME_LIMIT,
+};
+
+pub(crate) static ANSWER: StepOn<Asked> =
+    StepOn::new(1, "answer", TOY, &[Answered::TYPE, Declined::TYPE], Kind::Compensatable { by: &[] });
+
+macro_rules! event {
+    ($name:ident, $refusal:literal) => {
+        #[derive(Debug, Clone, Serialize, Deserialize)]
+        pub(crate) struct $name {
+            pub(crate) id: Uuid,
+        }
+
+        impl Event for $name {
+            const TYPE: EventType = EventType {
+                name: stringify!($name),
+                version: 1,
+                aggregate: "question",
+                publishers: &[TOY],
+                refusal: $refusal,
+            };
+
+            fn aggregate_id(&self) -> String {
+                self.id.to_string()
+            }
+        }
+    };
+}
+
+event!(Asked, false);
+event!(Answered, false);
+event!(Declined, true);
+
+impl Refusal for Declined {
+    fn reason(&self) -> String {
+        "no idea".to_owned()
+    }
+}
+
+pub(crate) struct Lab {
+    pub(crate) outbox: Outbox,
+    pub(crate) pool: PgPool,
+    _database: Database,
+    _nats: Nats,
+}
+
+impl Lab {
+    pub(crate) async fn start() -> Self {
+        let database = Database::from_template("toy", make_tables).await.unwrap();
+        let nats = Nats::start().await.unwrap();
+        let client = async_nats::connect(nats.url()).await.unwrap();
+        let options =
+            PgConnectOptions::from_str(&database.admin_url()).unwrap().options([("search_path", "toy, saga")]);
+        let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
+        let (bus, wake) = (Bus::new(client, TOY), Arc::new(Wake::default()));
+        let outbox = Outbox::new(pool.clone(), bus, wake, Faults::none(), Metrics::default());
+        Lab { outbox, pool, _database: database, _nats: nats }
+    }
+
+    /// Begins sagas, and returns the events that begin them as they are delivered.
+    pub(crate) async fn questions<const N: usize>(&self) -> [Delivery<Asked>; N] {
+        let mut tx = StepTransaction::begin(&self.outbox, &SAGA, &ASK).await.unwrap();
+        let questions = std::array::from_fn(|_| {
+            let (id, context) = (Uuid::now_v7(), Context::background("test"));
+            let event = Asked { id };
+            tx.start(id, id, context.clone(), &event).unwrap();
+            let published_in = context.in_saga(id, SAGA.saga_type);
+            Delivery { event, meta: Metadata { event_id: Uuid::now_v7(), sequence: 1, published_in } }
+        });
+        tx.commit().await.unwrap();
+        questions
+    }
+
+    pub(crate) async fn take(
+        &self,
+        deliveries: &[Delivery<Asked>],
+    ) -> Result<StepTransaction<Delivery<Asked>>, StepError> {
+        StepTransaction::take(&self.outbox, &SAGA, &ANSWER, Batch::new(&ANSWER, deliveries.to_vec())).await
+    }
+
+    /// What `answer` has published about the question.
+    pub(crate) async fn published(&self, question: &Delivery<Asked>) -> Vec<String> {
+        let query =
+            "select event_type from outbox where aggregate_id = $1 and event_type <> 'Asked.v1' order by position";
+        sqlx::query_scalar(query).bind(question.event.id.to_string()).fetch_all(&self.pool).await.unwrap()
+    }
+
+    /// What `answer` has written into the saga's journal, and where the saga stands.
+    pub(crate) async fn journal(&self, question: &Delivery<Asked>) -> Vec<String> {
+        let query = "select concat_ws(' ', status, event_type, status_after, reason) from saga_step
+            where saga_id = $1 and step = 'answer' order by position";
+        sqlx::query_scalar(query).bind(question.event.id).fetch_all(&self.pool).await.unwrap()
+    }
+
+    pub(crate) async fn had(&self) -> i64 {
+        sqlx::query_scalar("select count(*) from inbox").fetch_one(&self.pool).await.unwrap()
+    }
+
+    pub(crate) async fn times_out(&self, question: &Delivery<Asked>) {
+        let sql = "update saga_instance set status = 'TIMED_OUT', version = version + 1 where saga_id = $1";
+        sqlx::query(sql).bind(question.event.id).execute(&self.pool).await.unwrap();
+    }
+}
+
+async fn make_tables(url: String) -> anyhow::Result<()> {
+    make_schema(&url, "saga", sqlx::migrate!("../../migrations/saga")).await?;
+    make_schema(&url, "toy", sqlx::migrate!("../../migrations/messaging")).await
+}
+
+async fn make_schema(url: &str, schema: &'static str, mut tables: Migrator) -> anyhow::Result<()> {
+    let options = PgConnectOptions::from_str(url)?.options([("search_path", schema)]);
+    let mut connection = PgConnection::connect_with(&options).await?;
+    tables.dangerous_set_table_name(format!("{schema}._migration"));
+    tables.create_schema(schema);
+    tables.run_direct(None, &mut connection, false).await?;
+    Ok(connection.close().await?)
+}
