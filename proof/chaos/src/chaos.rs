@@ -54,14 +54,9 @@ pub struct Plan {
 /// # Errors
 /// When the experiment could not be carried out. What it found is in the report.
 pub async fn chaos(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
-    let deadline = |name| plan.deadline.map(|deadline| (name, deadline));
-    let deadlines = [deadline("SAGA_DEADLINE"), deadline("COMPENSATION_DEADLINE")];
-    let own = SETTINGS
-        .iter()
-        .chain(deadlines.iter().flatten())
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let environment = own.chain(settings.environment.iter().cloned()).collect();
-    let stage = Stage::start(&Settings { environment, ..settings.clone() }).await?;
+    let deadlines = plan.deadline.map(|time| [("SAGA_DEADLINE", time), ("COMPENSATION_DEADLINE", time)]);
+    let deadlines = deadlines.as_ref().map_or(&[][..], |deadlines| deadlines);
+    let stage = Stage::start(&settings.clone().with(deadlines).with(SETTINGS)).await?;
     supply(&stage).await?;
     let outcome = run(&stage, settings, plan).await;
     stage.save_logs().await?;

@@ -45,8 +45,10 @@ pub struct Findings {
 }
 
 impl Findings {
-    pub fn is_clean(&self) -> bool {
-        [&self.lost, &self.doubled, &self.broken_promises, &self.dead_letters].into_iter().all(Vec::is_empty)
+    /// Each kind with what was found of it.
+    pub fn kinds(&self) -> [(&'static str, &Vec<String>); 4] {
+        let Findings { lost, doubled, broken_promises, dead_letters } = self;
+        [("lost", lost), ("doubled", doubled), ("broken promise", broken_promises), ("dead letter", dead_letters)]
     }
 }
 

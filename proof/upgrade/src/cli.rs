@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use chaos::cli::Place;
+use chaos::{cli::Place, report::publish};
 use clap::Parser;
 
 use crate::rolling::{self, Plan};
@@ -37,9 +37,6 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     println!("seed {seed}");
     let plan = Plan { newer: cli.newer, rate: cli.rate, hold: cli.hold, seed };
     let report = rolling::roll_out_and_back(&older, &plan).await?;
-    let path = cli.place.reports.join("upgrade.json");
-    std::fs::write(&path, serde_json::to_vec_pretty(&report)?)?;
-    println!("report: {}", path.display());
-    print!("{report}");
+    publish(&report, &cli.place.reports, "upgrade.json")?;
     Ok(report.failures().is_empty())
 }

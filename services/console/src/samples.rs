@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use reqwest::StatusCode;
+use anyhow::Context;
+use futures_util::future::try_join_all;
 
-use crate::suite::{Addresses, Money, NewProduct, Suite, until};
+use crate::suite::{Addresses, NewProduct, Suite};
 
 /// SKU, price in cents, quantity, category and name, separated by tabs; one product a line.
 const PRODUCTS: &str = include_str!("samples.tsv");
@@ -30,17 +30,7 @@ pub struct SamplesArgs {
 pub async fn command(args: &SamplesArgs) -> anyhow::Result<bool> {
     let suite = Suite::new(args.addresses.clone()).context("no HTTP client")?;
     let products: Vec<NewProduct> = products()?.into_iter().take(args.count).collect();
-    for product in &products {
-        match suite.create_product(product).await {
-            Err(error) if error.status() == Some(StatusCode::CONFLICT) => {}
-            answer => answer.with_context(|| format!("inventory did not create {}", product.sku))?,
-        }
-    }
-    for product in &products {
-        if until(args.limit, || suite.product_view(&product.sku)).await?.is_none() {
-            bail!("order does not know {} after {}", product.sku, humantime::format_duration(args.limit));
-        }
-    }
+    try_join_all(products.iter().map(|product| suite.sell(product, args.limit))).await?;
     Ok(true)
 }
 
@@ -53,13 +43,8 @@ fn product(line: &str) -> Option<NewProduct> {
     let mut fields = line.split('\t');
     let mut field = || fields.next();
     let (sku, price, quantity, category, name) = (field()?, field()?, field()?, field()?, field()?);
-    Some(NewProduct {
-        sku: sku.to_owned(),
-        name: name.to_owned(),
-        category: Some(category.to_owned()),
-        price: Money::usd(price.parse().ok()?),
-        initial_quantity: quantity.parse().ok()?,
-    })
+    let product = NewProduct::of(sku, name, price.parse().ok()?, quantity.parse().ok()?);
+    Some(NewProduct { category: Some(category.to_owned()), ..product })
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     audit, interrupted,
-    suite::{NewOrder, Service, Suite},
+    suite::{Service, Suite},
 };
 
 /// How much more is still the same.
@@ -140,8 +140,7 @@ impl Footprint {
 async fn warm_up(stage: &mut Stage) -> anyhow::Result<()> {
     stage.step("Warming up").await;
     let sku = stage.product(WARM_UP as i64, 1_000).await?;
-    let orders = (0..WARM_UP).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, "tok_visa")).collect();
-    let placed = stage.place_all(orders).await?;
+    let placed = stage.place_all(&sku, WARM_UP, "tok_visa").await?;
     stage.claim_tally(&placed, WARM_UP, SETTLE).await
 }
 

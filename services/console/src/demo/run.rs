@@ -22,6 +22,8 @@ use crate::{
 
 /// How long the suite may take to come to rest after a scenario.
 const SETTLE: Duration = Duration::from_secs(30);
+/// Enough for everything that still moves to arrive; what is lost does not arrive however long one waits.
+const SETTLE_DAMAGED: Duration = Duration::from_secs(5);
 
 /// How a scenario ended.
 pub(super) struct Verdict {
@@ -70,16 +72,16 @@ pub(super) async fn play(
     args: &DemoArgs,
     means: &Means,
 ) -> anyhow::Result<Verdict> {
-    println!("=== {} {}: {}", scenario.number, scenario.name, scenario.about);
+    let (key, name, about) = (&scenario.key(), &scenario.title(), scenario.about);
+    println!("=== {name}: {about}");
     let mut stage = stage(suite, args, means);
     let surroundings = begin(&stage, args, scenario.needs).await?;
-    let (key, name) = (format!("{:02}", scenario.number), format!("{} {}", scenario.number, scenario.name));
-    stage.begin_annotation(&name).await;
+    stage.begin_annotation(name).await;
     let (report, interrupted) = tokio::select! {
         report = play_and_audit(scenario, &mut stage) => (report, false),
         () = interrupted() => (None, true),
     };
-    let ending = Ending { key: &key, name: &name, about: scenario.about, surroundings, report, interrupted };
+    let ending = Ending { key, name, about, surroundings, report, interrupted };
     Ok(conclude(ending, &mut stage, args).await)
 }
 
@@ -141,14 +143,24 @@ async fn play_and_audit(scenario: &Scenario, stage: &mut Stage) -> Option<audit:
     if let Err(error) = perform(scenario, stage).await {
         stage.claim(&format!("the scenario comes to its end: {error:#}"), false);
     }
-    stage.step("The audit, when nothing is in flight any more").await;
+    let (what, settle) = match scenario.violated {
+        [] => ("The audit, when nothing is in flight any more", SETTLE),
+        _ => ("The audit has to find the damage", SETTLE_DAMAGED),
+    };
+    stage.step(what).await;
     stage.tidy_up().await;
-    let options = audit::Options { settle: SETTLE, ..Default::default() };
-    match audited(stage, &options).await {
+    match audited(stage, &audit::Options { settle, ..Default::default() }).await {
         Ok(report) => {
-            stage.claim(&format!("all {} invariants hold", report.invariants.len()), report.clean);
+            if scenario.violated.is_empty() {
+                stage.claim(&format!("all {} invariants hold", report.invariants.len()), report.clean);
+            }
             if !report.clean {
                 print!("{report}");
+            }
+            for wanted in scenario.violated {
+                let found = report.invariants.iter().find(|verdict| verdict.name == *wanted);
+                let count = found.map_or(0, |verdict| verdict.violations);
+                stage.claim(&format!("{wanted} is violated, {count} times"), count > 0);
             }
             Some(report)
         }
@@ -167,7 +179,7 @@ async fn perform(scenario: &Scenario, stage: &mut Stage) -> anyhow::Result<()> {
 }
 
 /// The audit of a suite that works again.
-pub(super) async fn audited(stage: &Stage, options: &audit::Options) -> anyhow::Result<audit::Report> {
+async fn audited(stage: &Stage, options: &audit::Options) -> anyhow::Result<audit::Report> {
     stage.all_ready().await?;
     Ok(audit::audit(&stage.stores, &stage.suite.addresses().gateway_url, options).await?)
 }

@@ -25,12 +25,26 @@ use std::pin::Pin;
 use super::{preflight::Need, stage::Stage};
 
 pub(super) struct Scenario {
+    /// None of the counter-proofs has one.
     pub(super) number: u8,
     pub(super) name: &'static str,
     /// In one sentence, without its full stop.
     pub(super) about: &'static str,
     pub(super) needs: &'static [Need],
+    /// The invariants that its damage must violate; if it does none, all have to hold.
+    pub(super) violated: &'static [&'static str],
     pub(super) play: for<'a> fn(&'a mut Stage) -> Play<'a>,
+}
+
+impl Scenario {
+    pub(super) fn title(&self) -> String {
+        if self.number == 0 { self.name.to_owned() } else { format!("{} {}", self.number, self.name) }
+    }
+
+    /// Names its report.
+    pub(super) fn key(&self) -> String {
+        if self.number == 0 { self.name.replace(' ', "-") } else { format!("{:02}", self.number) }
+    }
 }
 
 type Play<'a> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>>;
@@ -42,6 +56,7 @@ macro_rules! scenarios {
             name: $name,
             about: $about,
             needs: &[$(Need::$need),*],
+            violated: &[],
             play: |stage| Box::pin($module::play(stage)),
         }),*]
     };

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
-
 use super::{
     args::LoadArgs,
     plan::{PLENTY, SCARCE, plenty_sku, scarce_sku},
 };
-use crate::suite::{Money, NewProduct, Suite, until};
+use crate::suite::{NewProduct, Suite};
 
 /// More than any load uses up.
 const ENOUGH: i64 = 1_000_000;
@@ -32,14 +30,7 @@ async fn supply(suite: &Suite, sku: &str, units: i64, price: i64) -> anyhow::Res
             suite.replenish(sku, units - product.available, "load").await?;
         }
         Some(_) => {}
-        None => {
-            let name = format!("Load {sku}");
-            let price = Money::usd(price);
-            let product = NewProduct { sku: sku.to_owned(), name, category: None, price, initial_quantity: units };
-            suite.create_product(&product).await?;
-        }
+        None => {}
     }
-    let known = until(Duration::from_secs(20), || suite.product_view(sku)).await?;
-    known.with_context(|| format!("order does not get to know the product {sku}"))?;
-    Ok(())
+    suite.sell(&NewProduct::of(sku, &format!("Load {sku}"), price, units), Duration::from_secs(20)).await
 }

@@ -78,15 +78,19 @@ impl Suite {
     }
 
     pub async fn resume_consumer(&self, service: Service, step: &str) -> Result<(), SuiteError> {
-        self.http.text(self.admin(Method::POST, service, &format!("consumers/{step}/resume"))).await.map(drop)
+        self.done(self.admin(Method::POST, service, &format!("consumers/{step}/resume"))).await
     }
 
     pub async fn relay(&self, service: Service) -> Result<Relay, SuiteError> {
         self.http.json(self.admin(Method::GET, service, "relay")).await
     }
 
+    pub async fn pause_relay(&self, service: Service) -> Result<(), SuiteError> {
+        self.done(self.admin(Method::POST, service, "relay/pause")).await
+    }
+
     pub async fn resume_relay(&self, service: Service) -> Result<(), SuiteError> {
-        self.http.text(self.admin(Method::POST, service, "relay/resume")).await.map(drop)
+        self.done(self.admin(Method::POST, service, "relay/resume")).await
     }
 
     /// One of a service's metrics, all its labels and all replicas behind its address summed up; `None` when it has no

@@ -23,7 +23,6 @@ impl Suite {
     }
 
     pub async fn end_annotation(&self, annotation_id: Uuid) -> Result<(), SuiteError> {
-        let path = format!("annotations/{annotation_id}/end");
-        self.http.text(self.admin(Method::POST, Service::Order, &path)).await.map(drop)
+        self.done(self.admin(Method::POST, Service::Order, &format!("annotations/{annotation_id}/end"))).await
     }
 }

@@ -50,6 +50,6 @@ impl Suite {
 
     /// Closes a step's breaker in every replica, whatever it has seen.
     pub async fn reset_breaker(&self, service: Service, step: &str) -> Result<(), SuiteError> {
-        self.http.text(self.admin(Method::POST, service, &format!("breakers/{step}/reset"))).await.map(drop)
+        self.done(self.admin(Method::POST, service, &format!("breakers/{step}/reset"))).await
     }
 }

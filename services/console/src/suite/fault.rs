@@ -77,7 +77,7 @@ impl FaultSpec {
 
 impl Suite {
     /// Arms a fault in every replica of a service.
-    pub async fn arm(&self, service: Service, fault: &FaultSpec) -> Result<ArmedFault, SuiteError> {
+    pub async fn arm(&self, service: Service, fault: &impl Serialize) -> Result<ArmedFault, SuiteError> {
         self.http.json(with_json(self.admin(Method::POST, service, "faults"), fault)).await
     }
 
@@ -99,7 +99,7 @@ impl Suite {
 
     /// Disarms all faults of a service. If it is away there is nobody whom they could hit; they expire.
     pub async fn disarm(&self, service: Service) -> Result<(), SuiteError> {
-        match self.http.text(self.admin(Method::DELETE, service, "faults")).await {
+        match self.done(self.admin(Method::DELETE, service, "faults")).await {
             Ok(_) | Err(SuiteError::Unreachable { .. }) => Ok(()),
             Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(()),
             Err(error) => Err(error),

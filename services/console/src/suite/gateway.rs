@@ -1,7 +1,7 @@
 //! The payment gateway's API: its books, against which ours are audited.
 
+use reqwest::{Method, RequestBuilder};
 use serde::{Deserialize, Serialize};
-
 use uuid::Uuid;
 
 use super::{Http, Order, Suite, SuiteError, with_json};
@@ -35,6 +35,7 @@ pub struct Charge {
 pub struct GatewayFaults {
     pub latency_ms: u64,
     pub error_rate: f64,
+    pub drop_rate: f64,
     pub decline_rate: f64,
     pub expires_in_seconds: u32,
 }
@@ -63,17 +64,11 @@ pub(crate) async fn reconcile(http: &Http, gateway_url: &str, asked: &Reconcilia
     http.json(with_json(http.post(&format!("{gateway_url}/v1/reconciliations")), asked)).await
 }
 
-/// The charge that went through under a key; `None` when there is none, also when it was refused.
-pub(crate) async fn charge(http: &Http, gateway_url: &str, key: &str) -> Result<Option<Charge>, SuiteError> {
-    let url = format!("{gateway_url}/v1/charges");
-    let known: Option<Charge> = http.found(http.get(&url).query(&[("idempotency_key", key)])).await?;
-    Ok(known.filter(|charge| charge.charge_id.is_some()))
-}
-
 impl Suite {
-    /// The charge that went through for a payment.
+    /// The charge that went through for a payment; `None` when there is none, also when it was refused.
     pub async fn charge(&self, payment_id: Uuid) -> Result<Option<Charge>, SuiteError> {
-        charge(&self.http, &self.addresses.gateway_url, &payment_id.to_string()).await
+        let request = self.gateway(Method::GET, "charges").query(&[("idempotency_key", payment_id)]);
+        Ok(self.http.found::<Charge>(request).await?.filter(|charge| charge.charge_id.is_some()))
     }
 
     /// Every charge that went through, refunded or not.
@@ -99,14 +94,12 @@ impl Suite {
 
     /// Lets the gateway go wrong, in place of however it went wrong before.
     pub async fn arm_gateway(&self, faults: &GatewayFaults) -> Result<(), SuiteError> {
-        let url = format!("{}/v1/faults", self.addresses.gateway_url);
-        self.http.text(with_json(self.http.post(&url), faults)).await.map(drop)
+        self.done(with_json(self.gateway(Method::POST, "faults"), faults)).await
     }
 
     /// Lets the gateway work as it should.
     pub async fn disarm_gateway(&self) -> Result<(), SuiteError> {
-        let url = format!("{}/v1/faults", self.addresses.gateway_url);
-        self.http.text(self.http.request(reqwest::Method::DELETE, &url)).await.map(drop)
+        self.done(self.gateway(Method::DELETE, "faults")).await
     }
 
     /// Whether the gateway goes wrong on purpose.
@@ -115,8 +108,16 @@ impl Suite {
         struct Faults {
             armed: bool,
         }
-        let url = format!("{}/v1/faults", self.addresses.gateway_url);
-        let faults: Faults = self.http.json(self.http.get(&url)).await?;
-        Ok(faults.armed)
+        Ok(self.http.json::<Faults>(self.gateway(Method::GET, "faults")).await?.armed)
+    }
+
+    /// Charges a card past payment, under an idempotency key.
+    pub async fn charge_card(&self, key: &str, charge: &impl Serialize) -> Result<(), SuiteError> {
+        let request = self.gateway(Method::POST, "charges").header("idempotency-key", key);
+        self.done(with_json(request, charge)).await
+    }
+
+    fn gateway(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, &format!("{}/v1/{path}", self.addresses.gateway_url))
     }
 }

@@ -125,11 +125,6 @@ impl Http {
     }
 
     /// All pages of a list.
-    pub(crate) async fn list<T: DeserializeOwned>(&self, url: &str) -> Result<Vec<T>, SuiteError> {
-        self.list_of(|| self.get(url)).await
-    }
-
-    /// All pages of a list whose request needs more than a URL.
     pub(crate) async fn list_of<T: DeserializeOwned>(
         &self,
         request: impl Fn() -> RequestBuilder,

@@ -1,9 +1,14 @@
 //! Inventory's API: products with their stock, and reservations.
 
+use std::time::Duration;
+
+use anyhow::Context;
+use reqwest::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Money, Suite, SuiteError, with_json};
+use super::{Money, Service, Suite, SuiteError, until, with_json};
 
 /// A product to be created.
 #[derive(Debug, Clone, Serialize)]
@@ -14,6 +19,14 @@ pub struct NewProduct {
     pub category: Option<String>,
     pub price: Money,
     pub initial_quantity: i64,
+}
+
+impl NewProduct {
+    /// At a price in US cents.
+    pub fn of(sku: &str, name: &str, price: i64, units: i64) -> Self {
+        let (sku, name, price) = (sku.to_owned(), name.to_owned(), Money::usd(price));
+        NewProduct { sku, name, category: None, price, initial_quantity: units }
+    }
 }
 
 /// A product with its stock.
@@ -45,33 +58,46 @@ pub struct ReservationLine {
 
 impl Suite {
     pub async fn create_product(&self, product: &NewProduct) -> Result<(), SuiteError> {
-        let url = format!("{}/api/products", self.addresses.inventory_url);
-        self.http.text(with_json(self.http.post(&url), product)).await.map(drop)
+        self.done(with_json(self.api(Method::POST, Service::Inventory, "products"), product)).await
+    }
+
+    /// Creates a product, if it is not there, and waits until order can price it.
+    ///
+    /// # Errors
+    /// Also when order does not learn of it in time.
+    pub async fn sell(&self, product: &NewProduct, limit: Duration) -> anyhow::Result<()> {
+        let created = async || match self.create_product(product).await {
+            Err(error) if error.status() == Some(StatusCode::CONFLICT) => Ok(Some(())),
+            answer => answer.map(Some),
+        };
+        until(limit, created).await.with_context(|| format!("inventory does not create {}", product.sku))?;
+        let known = until(limit, || self.product_view(&product.sku)).await?;
+        known.with_context(|| format!("order does not learn of {}", product.sku)).map(drop)
     }
 
     pub async fn product(&self, sku: &str) -> Result<Option<Product>, SuiteError> {
-        let url = format!("{}/api/products/{sku}", self.addresses.inventory_url);
-        self.http.found(self.http.get(&url)).await
+        self.http.found(self.get(Service::Inventory, &format!("products/{sku}"))).await
+    }
+
+    /// Changes the fields of a product that are named.
+    pub async fn change_product(&self, sku: &str, fields: &Value) -> Result<(), SuiteError> {
+        self.done(with_json(self.api(Method::PATCH, Service::Inventory, &format!("products/{sku}")), fields)).await
     }
 
     pub async fn change_price(&self, sku: &str, cents: i64) -> Result<(), SuiteError> {
-        let url = format!("{}/api/products/{sku}", self.addresses.inventory_url);
-        let body = serde_json::json!({ "price": { "amount": cents, "currency": "USD" } });
-        self.http.text(with_json(self.http.request(reqwest::Method::PATCH, &url), &body)).await.map(drop)
+        self.change_product(sku, &json!({ "price": Money::usd(cents) })).await
     }
 
     pub async fn products(&self) -> Result<Vec<Product>, SuiteError> {
-        self.http.list(&format!("{}/api/products", self.addresses.inventory_url)).await
+        self.http.list_of(|| self.get(Service::Inventory, "products")).await
     }
 
     pub async fn replenish(&self, sku: &str, quantity: i64, reason: &str) -> Result<(), SuiteError> {
-        let url = format!("{}/api/products/{sku}/replenish", self.addresses.inventory_url);
-        let body = serde_json::json!({ "quantity": quantity, "reason": reason });
-        self.http.text(with_json(self.http.post(&url), &body)).await.map(drop)
+        let request = self.api(Method::POST, Service::Inventory, &format!("products/{sku}/replenish"));
+        self.done(with_json(request, &json!({ "quantity": quantity, "reason": reason }))).await
     }
 
     pub async fn reservation(&self, order_id: Uuid) -> Result<Option<Reservation>, SuiteError> {
-        let url = format!("{}/api/reservations/{order_id}", self.addresses.inventory_url);
-        self.http.found(self.http.get(&url)).await
+        self.http.found(self.get(Service::Inventory, &format!("reservations/{order_id}"))).await
     }
 }

@@ -111,6 +111,10 @@ impl Service {
             Service::Payment => "payment",
         }
     }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|service| service.name() == name)
+    }
 }
 
 impl Addresses {
@@ -166,10 +170,29 @@ impl Suite {
         &self.addresses
     }
 
+    /// A request to a service.
+    fn api(&self, method: Method, service: Service, path: &str) -> RequestBuilder {
+        self.http.request(method, &format!("{}/api/{path}", self.addresses.of(service)))
+    }
+
+    fn get(&self, service: Service, path: &str) -> RequestBuilder {
+        self.api(Method::GET, service, path)
+    }
+
     /// A request to the administration of a service.
     fn admin(&self, method: Method, service: Service, path: &str) -> RequestBuilder {
-        let url = format!("{}/api/admin/{path}", self.addresses.of(service));
-        self.http.request(method, &url).bearer_auth(&self.addresses.admin_token).header("x-actor", "demo")
+        let request = self.api(method, service, &format!("admin/{path}"));
+        request.bearer_auth(&self.addresses.admin_token).header("x-actor", "demo")
+    }
+
+    async fn done(&self, request: RequestBuilder) -> Result<(), SuiteError> {
+        self.http.text(request).await.map(drop)
+    }
+
+    /// # Errors
+    /// Why the server at this URL is not ready.
+    pub async fn ready_at(&self, url: &str) -> Result<(), SuiteError> {
+        self.done(self.http.get(&format!("{url}/health/ready"))).await
     }
 
     /// Waits a while until all servers are ready; then, why each one that is not is not. They need some
@@ -192,8 +215,7 @@ impl Suite {
         for (name, url) in
             [("order", order_url), ("inventory", inventory_url), ("payment", payment_url), ("gateway", gateway_url)]
         {
-            let url = format!("{url}/health/ready");
-            if let Err(error) = self.http.text(self.http.get(&url)).await {
+            if let Err(error) = self.ready_at(url).await {
                 reasons.push(format!("{name} is not ready: {error}"));
             }
         }

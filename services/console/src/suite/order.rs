@@ -32,6 +32,11 @@ impl NewOrder {
             payment_method: payment_method.to_owned(),
         }
     }
+
+    /// So many customers who want one unit each, and pay by card.
+    pub fn crowd(sku: &str, count: usize, payment_method: &str) -> Vec<Self> {
+        (0..count).map(|n| NewOrder::of(&format!("customer-{n}"), sku, 1, payment_method)).collect()
+    }
 }
 
 /// An order as its customer sees it.
@@ -138,8 +143,8 @@ pub struct ProductView {
 impl Suite {
     /// Places an order. With `wait` the answer comes when its saga has ended, or after that many seconds.
     pub async fn place(&self, order: &NewOrder, key: &str, wait: Option<u8>) -> Result<Order, SuiteError> {
-        let url = format!("{}/api/orders", self.addresses.order_url);
-        let mut request = with_json(self.http.post(&url), order).header("Idempotency-Key", key);
+        let request = self.api(Method::POST, Service::Order, "orders").header("Idempotency-Key", key);
+        let mut request = with_json(request, order);
         if let Some(seconds) = wait {
             request = request
                 .header("Prefer", format!("wait={seconds}"))
@@ -149,55 +154,49 @@ impl Suite {
     }
 
     pub async fn order(&self, order_id: Uuid) -> Result<Option<Order>, SuiteError> {
-        let url = format!("{}/api/orders/{order_id}", self.addresses.order_url);
-        self.http.found(self.http.get(&url)).await
+        self.http.found(self.get(Service::Order, &format!("orders/{order_id}"))).await
     }
 
     /// All orders of a customer, newest first.
     pub async fn orders_of(&self, customer_id: &str) -> Result<Vec<Order>, SuiteError> {
-        self.http.list(&format!("{}/api/orders?customer_id={customer_id}", self.addresses.order_url)).await
+        self.http.list_of(|| self.get(Service::Order, &format!("orders?customer_id={customer_id}"))).await
     }
 
     pub async fn cancel(&self, order_id: Uuid, reason: &str) -> Result<(), SuiteError> {
-        let url = format!("{}/api/orders/{order_id}/cancel", self.addresses.order_url);
-        let request = with_json(self.http.post(&url), &serde_json::json!({ "reason": reason }));
-        self.http.text(request).await.map(drop)
+        let request = self.api(Method::POST, Service::Order, &format!("orders/{order_id}/cancel"));
+        self.done(with_json(request, &serde_json::json!({ "reason": reason }))).await
     }
 
     /// The saga of an order, without its journal.
     pub async fn saga_of(&self, order_id: Uuid) -> Result<Option<Saga>, SuiteError> {
-        let url = format!("{}/api/sagas?order_id={order_id}", self.addresses.order_url);
-        Ok(self.http.list(&url).await?.pop())
+        Ok(self.http.list_of(|| self.get(Service::Order, &format!("sagas?order_id={order_id}"))).await?.pop())
     }
 
     /// A saga with its journal.
     pub async fn saga(&self, saga_id: Uuid) -> Result<Option<Saga>, SuiteError> {
-        let url = format!("{}/api/sagas/{saga_id}", self.addresses.order_url);
-        self.http.found(self.http.get(&url)).await
+        self.http.found(self.get(Service::Order, &format!("sagas/{saga_id}"))).await
     }
 
     pub async fn product_view(&self, sku: &str) -> Result<Option<ProductView>, SuiteError> {
-        let url = format!("{}/api/products/{sku}", self.addresses.order_url);
-        self.http.found(self.http.get(&url)).await
+        self.http.found(self.get(Service::Order, &format!("products/{sku}"))).await
     }
 
     pub async fn product_views(&self) -> Result<Vec<ProductView>, SuiteError> {
-        self.http.list(&format!("{}/api/products", self.addresses.order_url)).await
+        self.http.list_of(|| self.get(Service::Order, "products")).await
     }
 
     /// Lets order make its view of the catalogue equal to inventory's.
     pub async fn rebuild_catalogue(&self) -> Result<(), SuiteError> {
-        self.http.text(self.admin(Method::POST, Service::Order, "catalogue/rebuild")).await.map(drop)
+        self.done(self.admin(Method::POST, Service::Order, "catalogue/rebuild")).await
     }
 
     /// Drives the compensation of a stuck saga again.
     pub async fn resume_saga(&self, saga_id: Uuid) -> Result<(), SuiteError> {
-        self.http.text(self.admin(Method::POST, Service::Order, &format!("sagas/{saga_id}/resume"))).await.map(drop)
+        self.done(self.admin(Method::POST, Service::Order, &format!("sagas/{saga_id}/resume"))).await
     }
 
     /// Where an order is and what it waits for.
     pub async fn explain(&self, order_id: Uuid) -> Result<Explanation, SuiteError> {
-        let url = format!("{}/api/orders/{order_id}/explain", self.addresses.order_url);
-        self.http.json(self.http.get(&url)).await
+        self.http.json(self.get(Service::Order, &format!("orders/{order_id}/explain"))).await
     }
 }

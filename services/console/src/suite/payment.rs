@@ -18,14 +18,13 @@ pub struct Payment {
 
 impl Suite {
     pub async fn payment_of(&self, order_id: Uuid) -> Result<Option<Payment>, SuiteError> {
-        let url = format!("{}/api/payments?order_id={order_id}", self.addresses.payment_url);
-        Ok(self.http.list(&url).await?.pop())
+        Ok(self.http.list_of(|| self.get(Service::Payment, &format!("payments?order_id={order_id}"))).await?.pop())
     }
 
     /// Gives back what was charged for an order that the database has forgotten.
     pub async fn refund_forgotten(&self, order_id: Uuid, amount: &Money) -> Result<(), SuiteError> {
         let charge = serde_json::json!({ "order_id": order_id, "amount": amount });
         let request = self.admin(Method::POST, Service::Payment, "forgotten-charges");
-        self.http.text(with_json(request, &charge)).await.map(drop)
+        self.done(with_json(request, &charge)).await
     }
 }

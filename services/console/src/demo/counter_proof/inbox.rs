@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{
     demo::stage::Stage,
-    suite::{FaultSpec, NewOrder, Service},
+    suite::{FaultSpec, Service},
 };
 
 const ORDERS: usize = 20;
@@ -24,8 +24,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     }
 
     stage.step(&format!("{ORDERS} orders are confirmed, and then cancelled")).await;
-    let orders = (0..ORDERS).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, "tok_visa")).collect();
-    let placed = stage.place_all(orders).await?;
+    let placed = stage.place_all(&sku, ORDERS, "tok_visa").await?;
     stage.claim_tally(&placed, ORDERS, PATIENCE).await?;
     for order in &placed {
         stage.cancel(order.order_id, "changed their mind").await?;

@@ -24,8 +24,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
 
     stage.step(&format!("The broker is stopped; {ORDERS} customers order, and Trent cancels")).await;
     stage.stop("nats").await?;
-    let orders = (0..ORDERS).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, "tok_visa")).collect();
-    let placed = stage.place_all(orders).await?;
+    let placed = stage.place_all(&sku, ORDERS, "tok_visa").await?;
     stage.claim_is("every order was accepted", placed.len(), ORDERS);
     stage.cancel(early.order_id, "changed his mind").await?;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{
     demo::stage::{PATIENCE, Stage},
-    suite::{NewOrder, Service},
+    suite::Service,
 };
 
 const ORDERS: usize = 100;
@@ -18,8 +18,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.stop("nats").await?;
 
     stage.step(&format!("{ORDERS} customers order all the same")).await;
-    let orders = (0..ORDERS).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, "tok_visa")).collect();
-    let placed = stage.place_all(orders).await?;
+    let placed = stage.place_all(&sku, ORDERS, "tok_visa").await?;
     stage.claim_is("every order was accepted", placed.len(), ORDERS);
     let events = stage.events_of(Service::Order, &placed).await?;
     let waiting = stage.count_events(Service::Order, &events, |event| event.state == "PENDING").await?;

@@ -16,7 +16,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage
         .step("40 orders come as far as payment: what they wait for is in the broker and nowhere else on its way")
         .await;
-    let mut placed = stage.place_all(orders(&sku, 40)).await?;
+    let mut placed = stage.place_all(&sku, 40, "tok_visa").await?;
     let published = async || {
         let events = stage.events_of(Service::Inventory, &placed).await?;
         let published = stage.count_events(Service::Inventory, &events, |event| event.state == "PUBLISHED").await?;
@@ -26,7 +26,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
 
     stage.step("The broker is killed and its data deleted, while 40 more orders arrive").await;
     let replicas = vec![stage.suite.clone()];
-    let meanwhile = stage.place_meanwhile(orders(&sku, 40), 20, replicas);
+    let meanwhile = stage.place_meanwhile(NewOrder::crowd(&sku, 40, "tok_visa"), 20, replicas);
     stage.kill("nats").await?;
     stage.wipe_broker().await?;
     stage.start("nats").await?;
@@ -50,8 +50,4 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.claim_stock(&sku, 920, 80).await?;
     stage.claim_is("no event became a dead letter", stage.suite.count_dead_letters().await?, 0);
     Ok(())
-}
-
-fn orders(sku: &str, count: usize) -> Vec<NewOrder> {
-    (0..count).map(|n| NewOrder::of(&format!("customer-{n}"), sku, 1, "tok_visa")).collect()
 }

@@ -23,8 +23,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
 /// Steps 2 to 6: up to the dead letter.
 async fn something_breaks(stage: &mut Stage, sku: &str) -> anyhow::Result<(Order, DeadLetter)> {
     stage.step("The healthy step: ten orders pass reserve_stock without anybody noticing").await;
-    let healthy = (0..10).map(|n| NewOrder::of(&format!("customer-{n}"), sku, 1, "tok_visa")).collect();
-    let healthy = stage.place_all(healthy).await?;
+    let healthy = stage.place_all(sku, 10, "tok_visa").await?;
     stage.claim_tally(&healthy, 10, PATIENCE).await?;
     stage.claim_stock(sku, 10, 10).await?;
 

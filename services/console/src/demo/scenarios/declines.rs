@@ -22,7 +22,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.step(&format!("The gateway declines every card for {SECONDS} seconds, at {RATE} orders a second")).await;
     stage.break_gateway(GatewayFaults { decline_rate: 1.0, ..GatewayFaults::default() }).await?;
     let count = SECONDS * RATE as usize;
-    let orders = (0..count).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, "tok_visa")).collect();
+    let orders = NewOrder::crowd(&sku, count, "tok_visa");
     let placed = stage.place_meanwhile(orders, RATE, vec![stage.suite.clone()]).placed().await?;
     stage.claim_tally(&placed, 0, Duration::from_secs(15)).await?;
     stage.claim_stock(&sku, 10_000, 0).await?;

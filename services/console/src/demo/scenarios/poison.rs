@@ -23,7 +23,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
 
     stage.step("In the middle of 50 orders a damaged copy of its StockReserved gets into inventory's stream").await;
     stage.expect_dead_letters(Service::Payment);
-    let orders = (0..50).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, "tok_visa")).collect();
+    let orders = NewOrder::crowd(&sku, 50, "tok_visa");
     let meanwhile = stage.place_meanwhile(orders, 25, vec![stage.suite.clone()]);
     tokio::time::sleep(Duration::from_secs(1)).await;
     publish_damaged(stage, event_id).await?;

@@ -24,7 +24,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     }
 
     stage.step("Orders arrive at both; one after the other, the first replicas are killed").await;
-    let orders = (0..ORDERS).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, "tok_visa")).collect();
+    let orders = NewOrder::crowd(&sku, ORDERS, "tok_visa");
     let meanwhile = stage.place_meanwhile(orders, 40, vec![first.clone(), second.clone()]);
     for service in Service::ALL {
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::{
     audit,
     demo::stage::{PATIENCE, Stage},
-    suite::{Breaker, GatewayFaults, NewOrder, Service},
+    suite::{Breaker, GatewayFaults, Service},
 };
 
 const STEP: &str = "process_payment";
@@ -28,8 +28,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.break_gateway(GatewayFaults { latency_ms: 2_000, ..GatewayFaults::default() }).await?;
 
     stage.step(&format!("{ORDERS} orders arrive")).await;
-    let orders = (0..ORDERS).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, "tok_visa")).collect();
-    let placed = stage.place_all(orders).await?;
+    let placed = stage.place_all(&sku, ORDERS, "tok_visa").await?;
     let open = async || Ok(breakers(stage).await.ok().filter(|breakers| breakers.iter().all(|b| b.state == "open")));
     let opened = stage.claim_soon("the breaker opens, in every replica", PATIENCE, open).await?;
     for breaker in &opened {

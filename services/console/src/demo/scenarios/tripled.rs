@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     demo::stage::{PATIENCE, Stage},
-    suite::{FaultSpec, NewOrder, Order, Scope, Service},
+    suite::{FaultSpec, Order, Scope, Service},
 };
 
 const EACH: usize = 10;
@@ -26,12 +26,9 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     }
 
     stage.step(&format!("{EACH} orders are paid, {EACH} declined, and {EACH} cancelled by their customers")).await;
-    let orders = |card: &str| -> Vec<NewOrder> {
-        (0..EACH).map(|n| NewOrder::of(&format!("customer-{n}"), &sku, 1, card)).collect()
-    };
-    let paid = stage.place_all(orders("tok_visa")).await?;
-    let declined = stage.place_all(orders("tok_declined")).await?;
-    let regretted = stage.place_all(orders("tok_visa")).await?;
+    let paid = stage.place_all(&sku, EACH, "tok_visa").await?;
+    let declined = stage.place_all(&sku, EACH, "tok_declined").await?;
+    let regretted = stage.place_all(&sku, EACH, "tok_visa").await?;
     stage.claim_tally(&regretted, EACH, Duration::from_secs(20)).await?;
     for order in &regretted {
         stage.cancel(order.order_id, "changed their mind").await?;

@@ -31,7 +31,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     let scope = Scope { sku: Some(sku.clone()), ..Scope::default() };
     let slow = FaultSpec::new("bus_publish", "latency").latency_ms(3_000).first(1).scope(scope);
     stage.arm(Service::Order, slow).await?;
-    let meanwhile = stage.place_meanwhile(orders(&sku, 60), 30, vec![second.clone()]);
+    let meanwhile = stage.place_meanwhile(NewOrder::crowd(&sku, 60, "tok_visa"), 30, vec![second.clone()]);
     tokio::time::sleep(Duration::from_secs(1)).await;
     stage.freeze("order").await?;
     let frozen = Instant::now();
@@ -51,7 +51,8 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
 
     stage.step("After twenty seconds the first replica wakes up, as a zombie").await;
     tokio::time::sleep_until(frozen + FROZEN).await;
-    let meanwhile = stage.place_meanwhile(orders(&sku, 60), 30, vec![first.clone(), second.clone()]);
+    let meanwhile =
+        stage.place_meanwhile(NewOrder::crowd(&sku, 60, "tok_visa"), 30, vec![first.clone(), second.clone()]);
     stage.thaw("order").await?;
     placed.extend(meanwhile.placed().await?);
     stage.claim_tally(&placed, 120, PATIENCE).await?;
@@ -73,10 +74,6 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
 async fn leads(replica: &Suite) -> anyhow::Result<bool> {
     let active = replica.metric(Service::Order, "relay_active").await?;
     Ok(active.context("order does not tell whether its relay leads")? > 0.0)
-}
-
-fn orders(sku: &str, count: usize) -> Vec<NewOrder> {
-    (0..count).map(|n| NewOrder::of(&format!("customer-{n}"), sku, 1, "tok_visa")).collect()
 }
 
 fn since(moment: Instant) -> f64 {

@@ -37,9 +37,9 @@ struct Tally {
 }
 
 impl Stage {
-    /// Places all orders at once; each must be accepted.
-    pub(in crate::demo) async fn place_all(&self, orders: Vec<NewOrder>) -> anyhow::Result<Vec<Order>> {
-        let placed: Vec<Order> = stream::iter(orders)
+    /// So many customers want one unit each, all at once; each must be accepted.
+    pub(in crate::demo) async fn place_all(&self, sku: &str, count: usize, card: &str) -> anyhow::Result<Vec<Order>> {
+        let placed: Vec<Order> = stream::iter(NewOrder::crowd(sku, count, card))
             .map(async |order| {
                 let key = Uuid::now_v7().to_string();
                 self.suite.place_surely(&order, &key, PATIENCE).await.map(|(order, _)| order)

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use uuid::Uuid;
 
 use super::{PATIENCE, Stage};
-use crate::suite::{Money, NewOrder, NewProduct, Order, Payment, Product, Reservation, Saga, until};
+use crate::suite::{NewOrder, NewProduct, Order, Payment, Product, Reservation, Saga, until};
 
 /// All that the three services say of one order whose saga has ended.
 pub(in crate::demo) struct Ended {
@@ -22,18 +22,7 @@ impl Stage {
         let id = Uuid::now_v7().simple().to_string().to_uppercase();
         // The last digits of a UUIDv7 are the random ones.
         let sku = format!("DEMO-{}", id.get(20..).unwrap_or(&id));
-        let name = "Something for this scenario only".to_owned();
-        self.suite
-            .create_product(&NewProduct {
-                sku: sku.clone(),
-                name,
-                category: None,
-                price: Money::usd(price),
-                initial_quantity: units,
-            })
-            .await?;
-        let known = until(PATIENCE, || self.suite.product_view(&sku)).await?;
-        known.with_context(|| format!("order does not get to know the new product {sku}"))?;
+        self.suite.sell(&NewProduct::of(&sku, "Something for this scenario only", price, units), PATIENCE).await?;
         self.note(&format!("{sku}: {units} units at {price} US cents"));
         Ok(sku)
     }
