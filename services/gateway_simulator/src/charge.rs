@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::card::DeclineCode;
 
 /// What a caller names its charge by; the scope of exactly-once.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct IdempotencyKey(String);
 
 /// What a charge asks for.
@@ -29,13 +29,14 @@ pub struct ChargeRequest {
 pub struct Fingerprint(String);
 
 /// Money taken from a card.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Charge {
     pub charge_id: Uuid,
     pub idempotency_key: IdempotencyKey,
     /// Minor units.
     pub amount: i64,
+    #[schema(value_type = String)]
     pub currency: Currency,
     pub order_id: Option<String>,
     pub customer_id: Option<String>,

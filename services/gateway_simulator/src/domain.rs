@@ -65,7 +65,7 @@ pub enum Entry {
 }
 
 /// Sums and counts of one currency; amounts in minor units.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Totals {
     pub charged: i64,
     pub refunded: i64,

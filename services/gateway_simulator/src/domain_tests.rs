@@ -1,4 +1,4 @@
-//! The ledger's laws, one sentence each.
+//! The ledger's laws that its callers do not see one by one; `tests/it` has the others.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -33,98 +33,6 @@ fn decline_code(change: &Change<ChargeAnswer>) -> DeclineCode {
 
 fn totals(ledger: &Ledger) -> Totals {
     ledger.totals().next().map(|(_, totals)| totals).unwrap_or_default()
-}
-
-#[test]
-fn the_same_key_and_body_give_the_same_answer_and_no_second_entry() {
-    let mut ledger = Ledger::default();
-    let first = charge(&mut ledger, "k", "tok_visa", 500);
-    let again = charge(&mut ledger, "k", "tok_visa", 500);
-    assert_eq!(first.answer, again.answer);
-    assert!(first.entry.is_some() && again.entry.is_none());
-    assert_eq!(totals(&ledger), Totals { charged: 500, charges: 1, ..Totals::default() });
-}
-
-#[test]
-fn the_same_key_with_another_body_is_an_error_and_changes_nothing() {
-    let mut ledger = Ledger::default();
-    charge(&mut ledger, "k", "tok_visa", 500);
-    let before = totals(&ledger);
-    assert_eq!(ledger.charge(&key("k"), &request("tok_visa", 501), Uuid::now_v7(), None).unwrap_err(), KeyReused);
-    assert_eq!(totals(&ledger), before);
-}
-
-#[test]
-fn a_decline_is_stored_for_its_key() {
-    let mut ledger = Ledger::default();
-    let first = charge(&mut ledger, "k", "tok_declined", 500);
-    assert_eq!(decline_code(&first), DeclineCode::CardDeclined);
-    assert!(charge(&mut ledger, "k", "tok_declined", 500).entry.is_none());
-    assert_eq!(ledger.charge(&key("k"), &request("tok_visa", 500), Uuid::now_v7(), None).unwrap_err(), KeyReused);
-    assert_eq!(totals(&ledger), Totals { declines: 1, ..Totals::default() });
-}
-
-#[test]
-fn an_imposed_decline_refuses_a_fresh_charge_but_not_a_stored_one() {
-    let mut ledger = Ledger::default();
-    let imposed = Some(DeclineCode::CardDeclined);
-    let first = charge(&mut ledger, "paid", "tok_visa", 500);
-    let again = ledger.charge(&key("paid"), &request("tok_visa", 500), Uuid::now_v7(), imposed).unwrap();
-    assert_eq!(first.answer, again.answer);
-    let fresh = ledger.charge(&key("fresh"), &request("tok_visa", 500), Uuid::now_v7(), imposed).unwrap();
-    assert_eq!(decline_code(&fresh), DeclineCode::CardDeclined);
-}
-
-#[test]
-fn a_refund_gives_everything_back_once() {
-    let mut ledger = Ledger::default();
-    let id = captured_id(&charge(&mut ledger, "k", "tok_visa", 500));
-    let first = ledger.refund(id).unwrap();
-    let again = ledger.refund(id).unwrap();
-    assert!(first.answer.refunded && first.entry.is_some());
-    assert!(again.answer.refunded && again.entry.is_none());
-    assert_eq!(totals(&ledger), Totals { charged: 500, refunded: 500, charges: 1, refunds: 1, declines: 0 });
-}
-
-#[test]
-fn refunding_an_unknown_charge_is_an_error() {
-    let id = Uuid::now_v7();
-    assert_eq!(Ledger::default().refund(id).unwrap_err(), UnknownCharge(id));
-}
-
-#[test]
-fn a_charge_shows_its_refund_when_its_key_is_asked_again() {
-    let mut ledger = Ledger::default();
-    let id = captured_id(&charge(&mut ledger, "k", "tok_visa", 500));
-    ledger.refund(id).unwrap();
-    let again = charge(&mut ledger, "k", "tok_visa", 500);
-    assert!(matches!(again.answer, ChargeAnswer::Captured(charge) if charge.charge_id == id && charge.refunded));
-}
-
-#[test]
-fn a_void_before_the_charge_refuses_it_for_ever() {
-    let mut ledger = Ledger::default();
-    let first = ledger.void(&key("k"));
-    assert!(first.answer == VoidAnswer::Voided && first.entry.is_some());
-    assert!(ledger.void(&key("k")).entry.is_none());
-    for amount in [500, 501] {
-        let refused = charge(&mut ledger, "k", "tok_visa", amount);
-        assert_eq!(decline_code(&refused), DeclineCode::Voided);
-        assert!(refused.entry.is_none());
-    }
-    assert_eq!(totals(&ledger), Totals::default());
-}
-
-#[test]
-fn a_void_after_the_charge_refunds_it() {
-    let mut ledger = Ledger::default();
-    let id = captured_id(&charge(&mut ledger, "k", "tok_visa", 500));
-    for expects_entry in [true, false] {
-        let void = ledger.void(&key("k"));
-        assert!(matches!(void.answer, VoidAnswer::Refunded(charge) if charge.charge_id == id && charge.refunded));
-        assert_eq!(void.entry.is_some(), expects_entry);
-    }
-    assert_eq!(totals(&ledger).refunded, 500);
 }
 
 #[test]
@@ -226,10 +134,4 @@ fn a_statement_sums_up_what_was_neither_named_nor_changed_since() {
     };
     assert_eq!(keys(&statement.changed), ["never-charged", "new"]);
     assert_eq!(keys(&statement.outcomes), ["no"]);
-}
-
-#[test]
-fn there_is_no_statement_since_what_has_not_happened_yet() {
-    let ledger = Ledger::default();
-    assert_eq!(ledger.reconcile(&Reconciliation { since: Some(1), ..Reconciliation::default() }), None);
 }

@@ -118,12 +118,6 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_strikes_the_same_requests() {
-        assert_eq!(strikes(7, 200), strikes(7, 200));
-        assert_ne!(strikes(7, 200), strikes(8, 200));
-    }
-
-    #[test]
     fn rates_are_kept_over_many_requests() {
         let strikes = strikes(1, 20_000);
         let share = |hit: fn(&Strike) -> bool| strikes.iter().filter(|strike| hit(strike)).count() as f64 / 20_000.0;
@@ -134,15 +128,6 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_one_always_strikes_and_a_rate_of_zero_never() {
-        let now = Instant::now();
-        let mut faults = Faults::default();
-        let rates = FaultSettings { error_rate: 1.0, drop_rate: 0.0, ..settings(3) };
-        faults.arm(rates, Duration::from_secs(1), now);
-        assert!((0..1_000).map(|_| faults.strike(now)).all(|strike| strike.error && strike.drop.is_none()));
-    }
-
-    #[test]
     fn faults_expire() {
         let now = Instant::now();
         let mut faults = Faults::default();
@@ -150,14 +135,5 @@ mod tests {
         assert_eq!(faults.armed(now + Duration::from_secs(59)).map(|(_, left)| left), Some(Duration::from_secs(1)));
         assert_eq!(faults.armed(now + Duration::from_secs(60)), None);
         assert_eq!(faults.strike(now + Duration::from_secs(60)), Strike::default());
-    }
-
-    #[test]
-    fn disarmed_faults_strike_nothing() {
-        let now = Instant::now();
-        let mut faults = Faults::default();
-        faults.arm(FaultSettings { error_rate: 1.0, ..settings(1) }, Duration::from_secs(60), now);
-        faults.disarm();
-        assert_eq!((faults.armed(now), faults.strike(now)), (None, Strike::default()));
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     card::{self, DeclineCode, Manner},
     charge::{Charge, ChargeRequest, Currency, IdempotencyKey},
     domain::{Change, ChargeAnswer, KeyReused, Ledger, Reconciliation, Statement, Totals, UnknownCharge, VoidAnswer},
-    faults::{DropPoint, FaultSettings, Faults, Strike},
+    faults::{DropPoint, FaultSettings, Faults},
     journal::{Journal, JournalStopped, Written},
 };
 
@@ -84,34 +84,25 @@ impl Gateway {
         key: &IdempotencyKey,
         request: &ChargeRequest,
     ) -> Result<Reply<ChargeAnswer>, GatewayError> {
-        let strike = self.strike().await?;
-        if strike.drop == Some(DropPoint::BeforeEffect) {
-            return Ok(Reply::Dropped);
-        }
-        self.wait_for_issuer(key, card::manner(&request.token)).await?;
-        let imposed = strike.decline.then_some(DeclineCode::CardDeclined);
-        let reply = self.commit(|ledger| ledger.charge(key, request, Uuid::now_v7(), imposed)).await?;
-        let captured_now = matches!(&reply, Reply::Fresh(ChargeAnswer::Captured(_)));
-        let lost = captured_now && card::manner(&request.token) == Manner::UnknownOutcome;
-        Ok(if lost { Reply::Dropped } else { strike.deliver(reply) })
+        self.struck(async |decline| {
+            self.wait_for_issuer(key, card::manner(&request.token)).await?;
+            let imposed = decline.then_some(DeclineCode::CardDeclined);
+            let reply = self.commit(|ledger| ledger.charge(key, request, Uuid::now_v7(), imposed)).await?;
+            let captured_now = matches!(&reply, Reply::Fresh(ChargeAnswer::Captured(_)));
+            let lost = captured_now && card::manner(&request.token) == Manner::UnknownOutcome;
+            Ok(if lost { Reply::Dropped } else { reply })
+        })
+        .await
     }
 
     /// Gives all of a charge back, once.
     pub async fn refund(&self, charge_id: Uuid) -> Result<Reply<Charge>, GatewayError> {
-        let strike = self.strike().await?;
-        if strike.drop == Some(DropPoint::BeforeEffect) {
-            return Ok(Reply::Dropped);
-        }
-        Ok(strike.deliver(self.commit(|ledger| ledger.refund(charge_id)).await?))
+        self.struck(async |_| self.commit(|ledger| ledger.refund(charge_id)).await).await
     }
 
     /// Makes sure that the key holds no money, now and for ever.
     pub async fn void(&self, key: &IdempotencyKey) -> Result<Reply<VoidAnswer>, GatewayError> {
-        let strike = self.strike().await?;
-        if strike.drop == Some(DropPoint::BeforeEffect) {
-            return Ok(Reply::Dropped);
-        }
-        Ok(strike.deliver(self.commit(|ledger| Ok::<_, GatewayError>(ledger.void(key))).await?))
+        self.struck(async |_| self.commit(|ledger| Ok::<_, GatewayError>(ledger.void(key))).await).await
     }
 
     /// What became of a key, or `None` when it was never seen.
@@ -148,12 +139,23 @@ impl Gateway {
         self.written.clone()
     }
 
-    async fn strike(&self) -> Result<Strike, GatewayError> {
+    /// Carries an operation out as far as the armed faults let it; it is told whether it has to decline.
+    async fn struck<T>(
+        &self,
+        operation: impl AsyncFnOnce(bool) -> Result<Reply<T>, GatewayError>,
+    ) -> Result<Reply<T>, GatewayError> {
         let strike = self.lock().faults.strike(Instant::now().into_std());
         if !strike.latency.is_zero() {
             tokio::time::sleep(strike.latency).await;
         }
-        if strike.error { Err(GatewayError::Unavailable) } else { Ok(strike) }
+        if strike.error {
+            return Err(GatewayError::Unavailable);
+        }
+        if strike.drop == Some(DropPoint::BeforeEffect) {
+            return Ok(Reply::Dropped);
+        }
+        let reply = operation(strike.decline).await?;
+        Ok(if strike.drop == Some(DropPoint::AfterEffect) { Reply::Dropped } else { reply })
     }
 
     /// What the card issuer does before it decides. A key that has its outcome is not asked about again.
@@ -220,12 +222,5 @@ impl State {
         }
         self.flaky_attempts.remove(key);
         Ok(())
-    }
-}
-
-impl Strike {
-    /// Loses the answer on its way when the connection is to be dropped after the effect.
-    fn deliver<T>(self, reply: Reply<T>) -> Reply<T> {
-        if self.drop == Some(DropPoint::AfterEffect) { Reply::Dropped } else { reply }
     }
 }

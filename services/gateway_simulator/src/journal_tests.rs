@@ -96,16 +96,6 @@ async fn a_missing_line_is_refused() {
 }
 
 #[tokio::test]
-async fn garbage_is_refused_and_left_as_it_is() {
-    let (_folder, path) = journal_of(1).await;
-    let mut bytes = fs::read(&path).unwrap();
-    bytes.extend(b"not a line\n");
-    fs::write(&path, &bytes).unwrap();
-    assert!(matches!(corruption(&path), (2, Corruption::Line(BadLine::Malformed(_)))));
-    assert_eq!(fs::read(&path).unwrap(), bytes);
-}
-
-#[tokio::test]
 async fn entries_waiting_together_share_a_sync() {
     let folder = tempfile::tempdir().unwrap();
     let counters = JournalCounters::default();

@@ -47,15 +47,10 @@ pub(super) enum ChargeStatus {
 /// A captured charge.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct CapturedView {
-    charge_id: Uuid,
-    idempotency_key: String,
     /// Always `captured`, also after a refund.
     status: ChargeStatus,
-    /// Minor units.
-    amount: i64,
-    currency: String,
-    order_id: Option<String>,
-    customer_id: Option<String>,
+    #[serde(flatten)]
+    charge: Charge,
     /// Whether all of it was given back.
     refunded: bool,
 }
@@ -102,11 +97,8 @@ pub(super) struct TotalsView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct CurrencyTotalsView {
     currency: String,
-    charged: i64,
-    refunded: i64,
-    charges: u64,
-    refunds: u64,
-    declines: u64,
+    #[serde(flatten)]
+    totals: Totals,
 }
 
 impl ChargeBody {
@@ -136,16 +128,7 @@ impl ChargeBody {
 
 impl From<Charge> for CapturedView {
     fn from(charge: Charge) -> Self {
-        Self {
-            charge_id: charge.charge_id,
-            idempotency_key: charge.idempotency_key.into(),
-            status: ChargeStatus::Captured,
-            amount: charge.amount,
-            currency: charge.currency.into(),
-            order_id: charge.order_id,
-            customer_id: charge.customer_id,
-            refunded: charge.refunded,
-        }
+        Self { status: ChargeStatus::Captured, refunded: charge.refunded, charge }
     }
 }
 
@@ -187,13 +170,6 @@ impl From<Vec<(Currency, Totals)>> for TotalsView {
 
 impl From<(Currency, Totals)> for CurrencyTotalsView {
     fn from((currency, totals): (Currency, Totals)) -> Self {
-        Self {
-            currency: currency.into(),
-            charged: totals.charged,
-            refunded: totals.refunded,
-            charges: totals.charges,
-            refunds: totals.refunds,
-            declines: totals.declines,
-        }
+        Self { currency: currency.into(), totals }
     }
 }

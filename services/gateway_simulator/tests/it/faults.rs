@@ -13,7 +13,7 @@ async fn armed_faults_can_be_seen_and_disarmed() {
         "armed": false, "latency_ms": 0, "error_rate": 0.0, "drop_rate": 0.0, "decline_rate": 0.0, "seed": 0,
         "expires_in_seconds": 0,
     });
-    let shown = async || lab.get("/v1/faults").await.json::<serde_json::Value>().await.unwrap();
+    let shown = async || lab.json("/v1/faults").await;
     assert_eq!(shown().await, nothing);
     let armed = lab.arm(json!({"error_rate": 0.25, "latency_ms": 3, "seed": 7})).await;
     assert_eq!(armed.status, 200);
@@ -87,7 +87,7 @@ async fn faults_expire_by_themselves() {
     let lab = Lab::start().await;
     lab.arm(json!({"error_rate": 1.0, "expires_in_seconds": 1})).await;
     eventually("charges go through again", async || answer(lab.charge("k", "tok_visa", 100)).await.status == 201).await;
-    assert_eq!(lab.get("/v1/faults").await.json::<serde_json::Value>().await.unwrap()["armed"], false);
+    assert_eq!(lab.json("/v1/faults").await["armed"], false);
 }
 
 #[tokio::test]

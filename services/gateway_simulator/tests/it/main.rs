@@ -9,4 +9,3 @@ mod reconciliation;
 mod refunds_and_voids;
 mod shell;
 mod support;
-mod throughput;

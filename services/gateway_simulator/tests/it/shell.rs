@@ -1,13 +1,11 @@
 //! What it shares with every service: its description, health and metrics.
 
-use serde_json::Value;
-
 use crate::support::Lab;
 
 #[tokio::test]
 async fn every_route_is_in_the_openapi_document() {
     let lab = Lab::start().await;
-    let document: Value = lab.get("/openapi.json").await.json().await.unwrap();
+    let document = lab.json("/openapi.json").await;
     let answers = |path: &str, method: &str| -> Vec<String> {
         let responses = document["paths"][path][method]["responses"].as_object();
         responses.unwrap_or_else(|| panic!("{method} {path} is missing")).keys().cloned().collect()
@@ -30,7 +28,7 @@ async fn every_route_is_in_the_openapi_document() {
 async fn it_is_ready_and_counts_its_journal() {
     let lab = Lab::start().await;
     lab.charged("k", 100).await;
-    let ready: Value = lab.get("/health/ready").await.json().await.unwrap();
+    let ready = lab.json("/health/ready").await;
     assert_eq!(ready["checks"]["journal"]["ok"], true);
     let metrics = lab.get("/metrics").await.text().await.unwrap();
     assert!(metrics.contains("gateway_journal_entries_total 1"));

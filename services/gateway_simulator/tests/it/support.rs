@@ -42,6 +42,11 @@ impl Lab {
         self.client.post(format!("{}{path}", self.gateway.base_url))
     }
 
+    /// The body of an answer that is one.
+    pub(crate) async fn json(&self, path: &str) -> Value {
+        self.get(path).await.json().await.unwrap()
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Response {
         self.client.get(format!("{}{path}", self.gateway.base_url)).send().await.unwrap()
     }
@@ -77,19 +82,14 @@ impl Lab {
 
     /// The dollar totals, or null.
     pub(crate) async fn totals(&self) -> Value {
-        let body: Value = self.get("/v1/totals").await.json().await.unwrap();
+        let body = self.json("/v1/totals").await;
         body["totals"].as_array().unwrap().iter().find(|row| row["currency"] == "USD").cloned().unwrap_or(Value::Null)
     }
 }
 
 /// Waits until `condition` holds, at most for 20 s.
 pub(crate) async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
-    let holds = async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), holds).await.unwrap_or_else(|_| panic!("never: {what}"));
+    testkit::eventually(Duration::from_secs(20), condition).await.expect(what);
 }
 
 pub(crate) struct Answer {
