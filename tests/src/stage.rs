@@ -41,6 +41,26 @@ impl Stage {
         Self::on(database, tuning).await
     }
 
+    /// A stage with all three services, and the product A for sale.
+    pub async fn selling(price: i64, quantity: i64) -> anyhow::Result<(Stage, Dancers)> {
+        Self::selling_with(Tuning::default(), price, quantity).await
+    }
+
+    pub async fn selling_with(tuning: Tuning, price: i64, quantity: i64) -> anyhow::Result<(Stage, Dancers)> {
+        let stage = Self::with(tuning).await?;
+        let suite = stage.dancers().await?;
+        suite.sell("A", price, quantity).await?;
+        Ok((stage, suite))
+    }
+
+    /// The same; in each service faults can be armed.
+    pub async fn faulty(tuning: Tuning, price: i64, quantity: i64) -> anyhow::Result<(Stage, Dancers)> {
+        let stage = Self::with(tuning).await?;
+        let suite = stage.dancers_with_faults().await?;
+        suite.sell("A", price, quantity).await?;
+        Ok((stage, suite))
+    }
+
     /// A stage on a database that the test has made itself.
     pub async fn on(database: Database, tuning: Tuning) -> anyhow::Result<Stage> {
         // Shown with the output of a test that fails; RUST_LOG says how much.
@@ -113,6 +133,26 @@ impl Stage {
         Ok(sqlx::query_scalar(sql).fetch_one(&self.pool).await?)
     }
 
+    /// Waits until a number that the database knows is this one.
+    pub async fn becomes(&self, sql: &'static str, expected: i64) -> anyhow::Result<()> {
+        eventually(Duration::from_secs(30), async || {
+            let number = self.number(sql).await?;
+            ensure!(number == expected, "{number} instead of {expected}: {sql}");
+            anyhow::Ok(())
+        })
+        .await
+    }
+
+    /// Does something to the database behind the services' backs; how many rows that has changed.
+    pub async fn execute(&self, sql: impl Into<String>) -> anyhow::Result<u64> {
+        Ok(sqlx::raw_sql(AssertSqlSafe(sql.into())).execute(&self.pool).await?.rows_affected())
+    }
+
+    /// Lets the card processor go wrong like this.
+    pub async fn break_gateway(&self, faults: &Value) -> anyhow::Result<()> {
+        self.gateway_client().post("/v1/faults", faults).await?.expect(200).map(drop)
+    }
+
     /// Pauses a step, and waits until its consumers ask the broker for nothing any more.
     pub async fn pause(&self, replica: &Replica, step: &str) -> anyhow::Result<()> {
         replica.client.post(&format!("/api/admin/consumers/{step}/pause"), &json!({})).await?.expect(200)?;
@@ -165,8 +205,10 @@ impl Stage {
     /// What waits for a replica that can read it has waited for long enough.
     pub async fn end_the_wait_for_newer_replicas(&self) -> anyhow::Result<()> {
         for schema in ["orders", "inventory", "payment"] {
-            let sql = format!("update {schema}.delivery_attempt set unread_since = unread_since - interval '1 hour'");
-            sqlx::query(AssertSqlSafe(sql)).execute(&self.pool).await?;
+            self.execute(format!(
+                "update {schema}.delivery_attempt set unread_since = unread_since - interval '1 hour'"
+            ))
+            .await?;
         }
         Ok(())
     }
@@ -234,6 +276,13 @@ impl Dancers {
     /// Places an order and returns it.
     pub async fn place(&self, lines: &[(&str, i64)], token: &str) -> anyhow::Result<Value> {
         self.order.client.post("/api/orders", &order_of(lines, token)).await?.expect(201)
+    }
+
+    /// Places an order and waits until it is confirmed.
+    pub async fn confirmed(&self, lines: &[(&str, i64)]) -> anyhow::Result<Value> {
+        let placed = self.place(lines, "tok_visa").await?;
+        self.saga_becomes(&placed, "COMPLETED").await?;
+        Ok(placed)
     }
 
     /// Waits until the order's saga has this status, and returns the saga.

@@ -42,13 +42,13 @@ fn unwelcome(n: usize) -> ProductCreated {
 /// Makes the step fail for the SKUs that are like this.
 async fn forbid(stage: &Stage, like: &str) -> anyhow::Result<()> {
     let sql = format!("alter table orders.product_view add constraint forbidden check (sku not like '{like}')");
-    sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&stage.pool).await?;
+    stage.execute(sql).await?;
     Ok(())
 }
 
 /// The cause is gone.
 async fn mend(stage: &Stage) -> anyhow::Result<()> {
-    sqlx::query("alter table orders.product_view drop constraint forbidden").execute(&stage.pool).await?;
+    stage.execute("alter table orders.product_view drop constraint forbidden").await?;
     Ok(())
 }
 

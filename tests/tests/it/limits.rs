@@ -42,9 +42,8 @@ async fn bytes_of(stage: &Stage, stream: &str) -> anyhow::Result<u64> {
 #[tokio::test]
 async fn streams_take_orders_without_end_as_long_as_consumers_take_their_events() -> Test {
     const ROOM: i64 = 300_000;
-    let stage = Stage::with(Tuning { stream_max_bytes: ROOM, ..Tuning::default() }).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 100_000).await?;
+    let tuning = Tuning { stream_max_bytes: ROOM, ..Tuning::default() };
+    let (stage, suite) = Stage::selling_with(tuning, 100, 100_000).await?;
     place_many(&suite, 500).await?;
     all_confirmed(&stage, 500).await?;
     outbox_is_empty(&stage).await?;
@@ -155,17 +154,14 @@ async fn the_last_tenth_of_a_stream_is_for_cancellations() -> Test {
 
 #[tokio::test]
 async fn orders_are_refused_while_events_wait_for_too_long_and_everything_else_goes_on() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
-    let confirmed = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&confirmed, "COMPLETED").await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
+    let confirmed = suite.confirmed(&[("A", 1)]).await?;
     suite.order.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
     let waiting = suite.place(&[("A", 1)], "tok_visa").await?;
     ensure!(suite.order.startup.readiness.is_ready(), "a moment is no reason to refuse orders");
 
     let older = "update orders.outbox set created_at = created_at - interval '31 seconds'";
-    sqlx::query(older).execute(&stage.pool).await?;
+    stage.execute(older).await?;
     eventually(Duration::from_secs(10), async || !suite.order.startup.readiness.is_ready()).await?;
     let body = order_of(&[("A", 1)], "tok_visa");
     let refused = suite.order.client.post("/api/orders", &body).await?;
@@ -200,21 +196,19 @@ async fn orders_are_refused_while_events_wait_for_too_long_and_everything_else_g
 #[tokio::test]
 async fn a_parked_event_keeps_no_orders_out() -> Test {
     // Not audited: the parked event is left.
-    let stage = Stage::with(Tuning { placement_outbox_age: Duration::from_secs(2), ..Tuning::default() }).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    let tuning = Tuning { placement_outbox_age: Duration::from_secs(2), ..Tuning::default() };
+    let (stage, suite) = Stage::selling_with(tuning, 100, 10).await?;
     suite.order.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
     let parked = suite.place(&[("A", 1)], "tok_visa").await?;
     ensure!(suite.cancel(&parked).await? == 202);
     let park = "update orders.outbox
         set created_at = now() - interval '1 hour',
             state = case event_type when 'OrderCreated.v1' then 'PARKED' else 'PENDING' end";
-    sqlx::query(park).execute(&stage.pool).await?;
+    stage.execute(park).await?;
     suite.order.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
     let age = messaging::outbox::oldest_waiting(&suite.order.app.participant().pools.work).await?;
     ensure!(age.is_none(), "{age:?}");
-    let next = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&next, "COMPLETED").await?;
+    suite.confirmed(&[("A", 1)]).await?;
     // The event that tells its end leaves after it.
     eventually(Duration::from_secs(10), async || {
         let waiting = stage.number("select count(*) from orders.outbox").await?;
@@ -256,7 +250,7 @@ async fn a_broker_that_is_there_and_does_not_answer_is_told_from_one_that_is_awa
     .await?;
     stage.nats.lock().await.resume()?;
     let published = "select count(*) from inventory.outbox_published";
-    eventually(Duration::from_secs(20), async || stage.number(published).await.is_ok_and(|n| n == 1)).await?;
+    stage.becomes(published, 1).await?;
     eventually(Duration::from_secs(20), async || inventory.startup.readiness.is_ready()).await?;
     stage.nothing_was_counted().await
 }

@@ -59,7 +59,7 @@ async fn one_poison_in_a_batch_of_fifty_is_one_dead_letter_and_forty_nine_effect
     }
     stage.resume(&order, "project_product_created").await?;
     let applied = "select count(*) from orders.product_view";
-    eventually(Duration::from_secs(20), async || stage.number(applied).await.is_ok_and(|n| n == 47)).await?;
+    stage.becomes(applied, 47).await?;
     let dead = eventually(Duration::from_secs(20), async || {
         stage.end_the_wait_for_newer_replicas().await?;
         let dead = order.client.get("/api/admin/dlq?step=project_product_created").await?.expect(200)?;
@@ -107,12 +107,12 @@ async fn an_event_of_a_newer_version_is_left_to_a_newer_replica() -> Test {
     }
     let waiting =
         "select count(*) from orders.delivery_attempt where attempts = 0 and last_error like '%ProductCreated.v2%'";
-    eventually(Duration::from_secs(20), async || stage.number(waiting).await.is_ok_and(|n| n == 20)).await?;
+    stage.becomes(waiting, 20).await?;
     let newer = subscribe(&order.app.participant().outbox, &NEWER_STEP, take);
     let stop = CancellationToken::new();
     let running = tokio::spawn(order.consumer(newer, INVENTORY).run(stop.clone()));
     let had = "select count(*) from orders.inbox";
-    eventually(Duration::from_secs(20), async || stage.number(had).await.is_ok_and(|n| n == 20)).await?;
+    stage.becomes(had, 20).await?;
     stop.cancel();
     running.await?;
     ensure!(stage.number("select count(*) from orders.dead_letter").await? == 0);
@@ -126,7 +126,7 @@ async fn what_no_replica_can_read_is_a_dead_letter_in_the_end_unless_it_was_had(
     let had = Forged::new(INVENTORY, Uuid::now_v7(), &product("A"));
     stage.publish(&had).await?;
     let applied = "select count(*) from orders.inbox";
-    eventually(Duration::from_secs(20), async || stage.number(applied).await.is_ok_and(|n| n == 1)).await?;
+    stage.becomes(applied, 1).await?;
     let never_had = Forged::new(INVENTORY, Uuid::now_v7(), &product("B")).header("ce-type", "ProductCreated.v9");
     // Of a type that this build does not know, as when the step has another trigger in a newer one.
     let of_another_type = Forged::new(INVENTORY, Uuid::now_v7(), &product("C")).header("ce-type", "ProductListed.v1");
@@ -134,7 +134,7 @@ async fn what_no_replica_can_read_is_a_dead_letter_in_the_end_unless_it_was_had(
         stage.publish(forged).await?;
     }
     let waiting = "select count(*) from orders.delivery_attempt where attempts = 0";
-    eventually(Duration::from_secs(20), async || stage.number(waiting).await.is_ok_and(|n| n == 2)).await?;
+    stage.becomes(waiting, 2).await?;
     ensure!(stage.number("select count(*) from orders.dead_letter").await? == 0, "nobody waited for a newer replica");
     stage.end_the_wait_for_newer_replicas().await?;
     eventually(Duration::from_secs(20), async || {
@@ -157,9 +157,7 @@ async fn what_no_replica_can_read_is_a_dead_letter_in_the_end_unless_it_was_had(
 async fn a_dead_letter_is_replayed_to_its_step_or_discarded_and_each_action_is_kept() -> Test {
     let stage = Stage::new().await?;
     let order = stage.start(ORDER).await?;
-    sqlx::query("alter table orders.product_view add constraint forbidden check (sku not like 'X%')")
-        .execute(&stage.pool)
-        .await?;
+    stage.execute("alter table orders.product_view add constraint forbidden check (sku not like 'X%')").await?;
     let forged = Forged::new(INVENTORY, Uuid::now_v7(), &product("X-1"));
     stage.publish(&forged).await?;
     let letter = eventually(Duration::from_secs(20), async || {
@@ -172,7 +170,7 @@ async fn a_dead_letter_is_replayed_to_its_step_or_discarded_and_each_action_is_k
     let replay = format!("{path}/replay");
     let again = order.client.post(&replay, &serde_json::json!({"reason": "hoping"})).await?.expect(200)?;
     ensure!(again["status"] == "PENDING" && again["replay_count"] == 1, "{again:#}");
-    sqlx::query("alter table orders.product_view drop constraint forbidden").execute(&stage.pool).await?;
+    stage.execute("alter table orders.product_view drop constraint forbidden").await?;
     let resolved = order.client.post(&replay, &serde_json::json!({"reason": "mended"})).await?.expect(200)?;
     ensure!(resolved["status"] == "RESOLVED" && resolved["actions"].as_array().unwrap().len() == 2, "{resolved:#}");
     ensure!(order.client.get("/api/products/X-1").await?.status == 200);
@@ -190,7 +188,7 @@ async fn an_event_of_an_order_that_nobody_knows_changes_nothing() -> Test {
     let forged = Forged::new(INVENTORY, Uuid::now_v7(), &event);
     stage.publish(&forged).await?;
     let had = "select count(*) from orders.inbox";
-    eventually(Duration::from_secs(10), async || stage.number(had).await.is_ok_and(|n| n == 1)).await?;
+    stage.becomes(had, 1).await?;
     ensure!(order.client.get("/api/admin/dlq/count").await?.body["count"] == 0);
     ensure!(stage.number("select count(*) from orders.outbox_published").await? == 0);
     Ok(())

@@ -233,6 +233,6 @@ async fn receipts(stage: &Stage, table: &'static str, order_id: OrderId) -> anyh
     };
     // The receipt is committed with the inbox row that the caller has seen, so all that is missing is its relay.
     let waiting = "select (select count(*) from inventory.outbox) + (select count(*) from payment.outbox)";
-    eventually(Duration::from_secs(10), async || stage.number(waiting).await.is_ok_and(|n| n == 0)).await?;
+    stage.becomes(waiting, 0).await?;
     Ok(sqlx::query_scalar(sql).bind(order_id.to_string()).fetch_one(&stage.pool).await?)
 }

@@ -45,8 +45,8 @@ async fn rename(inventory: &Replica, sku: &str, name: &str) -> Test {
 /// As the relay does after the last refusal.
 async fn park(stage: &Stage, events: &'static str) -> Test {
     let park = "update inventory.outbox set state = 'PARKED', attempts = 5, last_error = 'too large' where ";
-    let parked = sqlx::query(sqlx::AssertSqlSafe(format!("{park}{events}"))).execute(&stage.pool).await?;
-    ensure!(parked.rows_affected() > 0, "there is nothing to park");
+    let parked = stage.execute(format!("{park}{events}")).await?;
+    ensure!(parked > 0, "there is nothing to park");
     Ok(())
 }
 
@@ -102,15 +102,11 @@ async fn a_discarded_event_is_never_published_its_followers_are_and_who_did_it_i
 
 #[tokio::test]
 async fn an_order_whose_first_event_was_discarded_ends_all_the_same_and_the_audit_knows_why() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
     relay(&suite.order, "pause").await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     ensure!(suite.cancel(&placed).await? == 202);
-    sqlx::query("update orders.outbox set state = 'PARKED' where event_type = 'OrderCreated.v1'")
-        .execute(&stage.pool)
-        .await?;
+    stage.execute("update orders.outbox set state = 'PARKED' where event_type = 'OrderCreated.v1'").await?;
     relay(&suite.order, "resume").await?;
     let [parked] = the_parked(&suite.order).await?.try_into().ok().context("one event is parked")?;
     let path = format!("/api/admin/outbox/{parked}");

@@ -44,7 +44,7 @@ async fn each_service_killed_under_load_and_started_again_loses_no_order() -> Te
         }
     }
     let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
-    eventually(Duration::from_secs(60), async || stage.number(confirmed).await.is_ok_and(|n| n == placed)).await?;
+    stage.becomes(confirmed, placed).await?;
     stage.audit().await
 }
 
@@ -80,7 +80,7 @@ async fn a_relay_frozen_past_its_lease_and_woken_as_a_zombie_breaks_no_order() -
     first.process.resume()?;
     load.await??;
     let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
-    eventually(Duration::from_secs(60), async || stage.number(confirmed).await.is_ok_and(|n| n == 300)).await?;
+    stage.becomes(confirmed, 300).await?;
     first.ready().await?;
     stage.audit().await
 }

@@ -91,9 +91,7 @@ async fn unmoved(suite: &Dancers, step: &str) -> Test {
 
 #[tokio::test]
 async fn eight_odd_cards_stop_no_other_order() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
+    let (stage, suite) = Stage::selling(100, 1000).await?;
     let mut odd = Vec::new();
     for _ in 0..8 {
         odd.push(suite.place(&[("A", 1)], &"é".repeat(128)).await?);
@@ -101,8 +99,7 @@ async fn eight_odd_cards_stop_no_other_order() -> Test {
     for order in &odd {
         suite.saga_becomes(order, "COMPENSATED").await?;
     }
-    let good = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&good, "COMPLETED").await?;
+    suite.confirmed(&[("A", 1)]).await?;
     unmoved(&suite, "process_payment").await?;
     stage.nothing_was_counted().await?;
     stage.audit().await
@@ -125,8 +122,7 @@ async fn a_charge_that_is_refused_for_good_is_told_its_customer() -> Test {
         let payment = suite.payment_of(order).await?.context("no payment")?;
         ensure!(payment["status"] == "DECLINED" && payment["decline_code"] == "charge_not_accepted", "{payment}");
     }
-    let good = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&good, "COMPLETED").await?;
+    suite.confirmed(&[("A", 1)]).await?;
     unmoved(&suite, "process_payment").await?;
     stage.nothing_was_counted().await?;
     stage.audit().await

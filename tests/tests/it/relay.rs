@@ -36,7 +36,7 @@ async fn a_relay_stopped_between_publish_and_move_publishes_nothing_that_has_an_
         order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
     }
     let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
-    eventually(Duration::from_secs(30), async || stage.number(confirmed).await.is_ok_and(|n| n == 60)).await?;
+    stage.becomes(confirmed, 60).await?;
     let suite = suite_tests::Dancers { order, inventory, payment };
     ensure!(suite.product("A").await?["reserved"] == 60, "an effect was had twice");
     stage.audit().await
@@ -62,11 +62,11 @@ async fn a_relay_that_wakes_up_after_its_lease_expired_writes_nothing() -> Test 
     .await?;
     create_products(&second, 10..20).await?;
     let published = "select count(*) from inventory.outbox_published";
-    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 20)).await?;
+    stage.becomes(published, 20).await?;
     // It is awake again when its sleep is over; its late move must not have counted.
     tokio::time::sleep_until(asleep + Duration::from_millis(2_500)).await;
     create_products(&second, 20..21).await?;
-    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 21)).await?;
+    stage.becomes(published, 21).await?;
     ensure!(stage.number("select count(distinct relay) from inventory.outbox_published").await? == 1);
     in_order_without_gaps(&stage, "INVENTORY", 21).await
 }
@@ -108,7 +108,7 @@ async fn a_row_that_commits_after_a_later_one_is_published_all_the_same() -> Tes
     .await?;
     create_products(&inventory, 0..5).await?;
     let published = "select count(*) from inventory.outbox_published";
-    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 5)).await?;
+    stage.becomes(published, 5).await?;
     transaction.commit().await?;
     eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 6)).await
 }
@@ -161,7 +161,7 @@ async fn a_lease_beyond_twice_its_time_is_free() -> Test {
         "update inventory.relay_lease set holder = 'gone', expires_at = now() + interval '1 hour'",
         "insert into inventory.lease (name, holder, expires_at) values ('anything', 'gone', now() + interval '1 hour')",
     ] {
-        sqlx::query(sql).execute(&stage.pool).await?;
+        stage.execute(sql).await?;
     }
     let inventory = stage.start(INVENTORY).await?;
     create_products(&inventory, 0..1).await?;
@@ -253,7 +253,7 @@ async fn an_event_the_broker_refuses_is_parked_with_its_followers_and_the_others
     let history = inventory.client.get(&path).await?.expect(200)?;
     ensure!(history["history"].as_array().is_some_and(|h| h.len() == 5), "{history:#}");
     inventory.client.post(&format!("{path}/requeue"), &json!({})).await?.expect(200)?;
-    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 5)).await?;
+    stage.becomes(published, 5).await?;
     in_order_without_gaps(&stage, "INVENTORY", 5).await
 }
 

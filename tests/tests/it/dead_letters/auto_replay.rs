@@ -11,17 +11,16 @@ use crate::Test;
 /// Fails payments until the breaker is open and some are dead letters, then lets the breaker close again.
 async fn close_again(auto: bool) -> anyhow::Result<(Stage, Dancers, Vec<serde_json::Value>)> {
     let resilience = "process_payment.open_for=1s,process_payment.attempts=1";
-    let stage = Stage::with(Tuning { resilience, dead_letter_auto_replay: auto, ..Tuning::default() }).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 1.0})).await?.expect(200)?;
+    let tuning = Tuning { resilience, dead_letter_auto_replay: auto, ..Tuning::default() };
+    let (stage, suite) = Stage::selling_with(tuning, 100, 1000).await?;
+    stage.break_gateway(&json!({"error_rate": 1.0})).await?;
     let mut placed = Vec::new();
     for _ in 0..20 {
         placed.push(suite.place(&[("A", 1)], "tok_visa").await?);
     }
     let opened = async || suite.payment.breaker("process_payment").await.is_ok_and(|b| b["totals"]["opened"] != 0);
     eventually(LIMIT, opened).await?;
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 0.0})).await?.expect(200)?;
+    stage.break_gateway(&json!({"error_rate": 0.0})).await?;
     let closed = async || suite.payment.breaker("process_payment").await.is_ok_and(|b| b["state"] == "closed");
     eventually(LIMIT, closed).await?;
     ensure!(!letters(&suite.payment, "").await?.is_empty(), "nothing became a dead letter: this proves nothing");

@@ -21,11 +21,9 @@ async fn dead_letters_that_are_deleted_while_they_wait_are_counted() -> anyhow::
         anyhow::Ok(messaging::housekeeping::tidy(&mut conn, &settings).await?)
     };
     let almost = "update orders.dead_letter set created_at = now() - interval '6 days 23 hours'";
-    sqlx::query(almost).execute(&stage.pool).await?;
+    stage.execute(almost).await?;
     ensure!(tidy().await?.dead_letters_forgotten == 0, "they are kept for seven days");
-    sqlx::query("update orders.dead_letter set created_at = now() - interval '7 days 1 hour'")
-        .execute(&stage.pool)
-        .await?;
+    stage.execute("update orders.dead_letter set created_at = now() - interval '7 days 1 hour'").await?;
     let tidied = tidy().await?;
     ensure!(tidied.dead_letters_forgotten == 2 && tidied.rows_deleted >= 3, "{tidied:?}");
     ensure!(stage.number("select count(*) from orders.dead_letter").await? == 0);

@@ -16,17 +16,13 @@ use crate::Test;
 #[tokio::test]
 async fn replayed_right_after_its_cause_is_gone_a_dead_letter_completes_its_saga() -> Test {
     let tuning = Tuning { resilience: "confirm_order.attempts=2,confirm_order.initial=1ms", ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
-    sqlx::query("alter table orders.customer_order add constraint forbidden check (status <> 'CONFIRMED')")
-        .execute(&stage.pool)
-        .await?;
+    let (stage, suite) = Stage::selling_with(tuning, 100, 10).await?;
+    stage.execute("alter table orders.customer_order add constraint forbidden check (status <> 'CONFIRMED')").await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     let letter =
         eventually(LIMIT, async || letters(&suite.order, "step=confirm_order").await.map(|mut l| l.pop())).await?;
     ensure!(letter["saga_id"] == placed["saga_id"] && letter["attempts"] == 2, "{letter:#}");
-    sqlx::query("alter table orders.customer_order drop constraint forbidden").execute(&stage.pool).await?;
+    stage.execute("alter table orders.customer_order drop constraint forbidden").await?;
     let resolved = replay_one(&suite.order, &letter).await?.expect(200)?;
     ensure!(resolved["status"] == "RESOLVED", "{resolved:#}");
     // The replay has answered, so its effect is there: nothing is waited for.
@@ -60,16 +56,12 @@ async fn an_entry_is_replayed_three_times_at_most_by_whomever() -> Test {
 #[tokio::test]
 async fn what_is_away_takes_none_of_an_entrys_replays() -> Test {
     let tuning = Tuning { resilience: "process_payment.attempts=1", ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let suite = stage.dancers_with_faults().await?;
-    suite.sell("A", 100, 10).await?;
-    sqlx::query("alter table payment.payment add constraint forbidden check (amount > 100)")
-        .execute(&stage.pool)
-        .await?;
+    let (stage, suite) = Stage::faulty(tuning, 100, 10).await?;
+    stage.execute("alter table payment.payment add constraint forbidden check (amount > 100)").await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     let letter =
         eventually(LIMIT, async || letters(&suite.payment, "step=process_payment").await.map(|mut l| l.pop())).await?;
-    sqlx::query("alter table payment.payment drop constraint forbidden").execute(&stage.pool).await?;
+    stage.execute("alter table payment.payment drop constraint forbidden").await?;
     let away = FaultSpec::new(FaultPoint::GatewayCall, Kind::Error);
     let fault = suite.payment.faults.arm(away, "test")?;
     for _ in 0..4 {

@@ -7,18 +7,17 @@ use contracts::INVENTORY;
 use serde_json::json;
 use suite_tests::{Dancers, Stage, Tuning};
 
-use super::{awaited, count_becomes, dancers, explained, finding, follow, found, kinds, says};
+use super::{awaited, explained, finding, follow, found, kinds, says};
 use crate::Test;
 
 const RESERVED: &str = "select count(*) from inventory.outbox where event_type = 'StockReserved.v1'";
 
 #[tokio::test]
 async fn an_operator_has_paused_the_relay_of_another_service() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     suite.inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    count_becomes(&stage, RESERVED, 1).await?;
+    stage.becomes(RESERVED, 1).await?;
     let (explanation, paused) = found(&suite.order, &placed, "relay_paused").await?;
     says(&paused, &["operator", "relay of inventory"])?;
     ensure!(kinds(&explanation) == ["relay_paused", "publication_pending"], "{explanation:#}");
@@ -34,11 +33,10 @@ async fn an_operator_has_paused_the_relay_of_another_service() -> Test {
 #[tokio::test]
 async fn nobody_leads_the_relay_of_a_service_that_died_before_it_published() -> Test {
     let tuning = Tuning { relay_lease: std::time::Duration::from_secs(1), ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling_with(tuning, 100, 1_000).await?;
     suite.inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    count_becomes(&stage, RESERVED, 1).await?;
+    stage.becomes(RESERVED, 1).await?;
     let Dancers { order, inventory, payment } = suite;
     drop(inventory);
     let (explanation, gone) = found(&order, &placed, "no_relay").await?;
@@ -52,8 +50,7 @@ async fn nobody_leads_the_relay_of_a_service_that_died_before_it_published() -> 
 
 #[tokio::test]
 async fn the_broker_is_away() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     stage.nats.lock().await.stop().await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     let (explanation, away) = found(&suite.order, &placed, "broker_away").await?;
@@ -69,8 +66,7 @@ async fn the_broker_is_away() -> Test {
 
 #[tokio::test]
 async fn the_broker_refuses_an_event_until_it_is_parked() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     message_size(&stage, 64).await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     let (explanation, refused) = found(&suite.order, &placed, "publication_refused").await?;
@@ -86,8 +82,7 @@ async fn the_broker_refuses_an_event_until_it_is_parked() -> Test {
 
 #[tokio::test]
 async fn an_event_waits_behind_one_of_the_same_order_that_the_broker_refuses() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     message_size(&stage, 64).await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     found(&suite.order, &placed, "publication_parked").await?;
@@ -105,11 +100,10 @@ async fn an_event_waits_behind_one_of_the_same_order_that_the_broker_refuses() -
 
 #[tokio::test]
 async fn an_event_is_gone_from_the_outbox_without_having_been_published() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     suite.order.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    sqlx::query("delete from orders.outbox").execute(&stage.pool).await?;
+    stage.execute("delete from orders.outbox").await?;
     let (explanation, missing) = found(&suite.order, &placed, "event_missing").await?;
     says(&missing, &["OrderCreated is neither in the outbox of order nor among the events", "lost"])?;
     ensure!(explanation["at_deadline"].as_str().is_some_and(|s| s.contains("times out")), "{explanation:#}");

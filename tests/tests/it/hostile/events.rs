@@ -28,9 +28,7 @@ struct Lane {
 
 #[tokio::test]
 async fn garbage_in_every_lane_is_parked_as_it_came_and_stops_nobody() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
     let mut dice = Dice::new();
     let jetstream = stage.jetstream().await?;
     let (mut deliveries, mut sent) = (0, Vec::new());
@@ -68,8 +66,7 @@ async fn garbage_in_every_lane_is_parked_as_it_came_and_stops_nobody() -> Test {
         let listed = replica.client.get("/api/admin/dlq?limit=200").await?.expect(200)?;
         ensure!(listed["items"].as_array().is_some_and(|items| !items.is_empty()), "{listed}");
     }
-    let order = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&order, "COMPLETED").await?;
+    suite.confirmed(&[("A", 1)]).await?;
     Ok(())
 }
 

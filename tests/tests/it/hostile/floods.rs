@@ -108,9 +108,7 @@ async fn clients_that_dribble_their_bodies_take_no_place_from_others_and_are_ans
 
 #[tokio::test]
 async fn ten_times_what_can_be_served_is_shed_with_503_and_nothing_of_it_has_an_effect() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1_000).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     // Nobody reserves, so who is willing to wait for the order's end keeps a place for as long.
     stage.pause(&suite.inventory, "reserve_stock").await?;
     let order = order(&stage, &[("HTTP_MAX_IN_FLIGHT", "8")]).await?;
@@ -139,7 +137,7 @@ async fn ten_times_what_can_be_served_is_shed_with_503_and_nothing_of_it_has_an_
     is_answered(&order.client).await?;
     stage.resume(&suite.inventory, "reserve_stock").await?;
     let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
-    eventually(LIMIT, async || stage.number(confirmed).await.is_ok_and(|n| n == accepted)).await?;
+    stage.becomes(confirmed, accepted).await?;
     stage.audit().await
 }
 
@@ -218,14 +216,12 @@ async fn connections_without_a_request_are_closed_and_make_room() -> Test {
 /// Lists that take as long as if they had to look for their rows among millions.
 #[tokio::test]
 async fn a_storm_of_readers_keeps_nobody_from_placing_orders() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1_000).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     suite.place(&[("A", 1)], "tok_visa").await?;
     let slow = "alter table orders.customer_order enable row level security;
         create policy slow on orders.customer_order using
             (case when current_query() like '%desc%limit%' then pg_sleep(5) is not null else true end)";
-    sqlx::raw_sql(slow).execute(&stage.pool).await?;
+    stage.execute(slow).await?;
     let reader = || {
         let client = suite.order.client.clone();
         tokio::spawn(async move { client.get("/api/orders?status=CANCELLED").await })
@@ -240,10 +236,10 @@ async fn a_storm_of_readers_keeps_nobody_from_placing_orders() -> Test {
     for answer in join_all(readers).await {
         ensure!(answer??.status == 503, "a list that takes so long is given up");
     }
-    sqlx::raw_sql(
-        "drop policy slow on orders.customer_order; alter table orders.customer_order disable row level security",
-    )
-    .execute(&stage.pool)
-    .await?;
+    stage
+        .execute(
+            "drop policy slow on orders.customer_order; alter table orders.customer_order disable row level security",
+        )
+        .await?;
     stage.audit().await
 }

@@ -101,14 +101,14 @@ pub(super) async fn gets_stuck(stage: &Stage, suite: &Dancers, order: &Value) ->
 
 /// Six orders meet a card processor that fails, until the breaker has opened; all are confirmed in the end.
 pub(super) async fn opens_the_breaker(stage: &Stage, suite: &Dancers) -> Test {
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 1.0})).await?.expect(200)?;
+    stage.break_gateway(&json!({"error_rate": 1.0})).await?;
     let mut orders = Vec::new();
     for _ in 0..6 {
         orders.push(place(suite, 1, "tok_visa").await?);
     }
     let opened = async || suite.payment.breaker("process_payment").await.is_ok_and(|b| b["totals"]["opened"] != 0);
     eventually(LIMIT, opened).await?;
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 0.0})).await?.expect(200)?;
+    stage.break_gateway(&json!({"error_rate": 0.0})).await?;
     for order in &orders {
         suite.saga_becomes(order, "COMPLETED").await?;
     }
@@ -118,7 +118,7 @@ pub(super) async fn opens_the_breaker(stage: &Stage, suite: &Dancers) -> Test {
 /// Two events become dead letters: one is replayed, after a dry run, and the other given up.
 pub(super) async fn leaves_dead_letters(stage: &Stage, suite: &Dancers) -> Test {
     let forbidden = "alter table orders.product_view add constraint forbidden check (sku not like 'X%')";
-    sqlx::query(forbidden).execute(&stage.pool).await?;
+    stage.execute(forbidden).await?;
     for sku in ["X-1", "X-2"] {
         stage.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &product(sku)?)).await?;
     }
@@ -128,7 +128,7 @@ pub(super) async fn leaves_dead_letters(stage: &Stage, suite: &Dancers) -> Test 
     let client = &suite.order.client;
     let wish = json!({"filter": {"step": "project_product_created"}, "dry_run": true});
     client.post("/api/admin/dlq/replay", &wish).await?.expect(200)?;
-    sqlx::query("alter table orders.product_view drop constraint forbidden").execute(&stage.pool).await?;
+    stage.execute("alter table orders.product_view drop constraint forbidden").await?;
     client.post("/api/admin/dlq/replay", &wish).await?.expect(200)?;
     Shown::by(suite).await?.expect(&[("inbox_applied_total", &step, before)])?;
     let letters = client.get("/api/admin/dlq?step=project_product_created").await?.expect(200)?;
