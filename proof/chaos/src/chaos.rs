@@ -50,9 +50,6 @@ pub struct Plan {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// When the experiment could not be carried out. What it found is in the report.
 pub async fn chaos(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
     let deadlines = plan.deadline.map(|time| [("SAGA_DEADLINE", time), ("COMPENSATION_DEADLINE", time)]);
     let deadlines = deadlines.as_ref().map_or(&[][..], |deadlines| deadlines);
@@ -64,9 +61,6 @@ pub async fn chaos(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
 }
 
 /// Puts everything on sale that clients want.
-///
-/// # Errors
-/// When a product does not get known.
 pub async fn supply(stage: &Stage) -> anyhow::Result<()> {
     for n in 0..PRODUCTS {
         stage.sell(&plenty_sku(n), 500 + 25 * n as i64, 10_000_000).await?;

@@ -106,9 +106,6 @@ enum Profile {
 }
 
 /// Runs what was asked for. `Ok(false)`: it found something wrong.
-///
-/// # Errors
-/// When the experiment itself could not be carried out.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     match cli.command {
         Command::Sweep(args) => {
@@ -183,9 +180,6 @@ impl RunArgs {
 
 impl Place {
     /// The suite that these arguments describe.
-    ///
-    /// # Errors
-    /// When nobody knows where the programs are.
     pub fn settings(&self, replicas: usize) -> anyhow::Result<Settings> {
         let own = std::env::current_exe()?;
         let programs = match &self.programs {

@@ -189,9 +189,6 @@ impl Nemesis {
     }
 
     /// Breaks, waits and heals.
-    ///
-    /// # Errors
-    /// When something could not be broken or, worse, not be healed.
     pub async fn strike(&self, strike: &mut Strike) -> anyhow::Result<()> {
         match self.deed {
             Deed::Service(deed) => services::strike(strike, deed).await,

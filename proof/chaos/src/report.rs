@@ -236,9 +236,6 @@ pub fn by_kind<'a>(found: impl IntoIterator<Item = (&'a str, &'a Vec<String>)>, 
 }
 
 /// Writes a report as JSON, and prints where it is and what people read of it.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn publish(report: &(impl Serialize + fmt::Display), folder: &Path, name: &str) -> anyhow::Result<()> {
     save(report, folder, name)?;
     print!("{report}");
@@ -246,9 +243,6 @@ pub fn publish(report: &(impl Serialize + fmt::Display), folder: &Path, name: &s
 }
 
 /// Writes a report as JSON, and prints where it is.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn save(report: &impl Serialize, folder: &Path, name: &str) -> anyhow::Result<()> {
     let path = folder.join(name);
     std::fs::write(&path, serde_json::to_vec_pretty(report)?)

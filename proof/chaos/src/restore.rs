@@ -72,9 +72,6 @@ struct Evidence {
 }
 
 /// Runs it.
-///
-/// # Errors
-/// When the experiment could not be carried out. What it found is in the report.
 pub async fn restore(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
     let settings = settings.clone().with(SETTINGS);
     let stage = Stage::start(&settings).await?;

@@ -52,9 +52,6 @@ pub struct Settings {
 
 impl Settings {
     /// A suite whose logs go to this folder, which is emptied first.
-    ///
-    /// # Errors
-    /// When it cannot be emptied.
     pub fn new(programs: PathBuf, logs: PathBuf, replicas: usize) -> anyhow::Result<Self> {
         if logs.exists() {
             std::fs::remove_dir_all(&logs)?;
@@ -112,9 +109,6 @@ pub struct Stage {
 
 impl Stage {
     /// Starts everything and waits until it is ready.
-    ///
-    /// # Errors
-    /// When something does not start.
     pub async fn start(settings: &Settings) -> anyhow::Result<Arc<Stage>> {
         std::fs::create_dir_all(&settings.logs)?;
         let before_all = Uuid::now_v7();
@@ -189,9 +183,6 @@ impl Stage {
     }
 
     /// Waits until every replica is ready.
-    ///
-    /// # Errors
-    /// When one is not within the limit.
     pub async fn ready(&self, limit: Duration) -> anyhow::Result<()> {
         for replica in &self.replicas {
             self.ready_one(replica, limit).await?;
@@ -216,17 +207,11 @@ impl Stage {
     }
 
     /// Puts a product on sale and waits until order knows it.
-    ///
-    /// # Errors
-    /// When it does not get known.
     pub async fn sell(&self, sku: &str, price: i64, quantity: i64) -> anyhow::Result<()> {
         self.suite().sell(&NewProduct::of(sku, sku, price, quantity), READY_LIMIT).await
     }
 
     /// A connection to the broker, past all proxies, of somebody who may do everything there.
-    ///
-    /// # Errors
-    /// When the broker is away.
     pub async fn broker(&self) -> anyhow::Result<async_nats::Client> {
         Ok(users::stranger().connect(&self.nats_url).await?)
     }
@@ -242,17 +227,11 @@ impl Stage {
     }
 
     /// Audits everything.
-    ///
-    /// # Errors
-    /// When a store cannot be read.
     pub async fn audit(&self, options: Options) -> anyhow::Result<Report> {
         Ok(audit::audit(&self.stores(), &self.gateway_url, &options).await?)
     }
 
     /// Writes down what the processes have printed.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
     pub async fn save_logs(&self) -> anyhow::Result<()> {
         for program in self.replicas.iter().map(|replica| &replica.program).chain([&self.keeper, &self.gateway]) {
             program.save_log().await?;

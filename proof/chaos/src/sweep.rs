@@ -46,9 +46,6 @@ const SETTINGS: &[(&str, &str)] = &[
 const DEADLINE: Duration = Duration::from_secs(6);
 
 /// Crashes at each of the points, at each of these passes, one after the other in one suite.
-///
-/// # Errors
-/// When the suite does not start.
 pub async fn sweep(settings: &Settings, points: &[FaultPoint], hits: &[u32]) -> anyhow::Result<SweepReport> {
     let began = Instant::now();
     let stage = Stage::start(&settings.clone().with(SETTINGS)).await?;

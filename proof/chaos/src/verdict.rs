@@ -53,9 +53,6 @@ impl Findings {
 }
 
 /// All orders of the database.
-///
-/// # Errors
-/// When it cannot be read.
 pub async fn ended_orders(pool: &PgPool) -> Result<Vec<Ended>, sqlx::Error> {
     sqlx::query_as(
         "select o.order_id, k.key, o.status, s.status as saga_status, s.failed_at_step,
@@ -81,9 +78,6 @@ pub async fn ended_orders(pool: &PgPool) -> Result<Vec<Ended>, sqlx::Error> {
 }
 
 /// Dead letters of the suite's own events: none of the nemeses makes one.
-///
-/// # Errors
-/// When the database cannot be read.
 pub async fn unexpected_dead_letters(pool: &PgPool) -> Result<Vec<String>, sqlx::Error> {
     sqlx::query_scalar(
         "select format('%s: %s of %s after %s attempts: %s: %s', service, step, event_type, attempts, reason, left(error_chain, 200))

@@ -42,9 +42,6 @@ pub struct Cli {
 }
 
 /// Runs what was asked for. `Ok(false)`: a mistake went unnoticed, or something else was.
-///
-/// # Errors
-/// When the experiment itself could not be carried out.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     if cli.bugs == ["list"] {
         bug::ALL.iter().for_each(|bug| println!("{:33} {}", bug.name, bug.breaks));

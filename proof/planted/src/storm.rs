@@ -45,9 +45,6 @@ impl Storm {
 }
 
 /// Runs chaos over programs that make the mistake of `bug`, or none, but meet what all of `bugs` need to show.
-///
-/// # Errors
-/// When the experiment could not be carried out.
 pub async fn blow(
     bug: Option<&Bug>,
     bugs: &[&'static Bug],

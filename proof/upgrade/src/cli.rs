@@ -28,9 +28,6 @@ pub struct Cli {
 }
 
 /// Runs what was asked for. `Ok(false)`: it found something wrong.
-///
-/// # Errors
-/// When the experiment itself could not be carried out.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     let older = cli.place.settings(rolling::REPLICAS)?;
     let seed = cli.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));

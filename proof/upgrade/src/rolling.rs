@@ -51,9 +51,6 @@ pub struct Plan {
 }
 
 /// Does it, and judges it.
-///
-/// # Errors
-/// When the experiment could not be carried out. What it found is in the report.
 pub async fn roll_out_and_back(older: &Settings, plan: &Plan) -> anyhow::Result<Report> {
     let older = older.clone().with(SETTINGS);
     let newer = Settings { programs: plan.newer.clone(), ..older.clone() };

@@ -78,9 +78,6 @@ pub struct Report {
 }
 
 /// Lists, shows, or puts right; `Ok(false)` when something is left to be put right after that.
-///
-/// # Errors
-/// When one of the stores cannot be read, or the list cannot.
 pub async fn command(args: &AfterRestoreArgs) -> anyhow::Result<bool> {
     let suite = Suite::new(args.addresses.clone()).context("no HTTP client")?;
     match args.action {
@@ -100,9 +97,6 @@ fn read_list() -> anyhow::Result<Report> {
 }
 
 /// What streams and ledger know and the database does not. No service may run.
-///
-/// # Errors
-/// When one of the stores cannot be read.
 pub async fn list(stores: &Stores, suite: &Suite) -> anyhow::Result<Report> {
     let mut database = audit::connect_database(&stores.database_url).await?;
     let told = read_streams(stores, &mut database).await?;
@@ -110,9 +104,6 @@ pub async fn list(stores: &Stores, suite: &Suite) -> anyhow::Result<Report> {
 }
 
 /// What is still forgotten of a list, put right as far as it can be, and what is left of it then. May be repeated.
-///
-/// # Errors
-/// When the ledger or the database cannot be read.
 pub async fn refund(stores: &Stores, suite: &Suite, listed: Report) -> anyhow::Result<Report> {
     let mut database = audit::connect_database(&stores.database_url).await?;
     let mut report = compare(listed, suite, &mut database).await?;

@@ -26,7 +26,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Checks every invariant on one snapshot of the suite (exit code 0 clean, 1 violations, 2 could not audit)
-    Audit(audit::AuditArgs),
+    Audit(AuditCommand),
     /// Lists what the database has forgotten after it was set back to an earlier moment, and puts it right (exit code 0 done,
     /// 1 something is left to be put right, 2 could not look)
     AfterRestore(after_restore::AfterRestoreArgs),
@@ -42,12 +42,24 @@ enum Command {
     Samples(samples::SamplesArgs),
 }
 
+/// `console audit`: once, or again and again.
+#[derive(Debug, clap::Args)]
+struct AuditCommand {
+    #[command(flatten)]
+    once: audit::AuditArgs,
+    #[command(flatten)]
+    watch: watch::WatchArgs,
+}
+
 /// Runs one command. `Ok(false)` means that it did its work and found something wrong.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     match cli.command {
+        Command::Audit(AuditCommand { once, watch }) if watch.watch => {
+            watch::command(&watch, &once.stores, &once.gateway_url).await
+        }
         Command::Audit(args) => tokio::select! {
-            audited = audit::command(&args) => audited,
-            () = interrupted(), if !args.goes_on() => bail!("interrupted"),
+            audited = audit::command(&args.once) => audited,
+            () = interrupted() => bail!("interrupted"),
         },
         Command::AfterRestore(args) => after_restore::command(&args).await,
         Command::Health(args) => health::command(&args).await,

@@ -24,9 +24,6 @@ pub struct SamplesArgs {
 }
 
 /// Creates those that are missing, and waits until order can price them all.
-///
-/// # Errors
-/// When inventory refuses a product, or order does not learn of one in time.
 pub async fn command(args: &SamplesArgs) -> anyhow::Result<bool> {
     let suite = Suite::new(args.addresses.clone()).context("no HTTP client")?;
     let products: Vec<NewProduct> = products()?.into_iter().take(args.count).collect();

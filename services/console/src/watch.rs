@@ -46,9 +46,6 @@ struct Settings {
 }
 
 /// Serves until the process is asked to stop. `Ok(false)` when it ended for another reason.
-///
-/// # Errors
-/// When the environment holds a setting that cannot be understood.
 pub async fn command(args: &WatchArgs, stores: &Stores, gateway_url: &str) -> anyhow::Result<bool> {
     let listen = args.listen.to_string();
     // A notification holds a whole group of alerts.

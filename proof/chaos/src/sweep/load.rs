@@ -119,9 +119,6 @@ impl Crowd {
     }
 
     /// Waits until everybody is answered.
-    ///
-    /// # Errors
-    /// When somebody is not.
     pub(super) async fn leave(mut self) -> anyhow::Result<Told> {
         self.stop();
         while let Some(told) = self.clients.join_next().await {

@@ -10,8 +10,8 @@ use uuid::Uuid;
 use super::{
     AuditError, Violations,
     broker::{self, STREAMS},
-    snapshot::Reach,
-    streams::Page,
+    options::Reach,
+    pages::Page,
 };
 
 /// Up to where a durable consumer has acknowledged everything. What it acknowledged above that, nobody can tell from
@@ -112,7 +112,7 @@ fn acknowledged<'f>(stream: &str, page: &Page, floors: &'f [Floor], since: Uuid)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::streams::Stored;
+    use crate::audit::pages::Stored;
 
     const SUBJECT: &str = "events.order.OrderCreated";
 

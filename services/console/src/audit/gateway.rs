@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::{
     AuditError, Verdict, Violations,
     ledger::{self, CurrencyTotal, Payment},
-    snapshot::Reach,
+    options::Reach,
 };
 use crate::suite::{self, Charge, GatewayTotal, Reconciliation, Statement, SuiteError};
 

@@ -3,7 +3,7 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::snapshot::Reach;
+use super::options::Reach;
 
 /// What payment believes the gateway did, in one currency; amounts in minor units.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]

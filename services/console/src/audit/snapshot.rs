@@ -19,29 +19,6 @@ pub(super) struct Snapshot {
     pub(super) published: Vec<Published>,
 }
 
-/// How far back it is looked where there may be much.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
-    Latest,
-    Whole,
-}
-
-impl Reach {
-    pub(super) fn of(options: &Options) -> Self {
-        if options.whole { Reach::Whole } else { Reach::Latest }
-    }
-
-    /// How many payments are looked up at the gateway one by one.
-    pub(super) fn payments(self) -> Option<i64> {
-        (self == Reach::Latest).then_some(2_000)
-    }
-
-    /// Whose events are looked at. Receipts are kept for a day as a rule.
-    pub(super) fn hours(self) -> f64 {
-        if self == Reach::Latest { 1.0 } else { 20.0 }
-    }
-}
-
 /// What waits to be done, by a program or by an operator. If it waits too long, its saga is stuck, and that counts; the
 /// catalogue has no saga, and order compares it by itself.
 const WAITING: [&str; 3] = ["outbox_empty", "dead_letters", "catalogue_agrees"];
@@ -61,7 +38,7 @@ pub(super) async fn take(
     unsettled: &InFlight,
     options: &Options,
 ) -> Result<Snapshot, AuditError> {
-    let reach = Reach::of(options);
+    let reach = options.reach();
     let mut snapshot = connection.begin_with("begin isolation level repeatable read read only").await?;
     let in_flight = leave_out_in_flight(&mut snapshot, &unsettled.sagas()).await?;
     sqlx::query("select set_config('audit.unsettled', array_to_string($1::uuid[], ','), true)")
@@ -83,9 +60,6 @@ pub(super) async fn take(
 
 /// Tells the invariants, for the rest of the transaction, which orders are in flight: those whose sagas run, but for the
 /// sagas that are `unsettled`, which should have ended. Returns the orders.
-///
-/// # Errors
-/// The database's.
 pub async fn leave_out_in_flight(connection: &mut PgConnection, unsettled: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar(
         "with in_flight as (
@@ -103,9 +77,6 @@ pub async fn leave_out_in_flight(connection: &mut PgConnection, unsettled: &[Uui
 }
 
 /// The violations of one invariant, as the connection's transaction sees the database.
-///
-/// # Errors
-/// The database's, also when the invariant's SQL does not fit the schema.
 pub async fn check(connection: &mut PgConnection, invariant: &Invariant) -> Result<Violations, sqlx::Error> {
     let mut rows = sqlx::query_scalar::<_, String>(invariant.sql).fetch(connection);
     let mut found = Violations::default();

@@ -2,32 +2,25 @@
 //! and what is there was committed. Neither is ever held whole: a stream is read page by page, and for each page the
 //! database is asked what it knows of these very events.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use async_nats::jetstream::{self, consumer::pull, stream};
-use axum::body::Bytes;
-use futures_util::StreamExt;
+use async_nats::jetstream;
 use sqlx::{AssertSqlSafe, PgConnection};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::{
-    AuditError, Verdict, Violations,
+    AuditError, Options, Verdict, Violations,
     acknowledged::{self, Floor},
-    broker::{self, STREAMS, unreadable},
-    snapshot::Reach,
+    broker::STREAMS,
+    options::Reach,
+    pages::{PAGE, Page, Pages, Stored},
 };
-
-/// How many sequences of a stream make one page.
-const PAGE: i64 = 5_000;
 
 /// What one service had published at the snapshot's moment.
 #[derive(Debug)]
 pub(super) struct Published {
-    stream: &'static str,
+    pub(super) stream: &'static str,
     schema: &'static str,
     /// How many receipts there are, by epoch of the stream and page.
     receipts: HashMap<(i64, i64), i64>,
@@ -54,35 +47,12 @@ struct Receipt {
 
 /// Where a committed event is: published, or still in the outbox; the relay may have sent it without having noted it yet.
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
-struct Place {
+pub(super) struct Place {
     event_id: Uuid,
     stream_sequence: i64,
     stream_epoch: i64,
     /// Its receipt was there at the snapshot's moment.
     counted: bool,
-}
-
-/// One message of a stream, without its body.
-#[derive(Debug, Clone)]
-pub(super) struct Stored {
-    pub(super) sequence: u64,
-    pub(super) subject: String,
-    pub(super) event_id: Option<Uuid>,
-}
-
-/// What a stream has of one page, in order. `first_sequence` is the stream's after the page was read: what is below has
-/// aged out.
-pub(super) struct Page {
-    number: i64,
-    pub(super) epoch: i64,
-    first_sequence: u64,
-    pub(super) messages: Vec<Stored>,
-}
-
-impl Stored {
-    fn page(&self) -> i64 {
-        i64::try_from(self.sequence).unwrap_or(i64::MAX) / PAGE
-    }
 }
 
 pub(super) async fn published(connection: &mut PgConnection, reach: Reach) -> Result<Vec<Published>, sqlx::Error> {
@@ -128,11 +98,10 @@ pub(super) async fn check(
     connection: &mut PgConnection,
     published: Vec<Published>,
     floors: &[Floor],
-    reach: Reach,
-    deleted: &HashSet<(String, u64)>,
+    options: &Options,
 ) -> Result<[Verdict; 4], AuditError> {
     let [mut missing, mut uncommitted, mut lost, mut never_had] = std::array::from_fn(|_| Violations::default());
-    let young = acknowledged::young(connection, reach).await?;
+    let young = acknowledged::young(connection, options.reach()).await?;
     for mut service in published {
         let mut pages = Pages::open(broker, service.stream).await?;
         let mut receipts = service.receipts_of(pages.epoch);
@@ -143,7 +112,7 @@ pub(super) async fn check(
             // What was published meanwhile is behind the last receipt of the snapshot, and could hide that one is missing.
             if Some(page.number) >= last || counted != page.found(&places) {
                 let receipts = service.receipts_on(connection, &page).await?;
-                page.missing(service.stream, &receipts, deleted, &mut missing);
+                page.missing(service.stream, &receipts, &options.deleted, &mut missing);
             }
             let unknown = page.unknown(&places);
             if !unknown.is_empty() {
@@ -154,7 +123,12 @@ pub(super) async fn check(
         }
         for number in receipts.into_keys() {
             let page = pages.empty(number);
-            page.missing(service.stream, &service.receipts_on(connection, &page).await?, deleted, &mut missing);
+            page.missing(
+                service.stream,
+                &service.receipts_on(connection, &page).await?,
+                &options.deleted,
+                &mut missing,
+            );
         }
         service.lost(&mut lost);
     }
@@ -192,7 +166,11 @@ impl Published {
     }
 
     /// Where the page's events are.
-    async fn places(&self, connection: &mut PgConnection, page: &Page) -> Result<HashMap<Uuid, Place>, sqlx::Error> {
+    pub(super) async fn places(
+        &self,
+        connection: &mut PgConnection,
+        page: &Page,
+    ) -> Result<HashMap<Uuid, Place>, sqlx::Error> {
         let schema = self.schema;
         let ids: Vec<Uuid> = page.messages.iter().filter_map(|stored| stored.event_id).collect();
         let places: Vec<Place> = sqlx::query_as(AssertSqlSafe(format!(
@@ -232,7 +210,7 @@ impl Published {
 
     /// Below this id the receipts may have been dropped with their day. Rows of the default partition have ids of clocks that
     /// go wrong, and outlive their day.
-    async fn kept_from(&self, connection: &mut PgConnection) -> Result<Option<Uuid>, sqlx::Error> {
+    pub(super) async fn kept_from(&self, connection: &mut PgConnection) -> Result<Option<Uuid>, sqlx::Error> {
         let schema = self.schema;
         sqlx::query_scalar(AssertSqlSafe(format!(
             "select event_id from {schema}.outbox_published
@@ -246,7 +224,11 @@ impl Published {
 
     /// Whether the stream has everything that was published after the last receipt: it is the same one, and has aged out
     /// nothing of it.
-    async fn is_continued_by(&self, pages: &Pages, connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    pub(super) async fn is_continued_by(
+        &self,
+        pages: &Pages,
+        connection: &mut PgConnection,
+    ) -> Result<bool, sqlx::Error> {
         let select = format!("select stream_epoch, last_sequence from {}.relay_lease", self.schema);
         let (epoch, last): (i64, i64) = sqlx::query_as(AssertSqlSafe(select)).fetch_one(connection).await?;
         let state = &pages.stream.cached_info().state;
@@ -264,16 +246,6 @@ impl Published {
 }
 
 impl Page {
-    #[cfg(test)]
-    pub(super) fn of(epoch: i64, messages: Vec<Stored>) -> Self {
-        let first_sequence = messages.first().map_or(1, |stored| stored.sequence);
-        Page { number: 0, epoch, first_sequence, messages }
-    }
-
-    fn has(&self, event_id: Uuid) -> bool {
-        self.messages.iter().any(|stored| stored.event_id == Some(event_id))
-    }
-
     /// How many of the snapshot's receipts are about messages of this page, and right.
     fn found(&self, places: &HashMap<Uuid, Place>) -> i64 {
         let is_right = |stored: &&Stored| {
@@ -306,7 +278,7 @@ impl Page {
     }
 
     /// The messages of which the database knows nothing.
-    fn unknown(&self, places: &HashMap<Uuid, Place>) -> Vec<&Stored> {
+    pub(super) fn unknown(&self, places: &HashMap<Uuid, Place>) -> Vec<&Stored> {
         let is_known = |stored: &&Stored| stored.event_id.is_some_and(|id| places.contains_key(&id));
         self.messages.iter().filter(|stored| !is_known(stored)).collect()
     }
@@ -320,152 +292,8 @@ fn uncommitted_of(stream: &str, unknown: &[&Stored], kept_from: Option<Uuid>, fo
     }
 }
 
-/// The ids of all events that a stream has now.
-pub(crate) async fn event_ids(broker: &jetstream::Context, name: &'static str) -> Result<Vec<Uuid>, AuditError> {
-    let mut pages = Pages::open(broker, name).await?;
-    let mut ids = Vec::new();
-    while let Some(page) = pages.next().await? {
-        ids.extend(page.messages.into_iter().filter_map(|stored| stored.event_id));
-    }
-    Ok(ids)
-}
-
-/// What a stream tells and the database does not know.
-pub(crate) struct Forgotten {
-    /// Which message of which stream.
-    pub(crate) place: String,
-    /// `OrderCreated`, for instance.
-    pub(crate) event: String,
-    pub(crate) body: Bytes,
-}
-
-/// The events of these kinds that were committed once, or they would be in no stream, and that the database does not know:
-/// it was set back to an earlier moment. And the streams that do not reach back to that moment.
-pub(crate) async fn forgotten(
-    broker: &jetstream::Context,
-    connection: &mut PgConnection,
-    kinds: &[&str],
-) -> Result<(Vec<Forgotten>, Vec<&'static str>), AuditError> {
-    let (mut forgotten, mut late) = (Vec::new(), Vec::new());
-    for service in published(connection, Reach::Latest).await? {
-        let stream = broker::stream(broker, service.stream).await?;
-        let kept_from = service.kept_from(connection).await?;
-        let mut pages = Pages::open(broker, service.stream).await?;
-        if !service.is_continued_by(&pages, connection).await? {
-            late.push(service.stream);
-        }
-        while let Some(page) = pages.next().await? {
-            let places = service.places(connection, &page).await?;
-            let young = |id: Uuid| kept_from.is_none_or(|kept_from| id >= kept_from);
-            for stored in page.unknown(&places).into_iter().filter(|stored| stored.event_id.is_some_and(young)) {
-                let event = stored.subject.rsplit('.').next().unwrap_or_default().to_owned();
-                if kinds.contains(&event.as_str()) {
-                    let place = format!("message {} of stream {}", stored.sequence, service.stream);
-                    let message = stream.get_raw_message(stored.sequence).await;
-                    let body = message.map_err(unreadable(place.clone()))?.payload;
-                    forgotten.push(Forgotten { place, event, body });
-                }
-            }
-        }
-    }
-    Ok((forgotten, late))
-}
-
 fn name(event_id: Option<Uuid>) -> String {
     event_id.map_or_else(|| "a message without an event id".to_owned(), |id| format!("event {id}"))
-}
-
-/// The headers of all messages that a stream has when it is opened, in one ordered pass.
-struct Pages {
-    stream: stream::Stream,
-    epoch: i64,
-    first_sequence: u64,
-    /// None when there are no more.
-    incoming: Option<pull::Ordered>,
-    last_sequence: u64,
-    /// The first of the next page.
-    ahead: Option<Stored>,
-}
-
-impl Pages {
-    async fn open(broker: &jetstream::Context, name: &'static str) -> Result<Self, AuditError> {
-        let stream = broker::stream(broker, name).await?;
-        let state = &stream.cached_info().state;
-        let (first_sequence, last_sequence, messages) = (state.first_sequence, state.last_sequence, state.messages);
-        let epoch = broker::epoch(stream.cached_info());
-        let mut pages = Pages { stream, epoch, first_sequence, incoming: None, last_sequence, ahead: None };
-        if messages > 0 {
-            pages.incoming = Some(pages.read_from_the_first().await?);
-            pages.ahead = pages.read().await?;
-        }
-        Ok(pages)
-    }
-
-    fn asked(&self) -> String {
-        format!("the messages of stream {}", self.stream.cached_info().config.name)
-    }
-
-    async fn read_from_the_first(&self) -> Result<pull::Ordered, AuditError> {
-        let consumer = self
-            .stream
-            // The auditor may only create consumers whose name is in the request's subject, so it has one.
-            .create_consumer(pull::OrderedConfig {
-                name: Some(format!("auditor-{}", Uuid::now_v7())),
-                headers_only: true,
-                ..Default::default()
-            })
-            .await
-            .map_err(unreadable(self.asked()))?;
-        consumer.messages().await.map_err(unreadable(self.asked()))
-    }
-
-    async fn read(&mut self) -> Result<Option<Stored>, AuditError> {
-        const PATIENCE: Duration = Duration::from_secs(10);
-        let asked = self.asked();
-        let Some(incoming) = &mut self.incoming else { return Ok(None) };
-        let next = tokio::time::timeout(PATIENCE, incoming.next()).await.map_err(unreadable(asked.clone()))?;
-        let Some(message) = next.transpose().map_err(unreadable(asked.clone()))? else {
-            self.incoming = None;
-            return Ok(None);
-        };
-        let info = message.info().map_err(|source| AuditError::Broker { asked, source })?;
-        let event_id = message.headers.as_ref().and_then(|headers| headers.get("ce-id"));
-        let stored = Stored {
-            sequence: info.stream_sequence,
-            subject: message.subject.to_string(),
-            event_id: event_id.and_then(|id| id.as_str().parse().ok()),
-        };
-        if info.stream_sequence >= self.last_sequence || info.pending == 0 {
-            self.incoming = None;
-        }
-        Ok(Some(stored))
-    }
-
-    async fn next(&mut self) -> Result<Option<Page>, AuditError> {
-        let Some(first) = self.ahead.take() else { return Ok(None) };
-        let number = first.page();
-        let mut messages = vec![first];
-        while let Some(stored) = self.read().await? {
-            if stored.page() != number {
-                self.ahead = Some(stored);
-                break;
-            }
-            messages.push(stored);
-        }
-        let asked = self.asked();
-        let info = self.stream.info().await.map_err(unreadable(asked))?;
-        if broker::epoch(info) != self.epoch {
-            let name = info.config.name.clone();
-            return Err(unreadable(format!("stream {name}"))("it was re-created while it was read"));
-        }
-        self.first_sequence = info.state.first_sequence;
-        Ok(Some(Page { messages, ..self.empty(number) }))
-    }
-
-    /// A page of which the stream has nothing.
-    fn empty(&self, number: i64) -> Page {
-        Page { number, epoch: self.epoch, first_sequence: self.first_sequence, messages: Vec::new() }
-    }
 }
 
 #[cfg(test)]

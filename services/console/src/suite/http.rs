@@ -42,8 +42,6 @@ impl fmt::Debug for Http {
 }
 
 impl Http {
-    /// # Errors
-    /// When the machine cannot make HTTP connections at all.
     pub(crate) fn new() -> Result<Self, reqwest::Error> {
         Ok(Http { client: reqwest::Client::builder().timeout(TIME_LIMIT).build()?, listener: None })
     }

@@ -136,16 +136,11 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// # Errors
-    /// When the machine cannot make HTTP connections at all.
     pub fn new(addresses: Addresses) -> Result<Self, reqwest::Error> {
         Ok(Suite { http: Http::new()?, addresses })
     }
 
     /// The same suite; each request opens a connection.
-    ///
-    /// # Errors
-    /// When the machine cannot make HTTP connections at all.
     pub fn without_keep_alive(self) -> Result<Self, reqwest::Error> {
         Ok(Suite { http: self.http.without_keep_alive()?, ..self })
     }
