@@ -5,28 +5,25 @@ use tokio::time::sleep;
 
 use super::Strike;
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum GatewayDeed {
-    Slow,
-    Errors,
-    /// Half of the dropped answers belong to charges that went through.
-    DropsAnswers,
-    Kill,
+pub(super) async fn slow(strike: &mut Strike) -> anyhow::Result<()> {
+    arm(strike, GatewayFaults { latency_ms: 3_000, ..Default::default() }).await
 }
 
-pub(super) async fn strike(strike: &mut Strike, deed: GatewayDeed) -> anyhow::Result<()> {
-    match deed {
-        GatewayDeed::Slow => arm(strike, GatewayFaults { latency_ms: 3_000, ..Default::default() }).await,
-        GatewayDeed::Errors => arm(strike, GatewayFaults { error_rate: 0.6, ..Default::default() }).await,
-        GatewayDeed::DropsAnswers => arm(strike, GatewayFaults { drop_rate: 0.5, ..Default::default() }).await,
-        GatewayDeed::Kill => {
-            let stage = strike.stage.clone();
-            stage.gateway.kill().await;
-            strike.hit();
-            sleep(strike.length).await;
-            stage.gateway.start().await
-        }
-    }
+pub(super) async fn errors(strike: &mut Strike) -> anyhow::Result<()> {
+    arm(strike, GatewayFaults { error_rate: 0.6, ..Default::default() }).await
+}
+
+/// Half of the dropped answers belong to charges that went through.
+pub(super) async fn drops_answers(strike: &mut Strike) -> anyhow::Result<()> {
+    arm(strike, GatewayFaults { drop_rate: 0.5, ..Default::default() }).await
+}
+
+pub(super) async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
+    let stage = strike.stage.clone();
+    stage.gateway.kill().await;
+    strike.hit();
+    sleep(strike.length).await;
+    stage.gateway.start().await
 }
 
 async fn arm(strike: &mut Strike, faults: GatewayFaults) -> anyhow::Result<()> {
