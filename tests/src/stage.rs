@@ -61,6 +61,17 @@ impl Stage {
         Ok((stage, suite))
     }
 
+    /// A stage with one replica of one service.
+    pub async fn alone(service: saga::Service) -> anyhow::Result<(Stage, Replica)> {
+        Stage::alone_with(Tuning::default(), service).await
+    }
+
+    pub async fn alone_with(tuning: Tuning, service: saga::Service) -> anyhow::Result<(Stage, Replica)> {
+        let stage = Stage::with(tuning).await?;
+        let replica = stage.start(service).await?;
+        Ok((stage, replica))
+    }
+
     /// A stage on a database that the test has made itself.
     pub async fn on(database: Database, tuning: Tuning) -> anyhow::Result<Stage> {
         // Shown with the output of a test that fails; RUST_LOG says how much.
@@ -135,7 +146,7 @@ impl Stage {
 
     /// Waits until a number that the database knows is this one.
     pub async fn becomes(&self, sql: &'static str, expected: i64) -> anyhow::Result<()> {
-        eventually(Duration::from_secs(30), async || {
+        eventually(Duration::from_secs(60), async || {
             let number = self.number(sql).await?;
             ensure!(number == expected, "{number} instead of {expected}: {sql}");
             anyhow::Ok(())
@@ -167,6 +178,15 @@ impl Stage {
             anyhow::Ok(())
         })
         .await
+    }
+
+    /// How large the messages of a stream may be; -1: any size.
+    pub async fn message_size(&self, stream: &str, bytes: i32) -> anyhow::Result<()> {
+        let jetstream = self.jetstream().await?;
+        let mut config = jetstream.get_stream(stream).await?.cached_info().config.clone();
+        config.max_message_size = bytes;
+        jetstream.update_stream(config).await?;
+        Ok(())
     }
 
     /// The broker loses the last event with this subject, as soon as it has one.
@@ -260,11 +280,7 @@ pub struct Dancers {
 impl Dancers {
     /// Puts a product on sale and waits until order knows it.
     pub async fn sell(&self, sku: &str, price: i64, quantity: i64) -> anyhow::Result<()> {
-        let product = json!({
-            "sku": sku, "name": sku.to_lowercase(), "initial_quantity": quantity,
-            "price": {"amount": price, "currency": "USD"},
-        });
-        self.inventory.client.post("/api/products", &product).await?.expect(201)?;
+        self.inventory.client.create_product(sku, price, quantity).await?.expect(201)?;
         let path = format!("/api/products/{sku}");
         eventually(Duration::from_secs(10), async || {
             self.order.client.get(&path).await.is_ok_and(|answer| answer.status == 200)
@@ -278,6 +294,15 @@ impl Dancers {
         self.order.client.post("/api/orders", &order_of(lines, token)).await?.expect(201)
     }
 
+    /// Places so many orders for one unit.
+    pub async fn place_many(&self, count: usize, token: &str) -> anyhow::Result<Vec<Value>> {
+        let mut placed = Vec::with_capacity(count);
+        for _ in 0..count {
+            placed.push(self.place(&[("A", 1)], token).await?);
+        }
+        Ok(placed)
+    }
+
     /// Places an order and waits until it is confirmed.
     pub async fn confirmed(&self, lines: &[(&str, i64)]) -> anyhow::Result<Value> {
         let placed = self.place(lines, "tok_visa").await?;
@@ -285,11 +310,22 @@ impl Dancers {
         Ok(placed)
     }
 
+    pub async fn sagas_become(&self, orders: impl IntoIterator<Item = &Value>, status: &str) -> anyhow::Result<()> {
+        for order in orders {
+            self.saga_becomes(order, status).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn saga(&self, order: &Value) -> anyhow::Result<Value> {
+        let path = format!("/api/sagas/{}", order["saga_id"].as_str().unwrap_or_default());
+        self.order.client.get(&path).await?.expect(200)
+    }
+
     /// Waits until the order's saga has this status, and returns the saga.
     pub async fn saga_becomes(&self, order: &Value, status: &str) -> anyhow::Result<Value> {
-        let path = format!("/api/sagas/{}", order["saga_id"].as_str().unwrap_or_default());
         eventually(Duration::from_secs(20), async || {
-            let saga = self.order.client.get(&path).await?.expect(200)?;
+            let saga = self.saga(order).await?;
             ensure!(saga["status"] == status, "the saga is {}: {saga:#}", saga["status"]);
             anyhow::Ok(Some(saga))
         })

@@ -43,8 +43,7 @@ async fn a_pause_that_is_answered_holds_in_every_replica() -> Test {
 #[tokio::test]
 async fn a_pause_that_a_replica_has_not_confirmed_is_accepted_only() -> Test {
     // Not audited: nothing is ordered.
-    let stage = Stage::new().await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (stage, inventory) = Stage::alone(INVENTORY).await?;
     let ghost = "insert into inventory.lease values ('replica ghost', 'ghost', now() + interval '1 hour')";
     stage.execute(ghost).await?;
     let pause = "/api/admin/consumers/reserve_stock/pause";

@@ -52,8 +52,7 @@ async fn an_illegal_saga_transition_is_refused_by_the_database() -> Test {
 #[tokio::test]
 async fn a_unit_of_work_that_the_server_never_answers_is_an_outage_and_leaves_its_place_to_others() -> Test {
     // Not audited: nothing is ordered.
-    let stage = Stage::with(Tuning { by_hand: true, ..Tuning::default() }).await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (_stage, inventory) = Stage::alone_with(Tuning { by_hand: true, ..Tuning::default() }, INVENTORY).await?;
     let participant = inventory.app.participant();
     let silent = retry_contended(|| async {
         let mut work = participant.outbox.begin().await?;
@@ -137,8 +136,7 @@ async fn no_statement_of_a_service_reads_a_whole_table_because_it_is_empty_yet()
 #[tokio::test]
 async fn a_list_or_a_summary_looks_at_a_bounded_number_of_rows() -> Test {
     // Not audited: orders and sagas are made up.
-    let stage = Stage::with(Tuning { by_hand: true, ..Tuning::default() }).await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone_with(Tuning { by_hand: true, ..Tuning::default() }, ORDER).await?;
     let id = "(lpad(to_hex(n), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid";
     let rows = format!(
         "set session_replication_role = replica;
@@ -501,14 +499,7 @@ async fn provisioning_again_is_harmless() -> Test {
     let order = suite.place(&[("A", 1)], "tok_visa").await?;
     provision::database::prepare(stage.database.admin_url()).await?;
     suite.saga_becomes(&order, "COMPLETED").await?;
-    let again = suite
-        .inventory
-        .client
-        .post(
-            "/api/products",
-            &json!({"sku": "A", "name": "a", "initial_quantity": 1, "price": {"amount": 1, "currency": "USD"}}),
-        )
-        .await?;
+    let again = suite.inventory.client.create_product("A", 1, 1).await?;
     ensure!(again.status == 409);
     let _second = stage.start(ORDER).await?;
     stage.audit().await

@@ -73,8 +73,7 @@ async fn follow(finding: &Value, service: &Replica) -> Test {
 #[tokio::test]
 async fn there_is_a_test_for_every_way_of_waiting_that_the_document_lists() -> Test {
     // Not audited: nothing is ordered.
-    let stage = Stage::new().await?;
-    let order = stage.start(contracts::ORDER).await?;
+    let (_stage, order) = Stage::alone(contracts::ORDER).await?;
     let document = serde_json::to_value(&order.openapi)?;
     let listed = document["components"]["schemas"]["FindingKind"].clone();
     // Kinds with a description of their own are alternatives, each with one value.

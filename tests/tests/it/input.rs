@@ -98,8 +98,7 @@ async fn what_cannot_be_kept_as_it_is_is_refused() -> Test {
 
 #[tokio::test]
 async fn administration_needs_the_token() -> Test {
-    let stage = Stage::new().await?;
-    let payment = stage.start(contracts::PAYMENT).await?;
+    let (_stage, payment) = Stage::alone(contracts::PAYMENT).await?;
     let bare = reqwest::Client::new();
     let url = format!("{}/api/admin/relay", payment.url);
     ensure!(bare.get(&url).send().await?.status() == 401);

@@ -17,21 +17,11 @@ async fn place_many(suite: &Dancers, count: usize) -> Test {
 }
 
 async fn outbox_is_empty(stage: &Stage) -> Test {
-    eventually(Duration::from_secs(20), async || {
-        let waiting = stage.number("select count(*) from orders.outbox").await?;
-        ensure!(waiting == 0, "{waiting} events wait");
-        anyhow::Ok(())
-    })
-    .await
+    stage.becomes("select count(*) from orders.outbox", 0).await
 }
 
 async fn all_confirmed(stage: &Stage, count: i64) -> Test {
-    eventually(Duration::from_secs(40), async || {
-        let confirmed = stage.number("select count(*) from orders.customer_order where status = 'CONFIRMED'").await?;
-        ensure!(confirmed == count, "{confirmed} of {count} orders are confirmed");
-        anyhow::Ok(())
-    })
-    .await
+    stage.becomes("select count(*) from orders.customer_order where status = 'CONFIRMED'", count).await
 }
 
 async fn bytes_of(stage: &Stage, stream: &str) -> anyhow::Result<u64> {
@@ -108,8 +98,7 @@ async fn an_order_that_inventory_never_takes_takes_at_most_4800_bytes_of_any_str
     }
     place_of_three_lines(&suite).await?;
     let undone = "select count(*) from saga.saga_instance where receipts_due = '{inventory}'";
-    eventually(Duration::from_secs(20), async || stage.number(undone).await.is_ok_and(|n| n == ORDERS.cast_signed()))
-        .await?;
+    stage.becomes(undone, ORDERS.cast_signed()).await?;
     outbox_is_empty(&stage).await?;
     let nudged = stage.number("select count(*) from orders.outbox_published where republication = 1").await?;
     ensure!(nudged == ORDERS.cast_signed(), "{nudged} events were published twice");
@@ -148,8 +137,7 @@ async fn the_last_tenth_of_a_stream_is_for_cancellations() -> Test {
     stage.resume(&suite.inventory, "reserve_stock").await?;
     suite.saga_becomes(&waiting, "COMPENSATED").await?;
     let next = suite.order.client.insist("next", &body).await?;
-    suite.saga_becomes(&next, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&next, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
@@ -180,9 +168,7 @@ async fn orders_are_refused_while_events_wait_for_too_long_and_everything_else_g
     ensure!(suite.cancel(&confirmed).await? == 202);
     ensure!(suite.order(&waiting).await?["status"] == "CANCELLED");
     suite.order.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
-    for cancelled in [&waiting, &confirmed] {
-        suite.saga_becomes(cancelled, "COMPENSATED").await?;
-    }
+    suite.sagas_become([&waiting, &confirmed], "COMPENSATED").await?;
     eventually(Duration::from_secs(10), async || {
         suite.order.client.post("/api/orders", &body).await.is_ok_and(|answer| answer.status == 201)
     })
@@ -210,20 +196,14 @@ async fn a_parked_event_keeps_no_orders_out() -> Test {
     ensure!(age.is_none(), "{age:?}");
     suite.confirmed(&[("A", 1)]).await?;
     // The event that tells its end leaves after it.
-    eventually(Duration::from_secs(10), async || {
-        let waiting = stage.number("select count(*) from orders.outbox").await?;
-        ensure!(waiting == 2, "{waiting} wait: the parked event and its follower");
-        anyhow::Ok(())
-    })
-    .await
+    stage.becomes("select count(*) from orders.outbox", 2).await
 }
 
 /// As after a full disk: NATS keeps its connections, and JetStream answers nothing.
 #[tokio::test]
 async fn a_broker_that_is_there_and_does_not_answer_is_told_from_one_that_is_away_with_what_helps() -> Test {
     // Not audited: nothing is ordered.
-    let stage = Stage::new().await?;
-    let inventory = stage.start(contracts::INVENTORY).await?;
+    let (stage, inventory) = Stage::alone(contracts::INVENTORY).await?;
     let silent = async || Scrape::of(&inventory.client).await.map(|shown| shown.sum("broker_silent", &[]));
     ensure!(silent().await? == Some(0.0));
     let reason = async || -> anyhow::Result<String> {
@@ -231,8 +211,7 @@ async fn a_broker_that_is_there_and_does_not_answer_is_told_from_one_that_is_awa
         Ok(ready.body["checks"]["relay"]["reason"].as_str().unwrap_or_default().to_owned())
     };
     stage.nats.lock().await.pause()?;
-    let product = json!({"sku": "A", "name": "a", "initial_quantity": 1, "price": {"amount": 1, "currency": "USD"}});
-    inventory.client.post("/api/products", &product).await?.expect(201)?;
+    inventory.client.create_product("A", 1, 1).await?.expect(201)?;
     eventually(Duration::from_secs(20), async || {
         let reason = reason().await?;
         ensure!(reason.contains("JetStream does not answer") && reason.contains("restart nats"), "{reason}");

@@ -177,8 +177,7 @@ async fn deliver(
 async fn inventory_holds_nothing_for_a_cancelled_order_whatever_came_first() -> Test {
     let stage = Stage::new().await?;
     let (inventory, _second) = tokio::try_join!(stage.start(INVENTORY), stage.start(INVENTORY))?;
-    let product = json!({"sku": "A", "name": "a", "initial_quantity": 1000, "price": usd(500)});
-    inventory.client.post("/api/products", &product).await?.expect(201)?;
+    inventory.client.create_product("A", 500, 1_000).await?.expect(201)?;
     for (arrival, saga_knows) in all_arrivals() {
         let orphan = Orphan::new(&stage).await?;
         deliver(&stage, &orphan, "inventory", &orphan.created(), arrival, saga_knows).await?;

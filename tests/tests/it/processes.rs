@@ -10,8 +10,7 @@ use testkit::{Process, Signal, bin, eventually, free_port};
 use crate::Test;
 
 async fn sell(stage: &Stage, inventory: &Running, order: &Running) -> Test {
-    let product = serde_json::json!({"sku": "A", "name": "a", "initial_quantity": 100_000, "price": {"amount": 100, "currency": "USD"}});
-    inventory.client.post("/api/products", &product).await?.expect(201)?;
+    inventory.client.create_product("A", 100, 100_000).await?.expect(201)?;
     ensure!(stage.number("select count(*) from inventory.product").await? == 1);
     eventually(Duration::from_secs(20), async || {
         order.client.get("/api/products/A").await.is_ok_and(|answer| answer.status == 200)

@@ -96,9 +96,7 @@ async fn one_order_of_every_kind(stage: &Stage, suite: &Dancers) -> Test {
     let early = suite.place(&[("A", 1)], "tok_visa").await?;
     suite.cancel(&early).await?;
     suite.saga_becomes(&confirmed, "COMPLETED").await?;
-    for order in [&unfillable, &unpaid, &cancelled, &early] {
-        suite.saga_becomes(order, "COMPENSATED").await?;
-    }
+    suite.sagas_become([&unfillable, &unpaid, &cancelled, &early], "COMPENSATED").await?;
     timed_out(stage, suite).await
 }
 

@@ -14,10 +14,7 @@ async fn close_again(auto: bool) -> anyhow::Result<(Stage, Dancers, Vec<serde_js
     let tuning = Tuning { resilience, dead_letter_auto_replay: auto, ..Tuning::default() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 1000).await?;
     stage.break_gateway(&json!({"error_rate": 1.0})).await?;
-    let mut placed = Vec::new();
-    for _ in 0..20 {
-        placed.push(suite.place(&[("A", 1)], "tok_visa").await?);
-    }
+    let placed = suite.place_many(20, "tok_visa").await?;
     let opened = async || suite.payment.breaker("process_payment").await.is_ok_and(|b| b["totals"]["opened"] != 0);
     eventually(LIMIT, opened).await?;
     stage.break_gateway(&json!({"error_rate": 0.0})).await?;
@@ -30,9 +27,7 @@ async fn close_again(auto: bool) -> anyhow::Result<(Stage, Dancers, Vec<serde_js
 #[tokio::test]
 async fn when_the_breaker_closes_what_the_step_gave_up_on_is_replayed() -> Test {
     let (stage, suite, placed) = close_again(true).await?;
-    for order in &placed {
-        suite.saga_becomes(order, "COMPLETED").await?;
-    }
+    suite.sagas_become(&placed, "COMPLETED").await?;
     let batches = suite.payment.client.get("/api/admin/dlq/replays").await?.expect(200)?;
     let first = batches["items"].as_array().unwrap().last().unwrap();
     ensure!(first["requested_by"] == "breaker" && first["reason"] == "the breaker closed", "{first:#}");

@@ -213,9 +213,7 @@ async fn what_was_foreseen_comes_true(stage: &Stage, suite: &Dancers, cases: &Ca
     let asked = &history["actions"][0];
     ensure!(asked["actor"] == "ann" && asked["reason"] == "what if" && asked["replay_id"].is_null(), "{asked:#}");
     ensure!(asked["outcome"].as_str().is_some_and(|o| o.starts_with("would_fail: ")), "{asked:#}");
-    for order in [&cases.applies, &cases.applied, &cases.fails, &cases.calls] {
-        suite.saga_becomes(order, "COMPLETED").await?;
-    }
+    suite.sagas_become([&cases.applies, &cases.applied, &cases.fails, &cases.calls], "COMPLETED").await?;
     ensure!(suite.saga_becomes(&cases.refused, "COMPENSATED").await?["status"] == "COMPENSATED");
     stage.audit().await
 }
@@ -223,8 +221,7 @@ async fn what_was_foreseen_comes_true(stage: &Stage, suite: &Dancers, cases: &Ca
 #[tokio::test]
 async fn what_cannot_be_read_would_fail() -> Test {
     // Not audited: the event is made up, and its dead letter left.
-    let stage = Stage::new().await?;
-    let payment = stage.start(PAYMENT).await?;
+    let (stage, payment) = Stage::alone(PAYMENT).await?;
     let mut headers = async_nats::HeaderMap::new();
     headers.insert("ce-id", uuid::Uuid::now_v7().to_string());
     headers.insert("ce-type", "StockReserved.v9");

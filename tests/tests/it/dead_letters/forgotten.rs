@@ -10,8 +10,7 @@ use super::{at_once, make_letters, mend, replay_one};
 #[tokio::test]
 async fn dead_letters_that_are_deleted_while_they_wait_are_counted() -> anyhow::Result<()> {
     // Not audited: most dead letters are made up, and deleted as they wait.
-    let stage = Stage::with(at_once()).await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
     let letters = make_letters(&stage, &order, 3).await?;
     mend(&stage).await?;
     replay_one(&order, &letters[0]).await?.expect(200)?;

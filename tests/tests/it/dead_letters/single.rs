@@ -26,8 +26,7 @@ async fn replayed_right_after_its_cause_is_gone_a_dead_letter_completes_its_saga
     let resolved = replay_one(&suite.order, &letter).await?.expect(200)?;
     ensure!(resolved["status"] == "RESOLVED", "{resolved:#}");
     // The replay has answered, so its effect is there: nothing is waited for.
-    let path = format!("/api/sagas/{}", placed["saga_id"].as_str().unwrap());
-    let saga = suite.order.client.get(&path).await?.expect(200)?;
+    let saga = suite.saga(&placed).await?;
     ensure!(saga["status"] == "COMPLETED", "{saga:#}");
     ensure!(suite.order(&placed).await?["status"] == "CONFIRMED");
     stage.audit().await
@@ -36,8 +35,7 @@ async fn replayed_right_after_its_cause_is_gone_a_dead_letter_completes_its_saga
 #[tokio::test]
 async fn an_entry_is_replayed_three_times_at_most_by_whomever() -> Test {
     // Not audited: the dead letter is left.
-    let stage = Stage::with(at_once()).await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
     let letter = make_letters(&stage, &order, 1).await?.remove(0);
     for replays in 1..=3 {
         let again = replay_one(&order, &letter).await?.expect(200)?;
@@ -80,8 +78,7 @@ async fn what_is_away_takes_none_of_an_entrys_replays() -> Test {
 #[tokio::test]
 async fn a_message_without_an_event_id_is_kept_once_with_all_its_bytes_and_headers() -> Test {
     // Not audited: the message is made up, and its dead letter left.
-    let stage = Stage::with(at_once()).await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
     let mut headers = HeaderMap::new();
     headers.insert("ce-type", "ProductCreated.v1");
     headers.append("tracestate", "a=1");

@@ -26,8 +26,7 @@ async fn an_operator_has_paused_the_relay_of_another_service() -> Test {
     says(&pending, &["StockReserved", "relay of inventory", "last receipt"])?;
     ensure!(pending["since"].is_string(), "{pending:#}");
     follow(&paused, &suite.inventory).await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
@@ -44,8 +43,7 @@ async fn nobody_leads_the_relay_of_a_service_that_died_before_it_published() -> 
     ensure!(explanation["findings"].to_string().contains("Start a replica of inventory."), "{explanation:#}");
     let suite = Dancers { inventory: stage.start(INVENTORY).await?, order, payment };
     suite.inventory.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
@@ -67,23 +65,22 @@ async fn the_broker_is_away() -> Test {
 #[tokio::test]
 async fn the_broker_refuses_an_event_until_it_is_parked() -> Test {
     let (stage, suite) = Stage::selling(100, 1_000).await?;
-    message_size(&stage, 64).await?;
+    stage.message_size("ORDER", 64).await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     let (explanation, refused) = found(&suite.order, &placed, "publication_refused").await?;
     says(&refused, &["refused OrderCreated", "tried again"])?;
     ensure!(refused["since"].is_string() && awaited(&explanation) == ["reserve_stock of inventory"], "{explanation:#}");
     let (_, parked) = found(&suite.order, &placed, "publication_parked").await?;
     says(&parked, &["OrderCreated is parked", "5 times"])?;
-    message_size(&stage, -1).await?;
+    stage.message_size("ORDER", -1).await?;
     follow(&parked, &suite.order).await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
 async fn an_event_waits_behind_one_of_the_same_order_that_the_broker_refuses() -> Test {
     let (stage, suite) = Stage::selling(100, 1_000).await?;
-    message_size(&stage, 64).await?;
+    stage.message_size("ORDER", 64).await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     found(&suite.order, &placed, "publication_parked").await?;
     ensure!(suite.cancel(&placed).await? == 202);
@@ -92,7 +89,7 @@ async fn an_event_waits_behind_one_of_the_same_order_that_the_broker_refuses() -
     let both = ["release_stock of inventory", "refund_payment of payment"];
     ensure!(awaited(&explanation) == both, "{explanation:#}");
     let parked = finding(&explanation, "publication_parked").unwrap();
-    message_size(&stage, -1).await?;
+    stage.message_size("ORDER", -1).await?;
     follow(&parked, &suite.order).await?;
     suite.saga_becomes(&placed, "COMPENSATED").await?;
     stage.audit().await
@@ -107,14 +104,5 @@ async fn an_event_is_gone_from_the_outbox_without_having_been_published() -> Tes
     let (explanation, missing) = found(&suite.order, &placed, "event_missing").await?;
     says(&missing, &["OrderCreated is neither in the outbox of order nor among the events", "lost"])?;
     ensure!(explanation["at_deadline"].as_str().is_some_and(|s| s.contains("times out")), "{explanation:#}");
-    Ok(())
-}
-
-/// How large the messages of the order service may be; -1: any size.
-async fn message_size(stage: &Stage, bytes: i32) -> Test {
-    let jetstream = stage.jetstream().await?;
-    let mut config = jetstream.get_stream("ORDER").await?.cached_info().config.clone();
-    config.max_message_size = bytes;
-    jetstream.update_stream(config).await?;
     Ok(())
 }

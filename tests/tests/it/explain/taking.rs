@@ -34,8 +34,7 @@ async fn the_step_has_the_event_and_is_not_done() -> Test {
     says(&under_way, &["OrderCreated is in the stream ORDER", "reserve_stock of inventory has not finished"])?;
     ensure!(kinds(&explanation) == ["under_way"] && under_way["since"].is_string(), "{explanation:#}");
     lock.rollback().await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
@@ -50,8 +49,7 @@ async fn an_operator_has_paused_the_consumer() -> Test {
     ensure!(paused["since"].is_string(), "{paused:#}");
     ensure!(paused["remedy"]["request"] == "POST /api/admin/consumers/process_payment/resume", "{paused:#}");
     follow(&paused, &suite.payment).await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
@@ -81,8 +79,7 @@ async fn only_another_build_can_read_the_event() -> Test {
 async fn the_service_that_should_go_on_was_never_started() -> Test {
     let stage = Stage::new().await?;
     let (order, inventory) = (stage.start(ORDER).await?, stage.start(INVENTORY).await?);
-    let product = json!({"sku": "A", "name": "a", "initial_quantity": 9, "price": {"amount": 100, "currency": "USD"}});
-    inventory.client.post("/api/products", &product).await?.expect(201)?;
+    inventory.client.create_product("A", 100, 9).await?.expect(201)?;
     let placed = eventually(LIMIT, async || {
         order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201).map(Some)
     })
@@ -92,8 +89,7 @@ async fn the_service_that_should_go_on_was_never_started() -> Test {
     ensure!(down["since"].is_null() && down["remedy"]["what"] == "Start a replica of payment.", "{down:#}");
     ensure!(awaited(&explanation) == ["process_payment of payment"], "{explanation:#}");
     let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
@@ -117,17 +113,12 @@ async fn the_steps_circuit_breaker_is_open() -> Test {
     let tuning = Tuning { resilience, ..Tuning::default() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 1_000).await?;
     stage.break_gateway(&json!({"error_rate": 1.0})).await?;
-    let mut placed = Vec::new();
-    for _ in 0..8 {
-        placed.push(suite.place(&[("A", 1)], "tok_visa").await?);
-    }
+    let placed = suite.place_many(8, "tok_visa").await?;
     let (_, open) = found(&suite.order, &placed[7], "breaker_open").await?;
     says(&open, &["circuit breaker of process_payment of payment is open in replica payment-"])?;
     stage.break_gateway(&json!({"error_rate": 0.0})).await?;
     follow(&open, &suite.payment).await?;
-    for order in &placed {
-        suite.saga_becomes(order, "COMPLETED").await?;
-    }
+    suite.sagas_become(&placed, "COMPLETED").await?;
     Ok(())
 }
 
@@ -201,8 +192,7 @@ async fn the_card_processor_has_not_answered_the_charge() -> Test {
     says(&asked, &["Payment ", "card processor's answer is not there"])?;
     ensure!(kinds(&explanation) == ["at_gateway"] && asked["since"].is_string(), "{explanation:#}");
     follow(&asked, &suite.payment).await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
@@ -214,8 +204,7 @@ async fn the_card_processor_has_not_answered_the_refund() -> Test {
     let (explanation, asked) = found(&suite.order, &placed, "at_gateway").await?;
     says(&asked, &["is to be given back", "card processor's answer is not there"])?;
     ensure!(awaited(&explanation).contains(&"refund_payment of payment".to_owned()), "{explanation:#}");
-    suite.saga_becomes(&placed, "COMPENSATED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPENSATED").await.map(drop)
 }
 
 #[tokio::test]
@@ -226,8 +215,7 @@ async fn the_card_processor_has_not_said_that_an_unpaid_order_is_unpaid() -> Tes
     let unfillable = suite.place(&[("RARE", 2)], "tok_visa").await?;
     let (_, asked) = found(&suite.order, &unfillable, "at_gateway").await?;
     says(&asked, &["is to be given back, if it was taken", "card processor's answer is not there"])?;
-    suite.saga_becomes(&unfillable, "COMPENSATED").await?;
-    Ok(())
+    suite.saga_becomes(&unfillable, "COMPENSATED").await.map(drop)
 }
 
 #[tokio::test]

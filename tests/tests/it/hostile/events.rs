@@ -66,8 +66,7 @@ async fn garbage_in_every_lane_is_parked_as_it_came_and_stops_nobody() -> Test {
         let listed = replica.client.get("/api/admin/dlq?limit=200").await?.expect(200)?;
         ensure!(listed["items"].as_array().is_some_and(|items| !items.is_empty()), "{listed}");
     }
-    suite.confirmed(&[("A", 1)]).await?;
-    Ok(())
+    suite.confirmed(&[("A", 1)]).await.map(drop)
 }
 
 /// Every subject that a step waits for, with one event that would be good.
@@ -168,8 +167,7 @@ fn put(headers: &mut HeaderMap, name: &'static str, value: &str) {
 
 #[tokio::test]
 async fn texts_that_the_database_cannot_store_are_parked_all_the_same() -> Test {
-    let stage = Stage::new().await?;
-    let order = stage.start(contracts::ORDER).await?;
+    let (stage, order) = Stage::alone(contracts::ORDER).await?;
     let golden = fs::read_to_string(format!("{}/golden/ProductCreated.v1.json", env!("CARGO_MANIFEST_DIR")))?;
     let subject = "events.inventory.ProductCreated";
     let mut typed = envelope("ProductCreated.v1", "a\0b");
