@@ -1,25 +1,7 @@
 //! A database with the suite's tables and a few orders in it, all of them sound.
 
-use std::path::Path;
-
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use testkit::Database;
-
-/// The schemas with the folders of their migrations, in the order in which they are applied.
-const SCHEMAS: [(&str, &[&str]); 4] = [
-    ("saga", &["saga"]),
-    ("orders", &["messaging", "order"]),
-    ("inventory", &["messaging", "inventory"]),
-    ("payment", &["messaging", "payment"]),
-];
-
-const AUDITOR: &str = "
-    do $$ begin
-        create role auditor login password 'auditor';
-    exception when duplicate_object then
-    end $$;
-    grant usage on schema saga, orders, inventory, payment to auditor;
-    grant select on all tables in schema saga, orders, inventory, payment to auditor;";
 
 /// A database of the calling test's own.
 pub(crate) async fn database() -> Database {
@@ -27,19 +9,8 @@ pub(crate) async fn database() -> Database {
 }
 
 async fn prepare(url: String) -> anyhow::Result<()> {
+    provision::database::prepare(url.clone()).await?;
     let mut connection = PgConnection::connect(&url).await?;
-    for (schema, folders) in SCHEMAS {
-        run(&mut connection, format!("create schema {schema}; set search_path to {schema}")).await?;
-        for folder in folders {
-            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations").join(folder);
-            let mut files: Vec<_> = std::fs::read_dir(folder)?.collect::<Result<_, _>>()?;
-            files.sort_by_key(std::fs::DirEntry::file_name);
-            for file in files {
-                run(&mut connection, std::fs::read_to_string(file.path())?).await?;
-            }
-        }
-    }
-    run(&mut connection, AUDITOR.to_owned()).await?;
     run(&mut connection, include_str!("sound_suite.sql").to_owned()).await?;
     Ok(connection.close().await?)
 }
