@@ -352,7 +352,6 @@ impl Dancers {
     }
 }
 
-/// The body of an order.
 pub fn order_of(lines: &[(&str, i64)], token: &str) -> Value {
     let lines: Vec<_> = lines.iter().map(|(sku, quantity)| json!({"sku": sku, "quantity": quantity})).collect();
     json!({"customer_id": "alice", "lines": lines, "payment_method": token})

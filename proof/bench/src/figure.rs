@@ -30,7 +30,6 @@ impl Figure {
         Figure { name: name.into(), value, unit, target: None, of: Vec::new() }
     }
 
-    /// The median of several measurements.
     pub(crate) fn median_of(name: impl Into<String>, measured: &[f64], unit: &'static str) -> Self {
         Figure { of: measured.to_vec(), ..Figure::new(name, median(measured), unit) }
     }

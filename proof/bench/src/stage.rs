@@ -174,7 +174,6 @@ impl Stage {
     }
 }
 
-/// What the command says.
 async fn run(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output().await.with_context(|| format!("cannot run {:?}", command.as_std()))?;
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();

@@ -49,7 +49,6 @@ pub struct Plan {
     pub demands: Demands,
 }
 
-/// Runs it.
 pub async fn chaos(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
     let deadlines = plan.deadline.map(|time| [("SAGA_DEADLINE", time), ("COMPENSATION_DEADLINE", time)]);
     let deadlines = deadlines.as_ref().map_or(&[][..], |deadlines| deadlines);

@@ -165,7 +165,6 @@ impl Nemesis {
     }
 }
 
-/// The nemesis of this name.
 pub fn named(name: &str) -> Option<&'static Nemesis> {
     ALL.iter().chain(CLOCKS).find(|nemesis| nemesis.name == name)
 }

@@ -71,7 +71,6 @@ struct Evidence {
     settled: Duration,
 }
 
-/// Runs it.
 pub async fn restore(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
     let settings = settings.clone().with(SETTINGS);
     let stage = Stage::start(&settings).await?;

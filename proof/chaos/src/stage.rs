@@ -172,7 +172,6 @@ impl Stage {
         Ok(Arc::new(stage))
     }
 
-    /// All replicas of a service.
     pub fn replicas_of(&self, service: Service) -> Vec<Arc<Replica>> {
         self.replicas.iter().filter(|replica| replica.service == service).cloned().collect()
     }
@@ -226,7 +225,6 @@ impl Stage {
         }
     }
 
-    /// Audits everything.
     pub async fn audit(&self, options: Options) -> anyhow::Result<Report> {
         Ok(audit::audit(&self.stores(), &self.gateway_url, &options).await?)
     }

@@ -45,14 +45,12 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Each kind with what was found of it.
     pub fn kinds(&self) -> [(&'static str, &Vec<String>); 4] {
         let Findings { lost, doubled, broken_promises, dead_letters } = self;
         [("lost", lost), ("doubled", doubled), ("broken promise", broken_promises), ("dead letter", dead_letters)]
     }
 }
 
-/// All orders of the database.
 pub async fn ended_orders(pool: &PgPool) -> Result<Vec<Ended>, sqlx::Error> {
     sqlx::query_as(
         "select o.order_id, k.key, o.status, s.status as saga_status, s.failed_at_step,

@@ -60,13 +60,11 @@ impl Scene {
         Ok(orders)
     }
 
-    /// Cancels an order, as its customer.
     pub async fn cancel(&self, order: Uuid) -> anyhow::Result<()> {
         until(LIMIT, async || self.stage.suite().cancel(order, "changed my mind").await.map(Some)).await?;
         Ok(())
     }
 
-    /// Arms a fault in all replicas of a service.
     pub async fn arm(&mut self, service: Service, fault: Value) -> anyhow::Result<()> {
         self.armed = true;
         let armed = self.stage.suite().arm(participant(service), &fault).await;
@@ -133,7 +131,6 @@ impl Scene {
         Ok(())
     }
 
-    /// The first replica of a service.
     pub fn first(&self, service: Service) -> Arc<Replica> {
         Arc::clone(&self.stage.replicas_of(service)[0])
     }

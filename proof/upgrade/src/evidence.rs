@@ -37,7 +37,6 @@ pub async fn unread(pool: &PgPool) -> Result<i64, sqlx::Error> {
     .await
 }
 
-/// Counts it all.
 pub async fn of(pool: &PgPool, phases: &[Phase]) -> anyhow::Result<Evidence> {
     let count = async |query: &'static str| sqlx::query_scalar::<_, i64>(query).fetch_one(pool).await;
     let brought_up = match phases.iter().find(|phase| phase.name == ONLY_NEW_READERS) {

@@ -237,7 +237,6 @@ async fn put_right(suite: &Suite, report: &Report) {
     }
 }
 
-/// The order that a charge names.
 fn order_of(charge: &Charge) -> Option<Uuid> {
     charge.order_id.as_ref()?.parse().ok()
 }

@@ -48,7 +48,6 @@ struct Line<'a> {
 }
 
 impl Chain {
-    /// How many lines there are.
     pub fn length(&self) -> u64 {
         self.length
     }

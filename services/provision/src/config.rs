@@ -204,7 +204,6 @@ impl DatabaseArgs {
         owner.split_once(':').map_or((owner, None), |(user, password)| (user, Some(password)))
     }
 
-    /// Where the database is.
     pub fn connect_options(&self) -> anyhow::Result<PgConnectOptions> {
         PgConnectOptions::from_str(&self.database_url).context("DATABASE_URL is not the URL of a PostgreSQL database")
     }

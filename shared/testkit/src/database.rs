@@ -91,7 +91,6 @@ impl Database {
         Ok(database)
     }
 
-    /// An empty database.
     pub async fn empty() -> anyhow::Result<Self> {
         let server = shared_server().await?;
         let database = Database { server, name: format!("t_{}", Uuid::now_v7().simple()) };
@@ -101,7 +100,6 @@ impl Database {
         Ok(database)
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }

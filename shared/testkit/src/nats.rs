@@ -64,7 +64,6 @@ impl Nats {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Its port.
     pub fn port(&self) -> u16 {
         self.port
     }

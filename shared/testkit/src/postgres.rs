@@ -60,7 +60,6 @@ impl Postgres {
         Server::new("postgres", &format!("127.0.0.1:{}", self.port))
     }
 
-    /// Its port.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -80,7 +80,6 @@ impl Process {
         Ok(Process { name: name.to_owned(), child, watcher, last_signal, folder })
     }
 
-    /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

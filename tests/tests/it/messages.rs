@@ -21,7 +21,6 @@ use uuid::Uuid;
 
 use crate::Test;
 
-/// Tells of a product.
 pub(crate) fn product(sku: &str) -> ProductCreated {
     ProductCreated {
         product: Product {

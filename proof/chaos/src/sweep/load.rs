@@ -148,7 +148,6 @@ pub(super) async fn place_slow_orders(stage: &Shared, customer: &str) -> anyhow:
     Ok(orders)
 }
 
-/// An order that is confirmed.
 pub(super) async fn confirmed_order(suite: &Suite, told: &mut Told) -> anyhow::Result<Order> {
     let for_ever = AtomicBool::new(false);
     let placed = place(suite, Wish::Plain, "customer").await?;

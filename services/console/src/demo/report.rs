@@ -96,7 +96,6 @@ fn write_exchanges(text: &mut String, same: &Exchanges) {
     }
 }
 
-/// The audit's verdicts as a table.
 fn audit_table(report: &audit::Report) -> String {
     let mut text = "| invariant | | says |\n|---|---|---|\n".to_owned();
     for verdict in &report.invariants {

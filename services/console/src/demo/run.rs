@@ -40,7 +40,6 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A stage for one scenario.
 pub(super) fn stage(suite: &Suite, args: &DemoArgs, means: &Means) -> Stage {
     let addresses = suite.addresses();
     let mut servers: Vec<(String, String)> =

@@ -76,7 +76,6 @@ impl FaultSpec {
 }
 
 impl Suite {
-    /// Arms a fault in every replica of a service.
     pub async fn arm(&self, service: Service, fault: &impl Serialize) -> Result<ArmedFault, SuiteError> {
         self.http.json(with_json(self.admin(Method::POST, service, "faults"), fault)).await
     }

@@ -83,7 +83,6 @@ impl SuiteError {
         }
     }
 
-    /// The status of a refusal.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             SuiteError::Refused { status, .. } => Some(*status),
@@ -118,7 +117,6 @@ impl Service {
 }
 
 impl Addresses {
-    /// Where a service is.
     pub fn of(&self, service: Service) -> &str {
         match service {
             Service::Order => &self.order_url,

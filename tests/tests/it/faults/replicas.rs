@@ -30,7 +30,6 @@ fn names<'a>(replicas: impl IntoIterator<Item = &'a Replica>) -> BTreeSet<&'a st
     replicas.into_iter().map(holder).collect()
 }
 
-/// The names in a list of an answer.
 fn listed<'a>(answer: &'a Value, list: &str) -> BTreeSet<&'a str> {
     answer[list].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
