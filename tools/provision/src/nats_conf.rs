@@ -9,7 +9,7 @@ use saga::Service;
 const HEADER: &str = "\
 # Configuration of nats-server (2.9 or newer) for the suite.
 #
-# Generated from the table of steps by `provision nats-conf`; edit services/provision/src/nats_conf.rs instead.
+# Generated from the table of steps by `provision nats-conf`; edit tools/provision/src/nats_conf.rs instead.
 #
 # Each service may publish its own events and nothing else, and may read what its own steps wait for. Only
 # `provision` may create, change, purge or delete streams and durable consumers. Answers arrive under
