@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use reqwest::{Method, RequestBuilder};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A client of one replica, with the administrator's token.
 #[derive(Clone)]
@@ -50,6 +50,13 @@ impl Client {
 
     pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
         self.send(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// Asks inventory for a product, at this price in cents.
+    pub async fn create_product(&self, sku: &str, price: i64, quantity: i64) -> anyhow::Result<Answer> {
+        let price = json!({"amount": price, "currency": "USD"});
+        let product = json!({"sku": sku, "name": sku.to_lowercase(), "initial_quantity": quantity, "price": price});
+        self.post("/api/products", &product).await
     }
 
     /// Places the order under a key, again and again, until it is accepted, whoever dies meanwhile.

@@ -115,34 +115,24 @@ impl Replica {
         inventory_url: &str,
     ) -> anyhow::Result<Replica> {
         let arguments = arguments(stage, service, inventory_url);
+        // Config, startup and application of a service have the same names, and types of their own.
+        macro_rules! start {
+            ($service:ident, $app:path, $tasks:expr) => {{
+                let config = $service::Config::parse_from(arguments);
+                let startup = Startup::new($service::INFO, Readiness::default(), Metrics::default());
+                let http = config.base.http.clone();
+                let app = $service::App::connect(&startup, config, faults.clone()).await?;
+                let subscriptions = $service::subscriptions(&app);
+                let (api, tasks) = ($service::router(&app), $tasks(&app, &startup));
+                ($service::INFO, $app(app), subscriptions, api, tasks, $service::samples(), startup, http)
+            }};
+        }
         let (info, app, subscriptions, api, tasks, samples, startup, http) = match service {
-            ORDER => {
-                let config = order::Config::parse_from(arguments);
-                let startup = Startup::new(order::INFO, Readiness::default(), Metrics::default());
-                let http = config.base.http.clone();
-                let app = order::App::connect(&startup, config, faults.clone()).await?;
-                let subscriptions = order::subscriptions(&app);
-                let (api, tasks) = (order::router(&app), order::tasks(&app, &startup));
-                (order::INFO, App::Order(app), subscriptions, api, tasks, order::samples(), startup, http)
-            }
+            ORDER => start!(order, App::Order, order::tasks),
             INVENTORY => {
-                let config = inventory::Config::parse_from(arguments);
-                let startup = Startup::new(inventory::INFO, Readiness::default(), Metrics::default());
-                let http = config.base.http.clone();
-                let app = inventory::App::connect(&startup, config, faults.clone()).await?;
-                let subscriptions = inventory::subscriptions(&app);
-                let (api, tasks) = (inventory::router(&app), inventory::tasks(&app, &startup.stop));
-                (inventory::INFO, App::Inventory(app), subscriptions, api, tasks, inventory::samples(), startup, http)
+                start!(inventory, App::Inventory, |app, startup: &Startup| inventory::tasks(app, &startup.stop))
             }
-            PAYMENT => {
-                let config = payment::Config::parse_from(arguments);
-                let startup = Startup::new(payment::INFO, Readiness::default(), Metrics::default());
-                let http = config.base.http.clone();
-                let app = payment::App::connect(&startup, config, faults.clone()).await?;
-                let subscriptions = payment::subscriptions(&app);
-                let api = payment::router(&app);
-                (payment::INFO, App::Payment(app), subscriptions, api, Vec::new(), payment::samples(), startup, http)
-            }
+            PAYMENT => start!(payment, App::Payment, |_, _| Vec::new()),
             other => anyhow::bail!("{other} is no service of the suite"),
         };
         let participant = app.participant();

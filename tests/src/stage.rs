@@ -41,6 +41,37 @@ impl Stage {
         Self::on(database, tuning).await
     }
 
+    /// A stage with all three services, and the product A for sale.
+    pub async fn selling(price: i64, quantity: i64) -> anyhow::Result<(Stage, Dancers)> {
+        Self::selling_with(Tuning::default(), price, quantity).await
+    }
+
+    pub async fn selling_with(tuning: Tuning, price: i64, quantity: i64) -> anyhow::Result<(Stage, Dancers)> {
+        let stage = Self::with(tuning).await?;
+        let suite = stage.dancers().await?;
+        suite.sell("A", price, quantity).await?;
+        Ok((stage, suite))
+    }
+
+    /// The same; in each service faults can be armed.
+    pub async fn faulty(tuning: Tuning, price: i64, quantity: i64) -> anyhow::Result<(Stage, Dancers)> {
+        let stage = Self::with(tuning).await?;
+        let suite = stage.dancers_with_faults().await?;
+        suite.sell("A", price, quantity).await?;
+        Ok((stage, suite))
+    }
+
+    /// A stage with one replica of one service.
+    pub async fn alone(service: saga::Service) -> anyhow::Result<(Stage, Replica)> {
+        Stage::alone_with(Tuning::default(), service).await
+    }
+
+    pub async fn alone_with(tuning: Tuning, service: saga::Service) -> anyhow::Result<(Stage, Replica)> {
+        let stage = Stage::with(tuning).await?;
+        let replica = stage.start(service).await?;
+        Ok((stage, replica))
+    }
+
     /// A stage on a database that the test has made itself.
     pub async fn on(database: Database, tuning: Tuning) -> anyhow::Result<Stage> {
         // Shown with the output of a test that fails; RUST_LOG says how much.
@@ -113,6 +144,26 @@ impl Stage {
         Ok(sqlx::query_scalar(sql).fetch_one(&self.pool).await?)
     }
 
+    /// Waits until a number that the database knows is this one.
+    pub async fn becomes(&self, sql: &'static str, expected: i64) -> anyhow::Result<()> {
+        eventually(Duration::from_secs(60), async || {
+            let number = self.number(sql).await?;
+            ensure!(number == expected, "{number} instead of {expected}: {sql}");
+            anyhow::Ok(())
+        })
+        .await
+    }
+
+    /// Does something to the database behind the services' backs; how many rows that has changed.
+    pub async fn execute(&self, sql: impl Into<String>) -> anyhow::Result<u64> {
+        Ok(sqlx::raw_sql(AssertSqlSafe(sql.into())).execute(&self.pool).await?.rows_affected())
+    }
+
+    /// Lets the card processor go wrong like this.
+    pub async fn break_gateway(&self, faults: &Value) -> anyhow::Result<()> {
+        self.gateway_client().post("/v1/faults", faults).await?.expect(200).map(drop)
+    }
+
     /// Pauses a step, and waits until its consumers ask the broker for nothing any more.
     pub async fn pause(&self, replica: &Replica, step: &str) -> anyhow::Result<()> {
         replica.client.post(&format!("/api/admin/consumers/{step}/pause"), &json!({})).await?.expect(200)?;
@@ -127,6 +178,15 @@ impl Stage {
             anyhow::Ok(())
         })
         .await
+    }
+
+    /// How large the messages of a stream may be; -1: any size.
+    pub async fn message_size(&self, stream: &str, bytes: i32) -> anyhow::Result<()> {
+        let jetstream = self.jetstream().await?;
+        let mut config = jetstream.get_stream(stream).await?.cached_info().config.clone();
+        config.max_message_size = bytes;
+        jetstream.update_stream(config).await?;
+        Ok(())
     }
 
     /// The broker loses the last event with this subject, as soon as it has one.
@@ -165,8 +225,10 @@ impl Stage {
     /// What waits for a replica that can read it has waited for long enough.
     pub async fn end_the_wait_for_newer_replicas(&self) -> anyhow::Result<()> {
         for schema in ["orders", "inventory", "payment"] {
-            let sql = format!("update {schema}.delivery_attempt set unread_since = unread_since - interval '1 hour'");
-            sqlx::query(AssertSqlSafe(sql)).execute(&self.pool).await?;
+            self.execute(format!(
+                "update {schema}.delivery_attempt set unread_since = unread_since - interval '1 hour'"
+            ))
+            .await?;
         }
         Ok(())
     }
@@ -218,11 +280,7 @@ pub struct Dancers {
 impl Dancers {
     /// Puts a product on sale and waits until order knows it.
     pub async fn sell(&self, sku: &str, price: i64, quantity: i64) -> anyhow::Result<()> {
-        let product = json!({
-            "sku": sku, "name": sku.to_lowercase(), "initial_quantity": quantity,
-            "price": {"amount": price, "currency": "USD"},
-        });
-        self.inventory.client.post("/api/products", &product).await?.expect(201)?;
+        self.inventory.client.create_product(sku, price, quantity).await?.expect(201)?;
         let path = format!("/api/products/{sku}");
         eventually(Duration::from_secs(10), async || {
             self.order.client.get(&path).await.is_ok_and(|answer| answer.status == 200)
@@ -236,11 +294,38 @@ impl Dancers {
         self.order.client.post("/api/orders", &order_of(lines, token)).await?.expect(201)
     }
 
+    /// Places so many orders for one unit.
+    pub async fn place_many(&self, count: usize, token: &str) -> anyhow::Result<Vec<Value>> {
+        let mut placed = Vec::with_capacity(count);
+        for _ in 0..count {
+            placed.push(self.place(&[("A", 1)], token).await?);
+        }
+        Ok(placed)
+    }
+
+    /// Places an order and waits until it is confirmed.
+    pub async fn confirmed(&self, lines: &[(&str, i64)]) -> anyhow::Result<Value> {
+        let placed = self.place(lines, "tok_visa").await?;
+        self.saga_becomes(&placed, "COMPLETED").await?;
+        Ok(placed)
+    }
+
+    pub async fn sagas_become(&self, orders: impl IntoIterator<Item = &Value>, status: &str) -> anyhow::Result<()> {
+        for order in orders {
+            self.saga_becomes(order, status).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn saga(&self, order: &Value) -> anyhow::Result<Value> {
+        let path = format!("/api/sagas/{}", order["saga_id"].as_str().unwrap_or_default());
+        self.order.client.get(&path).await?.expect(200)
+    }
+
     /// Waits until the order's saga has this status, and returns the saga.
     pub async fn saga_becomes(&self, order: &Value, status: &str) -> anyhow::Result<Value> {
-        let path = format!("/api/sagas/{}", order["saga_id"].as_str().unwrap_or_default());
         eventually(Duration::from_secs(20), async || {
-            let saga = self.order.client.get(&path).await?.expect(200)?;
+            let saga = self.saga(order).await?;
             ensure!(saga["status"] == status, "the saga is {}: {saga:#}", saga["status"]);
             anyhow::Ok(Some(saga))
         })
@@ -267,7 +352,6 @@ impl Dancers {
     }
 }
 
-/// The body of an order.
 pub fn order_of(lines: &[(&str, i64)], token: &str) -> Value {
     let lines: Vec<_> = lines.iter().map(|(sku, quantity)| json!({"sku": sku, "quantity": quantity})).collect();
     json!({"customer_id": "alice", "lines": lines, "payment_method": token})

@@ -30,7 +30,6 @@ impl Figure {
         Figure { name: name.into(), value, unit, target: None, of: Vec::new() }
     }
 
-    /// The median of several measurements.
     pub(crate) fn median_of(name: impl Into<String>, measured: &[f64], unit: &'static str) -> Self {
         Figure { of: measured.to_vec(), ..Figure::new(name, median(measured), unit) }
     }
@@ -71,7 +70,7 @@ pub(crate) struct Results {
 
 #[derive(Debug, Serialize)]
 struct PartResult {
-    part: &'static str,
+    part: String,
     /// Otherwise the figures say nothing.
     audit_clean: bool,
     figures: Vec<Figure>,
@@ -81,11 +80,11 @@ struct PartResult {
 }
 
 impl Results {
-    pub(crate) fn add(&mut self, part: &'static str, figures: Vec<Figure>, audit_clean: bool) {
+    pub(crate) fn add(&mut self, part: String, figures: Vec<Figure>, audit_clean: bool) {
         self.parts.push(PartResult { part, audit_clean, figures, error: None });
     }
 
-    pub(crate) fn add_failed(&mut self, part: &'static str, error: &anyhow::Error) {
+    pub(crate) fn add_failed(&mut self, part: String, error: &anyhow::Error) {
         let error = Some(format!("{error:#}"));
         self.parts.push(PartResult { part, audit_clean: false, figures: Vec::new(), error });
     }
@@ -158,7 +157,7 @@ mod tests {
     #[test]
     fn figures_of_a_part_with_a_dirty_audit_are_void() {
         let mut results = Results::default();
-        results.add("saturated", vec![Figure::new("sagas", 2_000.0, "1/s").at_least(1_200.0)], false);
+        results.add("saturated".to_owned(), vec![Figure::new("sagas", 2_000.0, "1/s").at_least(1_200.0)], false);
         assert!(!results.good() && results.value("saturated", "sagas").is_none());
         assert!(results.to_string().contains("VOID") && !results.to_string().contains("yes"));
     }

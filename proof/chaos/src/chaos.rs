@@ -49,19 +49,10 @@ pub struct Plan {
     pub demands: Demands,
 }
 
-/// Runs it.
-///
-/// # Errors
-/// When the experiment could not be carried out. What it found is in the report.
 pub async fn chaos(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
-    let deadline = |name| plan.deadline.map(|deadline| (name, deadline));
-    let deadlines = [deadline("SAGA_DEADLINE"), deadline("COMPENSATION_DEADLINE")];
-    let own = SETTINGS
-        .iter()
-        .chain(deadlines.iter().flatten())
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let environment = own.chain(settings.environment.iter().cloned()).collect();
-    let stage = Stage::start(&Settings { environment, ..settings.clone() }).await?;
+    let deadlines = plan.deadline.map(|time| [("SAGA_DEADLINE", time), ("COMPENSATION_DEADLINE", time)]);
+    let deadlines = deadlines.as_ref().map_or(&[][..], |deadlines| deadlines);
+    let stage = Stage::start(&settings.clone().with(deadlines).with(SETTINGS)).await?;
     supply(&stage).await?;
     let outcome = run(&stage, settings, plan).await;
     stage.save_logs().await?;
@@ -69,9 +60,6 @@ pub async fn chaos(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
 }
 
 /// Puts everything on sale that clients want.
-///
-/// # Errors
-/// When a product does not get known.
 pub async fn supply(stage: &Stage) -> anyhow::Result<()> {
     for n in 0..PRODUCTS {
         stage.sell(&plenty_sku(n), 500 + 25 * n as i64, 10_000_000).await?;

@@ -9,7 +9,7 @@ use crate::{
     Settings,
     chaos::{self, Plan},
     nemesis::{self, Nemesis},
-    report::Demands,
+    report::{Demands, publish},
     restore, sweep,
 };
 
@@ -106,18 +106,12 @@ enum Profile {
 }
 
 /// Runs what was asked for. `Ok(false)`: it found something wrong.
-///
-/// # Errors
-/// When the experiment itself could not be carried out.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     match cli.command {
         Command::Sweep(args) => {
             let points = if args.points.is_empty() { faults::FaultPoint::ALL.to_vec() } else { args.points };
             let report = sweep::sweep(&args.place.settings(1)?, &points, &args.hits).await?;
-            let path = args.place.reports.join("sweep.json");
-            std::fs::write(&path, serde_json::to_vec_pretty(&report)?)?;
-            println!("report: {}", path.display());
-            print!("{report}");
+            publish(&report, &args.place.reports, "sweep.json")?;
             Ok(report.passed())
         }
         Command::Run(args) if args.nemeses == ["list"] => {
@@ -128,10 +122,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
             let plan = args.plan()?;
             println!("seed {}", plan.seed);
             let report = chaos::chaos(&args.place.settings(2)?, &plan).await?;
-            let path = args.place.reports.join(format!("chaos-{}.json", plan.seed));
-            std::fs::write(&path, serde_json::to_vec_pretty(&report)?)?;
-            println!("report: {}", path.display());
-            print!("{report}");
+            publish(&report, &args.place.reports, &format!("chaos-{}.json", plan.seed))?;
             Ok(report.failures().is_empty())
         }
         Command::Restore(args) => {
@@ -140,10 +131,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
             let (before, after) = (Duration::from_secs(10), Duration::from_secs(args.forgets));
             let plan = restore::Plan { seed, rate: args.rate, before, after, settle: Duration::from_secs(120) };
             let report = restore::restore(&args.place.settings(2)?, &plan).await?;
-            let path = args.place.reports.join("restore.json");
-            std::fs::write(&path, serde_json::to_vec_pretty(&report)?)?;
-            println!("report: {}", path.display());
-            print!("{report}");
+            publish(&report, &args.place.reports, "restore.json")?;
             Ok(report.passed())
         }
     }
@@ -192,21 +180,14 @@ impl RunArgs {
 
 impl Place {
     /// The suite that these arguments describe.
-    ///
-    /// # Errors
-    /// When nobody knows where the programs are.
     pub fn settings(&self, replicas: usize) -> anyhow::Result<Settings> {
         let own = std::env::current_exe()?;
         let programs = match &self.programs {
             Some(folder) => folder.clone(),
             None => own.parent().context("this program is in no folder")?.to_owned(),
         };
-        let logs = self.reports.join("logs");
-        if logs.exists() {
-            std::fs::remove_dir_all(&logs)?;
-        }
-        let (clocks, environment) = (self.clocks.clone(), self.environment.clone());
-        Ok(Settings { programs, clocks, logs, replicas, environment })
+        let settings = Settings::new(programs, self.reports.join("logs"), replicas)?;
+        Ok(Settings { clocks: self.clocks.clone(), environment: self.environment.clone(), ..settings })
     }
 }
 

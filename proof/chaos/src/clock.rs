@@ -18,9 +18,6 @@ pub struct Clock {
 
 impl Clock {
     /// A clock that is right.
-    ///
-    /// # Errors
-    /// When its file cannot be written, or the library has no effect on this machine.
     pub fn new(library: &Path, folder: &Path, name: &str) -> anyhow::Result<Self> {
         let clock = Clock { library: library.to_owned(), file: folder.join(format!("{name}.clock")) };
         clock.step(HOUR)?;
@@ -45,9 +42,6 @@ impl Clock {
     }
 
     /// From now on it is wrong by so many seconds; the program notices within a second.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn step(&self, seconds: i64) -> anyhow::Result<()> {
         let next = self.file.with_extension("next");
         std::fs::write(&next, format!("{seconds:+}\n"))?;

@@ -49,7 +49,7 @@ impl Cancelled {
         let mut outages: Vec<(u64, u64, &'static str)> = struck
             .iter()
             .filter_map(|phase| {
-                let (from, to) = match nemesis::named(phase.nemesis)?.path() {
+                let (from, to) = match nemesis::named(phase.nemesis)?.path {
                     Path::Whole => (started_ms, end),
                     Path::Charge => (reserved, paid),
                     Path::Beside => return None,
@@ -83,7 +83,7 @@ impl Cancelled {
 /// Whether the clock that deadlines go by was stepped soon after this moment, or had just been.
 fn is_wrong_clock(phase: &Struck, due_ms: u64) -> bool {
     let over = phase.healed_ms + milliseconds(phase.kind.recovery_target());
-    let is_deciding = nemesis::named(phase.nemesis).is_some_and(|nemesis| nemesis.path() == Path::Whole);
+    let is_deciding = nemesis::named(phase.nemesis).is_some_and(|nemesis| nemesis.path == Path::Whole);
     phase.kind == Kind::Clock && is_deciding && phase.start_ms < due_ms + NEEDED_MS && due_ms < over
 }
 

@@ -90,9 +90,6 @@ impl History {
     }
 
     /// Writes all records, a line of JSON each.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn save(&self, path: &Path) -> anyhow::Result<()> {
         let lines: Result<Vec<String>, _> = self.records().iter().map(serde_json::to_string).collect();
         Ok(std::fs::write(path, lines?.join("\n"))?)

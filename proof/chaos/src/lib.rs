@@ -21,7 +21,6 @@ pub mod program;
 pub mod proxy;
 pub mod recovery;
 pub mod report;
-pub mod rest;
 pub mod restore;
 pub mod schedule;
 pub mod stage;

@@ -11,6 +11,7 @@ mod services;
 
 use std::{
     collections::HashSet,
+    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -20,17 +21,12 @@ use std::{
 
 use rand::rngs::StdRng;
 use serde::Serialize;
+use testkit::Store;
 
 pub use self::messages::FORGED;
 use self::{
-    broker::BrokerDeed,
-    clock::ClockDeed,
-    database::DatabaseDeed,
-    gateway::GatewayDeed,
     link::{Link, LinkDeed},
-    load::LoadDeed,
-    messages::MessageDeed,
-    services::ServiceDeed,
+    messages::Forgery,
 };
 use crate::{stage::Stage, workload::Pressure};
 
@@ -99,20 +95,13 @@ pub struct Nemesis {
     pub needs: &'static [Resource],
     /// How long it lasts, in seconds: at least and at most.
     pub seconds: (f64, f64),
+    /// Which part of an order's path it breaks.
+    pub path: Path,
     deed: Deed,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Deed {
-    Service(ServiceDeed),
-    Broker(BrokerDeed),
-    Database(DatabaseDeed),
-    Link(Link, LinkDeed),
-    Messages(MessageDeed),
-    Gateway(GatewayDeed),
-    Load(LoadDeed),
-    Clock(ClockDeed),
-}
+/// Breaks, waits and heals.
+type Deed = for<'s> fn(&'s mut Strike) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 's>>;
 
 /// What was done, over the whole run.
 #[derive(Debug, Default)]
@@ -120,8 +109,6 @@ pub struct Tally {
     pub faults: AtomicU64,
     /// Messages that were deleted, by stream and sequence.
     deleted: Mutex<HashSet<(String, u64)>>,
-    /// Messages that no service ever published.
-    pub forged_messages: AtomicU64,
 }
 
 impl Tally {
@@ -172,135 +159,95 @@ pub enum Path {
 }
 
 impl Nemesis {
-    /// Which part of an order's path it breaks.
-    pub fn path(&self) -> Path {
-        match self.deed {
-            Deed::Gateway(_) | Deed::Link(Link::Gateway, _) => Path::Charge,
-            // Messages that come twice or cannot be read, clients who hang up, and what only the catalogue is made anew by.
-            Deed::Messages(_) | Deed::Load(LoadDeed::Unruly) | Deed::Link(Link::Inventory, _) => Path::Beside,
-            Deed::Database(DatabaseDeed::LongTransaction) | Deed::Clock(ClockDeed::Process { .. }) => Path::Beside,
-            Deed::Service(_)
-            | Deed::Broker(_)
-            | Deed::Database(_)
-            | Deed::Load(_)
-            | Deed::Link(..)
-            | Deed::Clock(_) => Path::Whole,
-        }
-    }
-
-    /// Breaks, waits and heals.
-    ///
-    /// # Errors
-    /// When something could not be broken or, worse, not be healed.
+    /// Breaks, waits and heals. Fails when something could not be broken or, worse, not be healed.
     pub async fn strike(&self, strike: &mut Strike) -> anyhow::Result<()> {
-        match self.deed {
-            Deed::Service(deed) => services::strike(strike, deed).await,
-            Deed::Broker(deed) => broker::strike(strike, deed).await,
-            Deed::Database(deed) => database::strike(strike, deed).await,
-            Deed::Link(link, deed) => link::strike(strike, link, deed).await,
-            Deed::Messages(deed) => messages::strike(strike, deed).await,
-            Deed::Gateway(deed) => gateway::strike(strike, deed).await,
-            Deed::Load(deed) => load::strike(strike, deed).await,
-            Deed::Clock(deed) => clock::strike(strike, deed).await,
-        }
+        (self.deed)(strike).await
     }
 }
 
-/// The nemesis of this name.
 pub fn named(name: &str) -> Option<&'static Nemesis> {
     ALL.iter().chain(CLOCKS).find(|nemesis| nemesis.name == name)
 }
 
-const fn nemesis(
-    name: &'static str,
-    kind: Kind,
-    needs: &'static [Resource],
-    seconds: (f64, f64),
-    deed: Deed,
-) -> Nemesis {
-    Nemesis { name, kind, needs, seconds, deed }
+/// A nemesis a line: name, kind, what it needs, how many seconds it lasts, what part of the path it breaks, and how.
+macro_rules! nemeses {
+    ($($name:literal $kind:ident $needs:ident $least:literal-$most:literal $path:ident
+        $family:ident::$deed:ident($($argument:expr),*))*) => {
+        &[$(Nemesis {
+            name: $name,
+            kind: Kind::$kind,
+            needs: &[Resource::$needs],
+            seconds: ($least, $most),
+            path: Path::$path,
+            deed: |strike| Box::pin($family::$deed(strike $(, $argument)*)),
+        }),*]
+    };
 }
 
-const fn link(name: &'static str, needs: &'static [Resource], link: Link, deed: LinkDeed) -> Nemesis {
-    nemesis(name, Kind::Link, needs, (3.0, 8.0), Deed::Link(link, deed))
-}
-
-const SERVICES: &[Resource] = &[Resource::Services];
-const BROKER: &[Resource] = &[Resource::Broker];
-const DATABASE: &[Resource] = &[Resource::Database];
-const LINKS: &[Resource] = &[Resource::Links];
-const GATEWAY: &[Resource] = &[Resource::Gateway];
-const INVENTORY: &[Resource] = &[Resource::Inventory];
-const LOAD: &[Resource] = &[Resource::Load];
-
-const fn clock(name: &'static str, needs: &'static [Resource], deed: ClockDeed) -> Nemesis {
-    nemesis(name, Kind::Clock, needs, (3.0, 8.0), Deed::Clock(deed))
-}
-
-/// Where clocks can be stepped.
-pub const CLOCKS: &[Nemesis] = &[
-    clock("process_clock_ahead", SERVICES, ClockDeed::Process { hours: 1 }),
-    clock("process_clock_behind", SERVICES, ClockDeed::Process { hours: -1 }),
-    clock("database_clock_ahead", DATABASE, ClockDeed::Database { hours: 1 }),
-    clock("database_clock_behind", DATABASE, ClockDeed::Database { hours: -1 }),
-];
+/// Where clocks can be stepped. The database's is the only one that anything is decided by.
+pub const CLOCKS: &[Nemesis] = nemeses! {
+    "process_clock_ahead" Clock Services 3.0-8.0 Beside clock::process(1)
+    "process_clock_behind" Clock Services 3.0-8.0 Beside clock::process(-1)
+    "database_clock_ahead" Clock Database 3.0-8.0 Whole clock::database(1)
+    "database_clock_behind" Clock Database 3.0-8.0 Whole clock::database(-1)
+};
 
 /// All others.
-pub const ALL: &[Nemesis] = &[
-    nemesis("kill_service", Kind::Service, SERVICES, (4.0, 10.0), Deed::Service(ServiceDeed::Kill)),
-    nemesis("freeze_service", Kind::Service, SERVICES, (1.0, 30.0), Deed::Service(ServiceDeed::Freeze)),
-    nemesis("rolling_restart", Kind::Service, SERVICES, (1.0, 1.0), Deed::Service(ServiceDeed::Roll)),
-    nemesis("kill_nats", Kind::Nats, BROKER, (1.0, 8.0), Deed::Broker(BrokerDeed::Kill)),
-    nemesis("pause_nats", Kind::Nats, BROKER, (1.0, 12.0), Deed::Broker(BrokerDeed::Pause)),
-    nemesis("wipe_nats", Kind::WipedBroker, BROKER, (0.5, 2.0), Deed::Broker(BrokerDeed::Wipe)),
-    nemesis("roll_back_nats", Kind::WipedBroker, BROKER, (2.0, 6.0), Deed::Broker(BrokerDeed::RollBack)),
-    nemesis("roll_back_messages", Kind::WipedBroker, BROKER, (2.0, 6.0), Deed::Broker(BrokerDeed::RollBackMessages)),
-    nemesis("delete_consumer", Kind::WipedBroker, BROKER, (2.0, 5.0), Deed::Broker(BrokerDeed::DeleteConsumer)),
-    nemesis("delete_messages", Kind::WipedBroker, BROKER, (2.0, 5.0), Deed::Broker(BrokerDeed::DeleteMessages)),
-    nemesis("stop_postgres", Kind::Postgres, DATABASE, (0.5, 5.0), Deed::Database(DatabaseDeed::Stop)),
-    nemesis("terminate_backend", Kind::Postgres, DATABASE, (3.0, 8.0), Deed::Database(DatabaseDeed::Terminate)),
-    nemesis("hog_connections", Kind::Postgres, DATABASE, (4.0, 10.0), Deed::Database(DatabaseDeed::HogConnections)),
-    nemesis("hog_locks", Kind::Postgres, DATABASE, (2.0, 6.0), Deed::Database(DatabaseDeed::HogLocks)),
-    nemesis("long_transaction", Kind::Postgres, DATABASE, (60.0, 60.0), Deed::Database(DatabaseDeed::LongTransaction)),
-    link("postgres_latency", LINKS, Link::Postgres, LinkDeed::Latency),
-    link("postgres_drop", LINKS, Link::Postgres, LinkDeed::Drop),
-    link("postgres_reset", LINKS, Link::Postgres, LinkDeed::Reset),
-    link("postgres_half_open", LINKS, Link::Postgres, LinkDeed::HalfOpen),
-    link("postgres_answers_lost", LINKS, Link::Postgres, LinkDeed::AnswersLost),
-    link("nats_latency", LINKS, Link::Nats, LinkDeed::Latency),
-    link("nats_drop", LINKS, Link::Nats, LinkDeed::Drop),
-    link("nats_reset", LINKS, Link::Nats, LinkDeed::Reset),
-    link("nats_half_open", LINKS, Link::Nats, LinkDeed::HalfOpen),
-    link("nats_answers_lost", LINKS, Link::Nats, LinkDeed::AnswersLost),
-    link("nats_acks_lost", LINKS, Link::Nats, LinkDeed::AcksLost),
-    link("gateway_latency", GATEWAY, Link::Gateway, LinkDeed::Latency),
-    link("gateway_drop", GATEWAY, Link::Gateway, LinkDeed::Drop),
-    link("gateway_reset", GATEWAY, Link::Gateway, LinkDeed::Reset),
-    link("gateway_half_open", GATEWAY, Link::Gateway, LinkDeed::HalfOpen),
-    link("gateway_answers_lost", GATEWAY, Link::Gateway, LinkDeed::AnswersLost),
-    link("inventory_latency", INVENTORY, Link::Inventory, LinkDeed::Latency),
-    link("inventory_drop", INVENTORY, Link::Inventory, LinkDeed::Drop),
-    link("inventory_reset", INVENTORY, Link::Inventory, LinkDeed::Reset),
-    link("inventory_half_open", INVENTORY, Link::Inventory, LinkDeed::HalfOpen),
-    link("inventory_answers_lost", INVENTORY, Link::Inventory, LinkDeed::AnswersLost),
-    link("keeper_latency", BROKER, Link::Keeper, LinkDeed::Latency),
-    link("keeper_drop", BROKER, Link::Keeper, LinkDeed::Drop),
-    link("keeper_reset", BROKER, Link::Keeper, LinkDeed::Reset),
-    link("keeper_half_open", BROKER, Link::Keeper, LinkDeed::HalfOpen),
-    link("keeper_answers_lost", BROKER, Link::Keeper, LinkDeed::AnswersLost),
-    nemesis("duplicate_events", Kind::Messages, BROKER, (3.0, 8.0), Deed::Messages(MessageDeed::Duplicate)),
-    nemesis("old_events", Kind::Messages, BROKER, (2.0, 5.0), Deed::Messages(MessageDeed::Old)),
-    nemesis("poison_messages", Kind::Messages, BROKER, (1.0, 3.0), Deed::Messages(MessageDeed::Poison)),
-    nemesis("unknown_version", Kind::Messages, BROKER, (1.0, 3.0), Deed::Messages(MessageDeed::UnknownVersion)),
-    nemesis("oversize_messages", Kind::Messages, BROKER, (1.0, 3.0), Deed::Messages(MessageDeed::Oversize)),
-    nemesis("gateway_slow", Kind::Gateway, GATEWAY, (3.0, 10.0), Deed::Gateway(GatewayDeed::Slow)),
-    nemesis("gateway_errors", Kind::Gateway, GATEWAY, (3.0, 10.0), Deed::Gateway(GatewayDeed::Errors)),
-    nemesis("gateway_drops_answers", Kind::Gateway, GATEWAY, (3.0, 10.0), Deed::Gateway(GatewayDeed::DropsAnswers)),
-    nemesis("kill_gateway", Kind::Gateway, GATEWAY, (1.0, 5.0), Deed::Gateway(GatewayDeed::Kill)),
-    nemesis("burst", Kind::Burst, LOAD, (10.0, 10.0), Deed::Load(LoadDeed::Burst)),
-    nemesis("flood", Kind::Burst, LOAD, (5.0, 5.0), Deed::Load(LoadDeed::Flood)),
-    nemesis("unruly_clients", Kind::Clients, LOAD, (5.0, 10.0), Deed::Load(LoadDeed::Unruly)),
-];
+pub const ALL: &[Nemesis] = nemeses! {
+    "kill_service" Service Services 4.0-10.0 Whole services::kill()
+    "freeze_service" Service Services 1.0-30.0 Whole services::freeze()
+    "rolling_restart" Service Services 1.0-1.0 Whole services::roll()
+    "kill_nats" Nats Broker 1.0-8.0 Whole broker::kill()
+    "pause_nats" Nats Broker 1.0-12.0 Whole broker::pause()
+    "wipe_nats" WipedBroker Broker 0.5-2.0 Whole broker::wipe()
+    "roll_back_nats" WipedBroker Broker 2.0-6.0 Whole broker::roll_back(Store::Whole)
+    "roll_back_messages" WipedBroker Broker 2.0-6.0 Whole broker::roll_back(Store::Messages)
+    "delete_consumer" WipedBroker Broker 2.0-5.0 Whole broker::delete_consumers()
+    "delete_messages" WipedBroker Broker 2.0-5.0 Whole broker::delete_messages()
+    "stop_postgres" Postgres Database 0.5-5.0 Whole database::stop()
+    "terminate_backend" Postgres Database 3.0-8.0 Whole database::terminate()
+    "hog_connections" Postgres Database 4.0-10.0 Whole database::hog_connections()
+    "hog_locks" Postgres Database 2.0-6.0 Whole database::hog_locks()
+    "long_transaction" Postgres Database 60.0-60.0 Beside database::long_transaction()
+    "postgres_latency" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkDeed::Latency)
+    "postgres_drop" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkDeed::Drop)
+    "postgres_reset" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkDeed::Reset)
+    "postgres_half_open" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkDeed::HalfOpen)
+    "postgres_answers_lost" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkDeed::AnswersLost)
+    "nats_latency" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkDeed::Latency)
+    "nats_drop" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkDeed::Drop)
+    "nats_reset" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkDeed::Reset)
+    "nats_half_open" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkDeed::HalfOpen)
+    "nats_answers_lost" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkDeed::AnswersLost)
+    "nats_acks_lost" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkDeed::AcksLost)
+    "gateway_latency" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkDeed::Latency)
+    "gateway_drop" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkDeed::Drop)
+    "gateway_reset" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkDeed::Reset)
+    "gateway_half_open" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkDeed::HalfOpen)
+    "gateway_answers_lost" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkDeed::AnswersLost)
+    "inventory_latency" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkDeed::Latency)
+    "inventory_drop" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkDeed::Drop)
+    "inventory_reset" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkDeed::Reset)
+    "inventory_half_open" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkDeed::HalfOpen)
+    "inventory_answers_lost" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkDeed::AnswersLost)
+    "keeper_latency" Link Broker 3.0-8.0 Whole link::strike(Link::Keeper, LinkDeed::Latency)
+    "keeper_drop" Link Broker 3.0-8.0 Whole link::strike(Link::Keeper, LinkDeed::Drop)
+    "keeper_reset" Link Broker 3.0-8.0 Whole link::strike(Link::Keeper, LinkDeed::Reset)
+    "keeper_half_open" Link Broker 3.0-8.0 Whole link::strike(Link::Keeper, LinkDeed::HalfOpen)
+    "keeper_answers_lost" Link Broker 3.0-8.0 Whole link::strike(Link::Keeper, LinkDeed::AnswersLost)
+    "duplicate_events" Messages Broker 3.0-8.0 Beside messages::duplicate()
+    "old_events" Messages Broker 2.0-5.0 Beside messages::old()
+    "poison_messages" Messages Broker 1.0-3.0 Beside messages::forge(Forgery::Poison)
+    "unknown_version" Messages Broker 1.0-3.0 Beside messages::forge(Forgery::UnknownVersion)
+    "oversize_messages" Messages Broker 1.0-3.0 Beside messages::forge(Forgery::Oversize)
+    "gateway_slow" Gateway Gateway 3.0-10.0 Charge gateway::slow()
+    "gateway_errors" Gateway Gateway 3.0-10.0 Charge gateway::errors()
+    "gateway_drops_answers" Gateway Gateway 3.0-10.0 Charge gateway::drops_answers()
+    "kill_gateway" Gateway Gateway 1.0-5.0 Charge gateway::kill()
+    "burst" Burst Load 10.0-10.0 Whole load::multiply(5)
+    "flood" Burst Load 5.0-5.0 Whole load::multiply(25)
+    "unruly_clients" Clients Load 5.0-10.0 Beside load::unruly()
+};
 
 #[cfg(test)]
 mod tests {

@@ -58,9 +58,6 @@ impl Program {
     }
 
     /// Starts it; nothing happens when it runs.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub async fn start(&self) -> anyhow::Result<()> {
         let mut process = self.process.lock().await;
         self.wanted.store(true, Ordering::Relaxed);
@@ -73,9 +70,6 @@ impl Program {
     }
 
     /// Lets it finish what it is doing, and starts the program of the same name in this folder.
-    ///
-    /// # Errors
-    /// When it does not stop, or cannot be started.
     pub async fn replace(&self, programs: &Path) -> anyhow::Result<()> {
         self.stop().await?;
         let mut path = self.path.lock().await;
@@ -85,9 +79,6 @@ impl Program {
     }
 
     /// Runs it to its end, which has to be a success.
-    ///
-    /// # Errors
-    /// When it fails.
     pub async fn run(&self, limit: Duration) -> anyhow::Result<()> {
         let mut process = Process::start(&mut self.command().await)?;
         let ended = eventually(limit, async || !process.is_running()).await;
@@ -107,9 +98,6 @@ impl Program {
     }
 
     /// Lets it finish what it is doing.
-    ///
-    /// # Errors
-    /// When it does not stop.
     pub async fn stop(&self) -> anyhow::Result<()> {
         self.wanted.store(false, Ordering::Relaxed);
         match self.process.lock().await.as_mut() {
@@ -119,17 +107,11 @@ impl Program {
     }
 
     /// Stops it in its tracks: its connections stay open and nobody answers on them.
-    ///
-    /// # Errors
-    /// When the signal cannot be sent.
     pub async fn freeze(&self) -> anyhow::Result<()> {
         self.process.lock().await.as_mut().map_or(Ok(()), Process::pause)
     }
 
     /// Ends [`Program::freeze`].
-    ///
-    /// # Errors
-    /// When the signal cannot be sent.
     pub async fn thaw(&self) -> anyhow::Result<()> {
         self.process.lock().await.as_mut().map_or(Ok(()), Process::resume)
     }
@@ -139,9 +121,6 @@ impl Program {
     }
 
     /// Starts it again if it has ended although nobody wanted it to; true when that was so.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub async fn supervise(&self) -> anyhow::Result<bool> {
         if !self.wanted.load(Ordering::Relaxed) || self.is_running().await {
             return Ok(false);
@@ -161,9 +140,6 @@ impl Program {
     }
 
     /// Writes down what it has printed since it was last started.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub async fn save_log(&self) -> anyhow::Result<()> {
         let log = self.log().await;
         self.append(&log)

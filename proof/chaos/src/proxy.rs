@@ -52,17 +52,11 @@ pub struct Proxy {
 
 impl Proxy {
     /// Starts one in front of a port, which need not listen yet.
-    ///
-    /// # Errors
-    /// When its own port cannot be had.
     pub async fn start(upstream: u16) -> anyhow::Result<Self> {
         Self::listen(upstream, false).await
     }
 
     /// As [`Proxy::start`], in front of a NATS server: it can tell acknowledgements from everything else.
-    ///
-    /// # Errors
-    /// When its own port cannot be had.
     pub async fn in_front_of_nats(upstream: u16) -> anyhow::Result<Self> {
         Self::listen(upstream, true).await
     }

@@ -1,7 +1,8 @@
 //! What a run of chaos found, as JSON and as tables for people, and whether that is good enough.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, path::Path};
 
+use anyhow::Context;
 use serde::Serialize;
 
 use crate::{
@@ -80,23 +81,13 @@ pub struct Report {
 impl Report {
     /// Everything that makes the run a failure, in sentences.
     pub fn failures(&self) -> Vec<String> {
-        let mut failures = Vec::new();
-        let Findings { lost, doubled, broken_promises, dead_letters } = &self.findings;
-        for (kind, found) in [
-            ("lost", lost),
-            ("doubled", doubled),
-            ("broken promise", broken_promises),
-            ("dead letter", dead_letters),
+        let others = [
             ("drift", &self.conservation.violations),
             ("unwell", &self.unwell),
             ("audit", &self.audit),
             ("ended by itself", &self.unplanned_ends),
-        ] {
-            failures.extend(found.iter().take(EXAMPLES).map(|f| format!("{kind}: {f}")));
-            if found.len() > EXAMPLES {
-                failures.push(format!("{kind}: {} in all", found.len()));
-            }
-        }
+        ];
+        let mut failures = by_kind(self.findings.kinds().into_iter().chain(others), EXAMPLES);
         if (self.conservation.snapshots as f64) < LEAST_SNAPSHOTS * (self.seconds + self.settled_seconds) as f64 {
             failures.push(format!("money and stock were looked at {} times only", self.conservation.snapshots));
         }
@@ -230,6 +221,32 @@ fn row(report: &KindReport) -> String {
     )
 }
 
-fn ms(value: Option<u64>) -> String {
+/// A figure, or that there is none.
+pub fn ms(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// What was found, in sentences: of each kind so many, and how many there are.
+pub fn by_kind<'a>(found: impl IntoIterator<Item = (&'a str, &'a Vec<String>)>, most: usize) -> Vec<String> {
+    let told = |(kind, found): (&str, &Vec<String>)| {
+        let more = (found.len() > most).then(|| format!("{kind}: {} in all", found.len()));
+        found.iter().take(most).map(|one| format!("{kind}: {one}")).chain(more).collect::<Vec<_>>()
+    };
+    found.into_iter().flat_map(told).collect()
+}
+
+/// Writes a report as JSON, and prints where it is and what people read of it.
+pub fn publish(report: &(impl Serialize + fmt::Display), folder: &Path, name: &str) -> anyhow::Result<()> {
+    save(report, folder, name)?;
+    print!("{report}");
+    Ok(())
+}
+
+/// Writes a report as JSON, and prints where it is.
+pub fn save(report: &impl Serialize, folder: &Path, name: &str) -> anyhow::Result<()> {
+    let path = folder.join(name);
+    std::fs::write(&path, serde_json::to_vec_pretty(report)?)
+        .with_context(|| format!("{} cannot be written", path.display()))?;
+    println!("report: {}", path.display());
+    Ok(())
 }

@@ -2,7 +2,7 @@
 //! followed, and the outcome held against what the clients were told. The consumer that confirms orders is paused from that
 //! moment on, so that it finds events which the database has forgotten, unless the streams are made anew in time.
 
-mod report;
+mod outcome;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,19 +15,18 @@ use async_nats::jetstream::{self, consumer::PullConsumer};
 use console::{
     after_restore::{self, list, refund},
     audit::Options,
-    suite::{Addresses, Charge, Suite},
+    suite::{Charge, GatewayFaults, Suite},
 };
-use contracts::{INVENTORY, ORDER, PAYMENT, order_fulfillment::CONFIRM_ORDER};
-use serde_json::json;
+use contracts::{PAYMENT, order_fulfillment::CONFIRM_ORDER};
 use testkit::eventually;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-pub use self::report::Report;
+pub use self::outcome::Report;
 use crate::{
     Settings, Stage, chaos,
     history::{Conduct, History, Record},
-    verdict,
+    report, verdict,
     workload::{self, Pressure, Wishes, plenty_sku},
 };
 
@@ -72,14 +71,8 @@ struct Evidence {
     settled: Duration,
 }
 
-/// Runs it.
-///
-/// # Errors
-/// When the experiment could not be carried out. What it found is in the report.
 pub async fn restore(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
-    let own = SETTINGS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let environment = own.chain(settings.environment.iter().cloned()).collect();
-    let settings = Settings { environment, ..settings.clone() };
+    let settings = settings.clone().with(SETTINGS);
     let stage = Stage::start(&settings).await?;
     chaos::supply(&stage).await?;
     let outcome = run(&stage, &settings, plan).await;
@@ -89,8 +82,8 @@ pub async fn restore(settings: &Settings, plan: &Plan) -> anyhow::Result<Report>
 
 async fn run(stage: &Arc<Stage>, settings: &Settings, plan: &Plan) -> anyhow::Result<Evidence> {
     let (history, pressure) = (Arc::new(History::default()), Arc::new(Pressure::default()));
-    let faults = format!("{}/v1/faults", stage.gateway_url);
-    post(stage, &faults, &json!({"latency_ms": LATENCY_MS, "expires_in_seconds": 600})).await?;
+    let suite = stage.suite();
+    suite.arm_gateway(&GatewayFaults { latency_ms: LATENCY_MS, expires_in_seconds: 600, ..Default::default() }).await?;
     let orders = workload::send_orders(
         Arc::clone(stage),
         Arc::clone(&history),
@@ -103,32 +96,29 @@ async fn run(stage: &Arc<Stage>, settings: &Settings, plan: &Plan) -> anyhow::Re
     let confirmed = history.records();
     let under_way = back_up(stage).await?;
     let since = history.now_ms();
-    let mut changed_minds = change_minds(stage, &confirmed).await?;
-    let inventory = &stage.replicas_of(INVENTORY)[0].url;
-    post(stage, &format!("{inventory}/api/products/{}/replenish", plenty_sku(0)), &json!({"quantity": 5})).await?;
+    let mut changed_minds = change_minds(suite, &confirmed).await?;
+    suite.replenish(&plenty_sku(0), 5, "a supply that is forgotten").await?;
     sleep(plan.after).await;
-    let suite = suite(stage)?;
     let mut forgotten = history.records();
     forgotten.retain(|record| record.acknowledged_ms.is_some_and(|at| at > since));
-    changed_minds.extend(change_minds_once_charged(stage, &suite, forgotten).await?);
+    changed_minds.extend(change_minds_once_charged(suite, forgotten).await?);
     pressure.stop();
     let stopped_ms = set_back(stage, &history).await?;
     let unacknowledged = unacknowledged(stage).await?;
 
-    let listed = list(&stage.stores(), &suite).await?;
+    let listed = list(&stage.stores(), suite).await?;
     settings.renew(stage).await?;
     start_services(stage).await?;
-    stage.rest.delete(&faults).await?;
+    suite.disarm_gateway().await?;
     let mut clients = orders.await?;
     let answered = tokio::time::timeout(plan.settle, async { while clients.join_next().await.is_some() {} });
     answered.await.context("clients still wait for an answer")?;
 
     let settling = Instant::now();
-    let command = put_right(stage, &suite, listed).await?;
+    let command = put_right(stage, listed).await?;
     let options = Options { settle: plan.settle, whole: true, ..Options::default() };
     let audit = stage.audit(options).await?;
-    let found = audit.invariants.iter().filter(|verdict| !verdict.ok());
-    let audit = found.map(|v| format!("{}: {} violations: {:?}", v.name, v.violations, v.examples)).collect();
+    let audit = verdict::violations(&audit);
     let (records, settled) = (history.records(), settling.elapsed());
     history.save(&settings.logs.join("history.jsonl"))?;
     Ok(Evidence { records, under_way, stopped_ms, unacknowledged, changed_minds, command, audit, settled })
@@ -181,27 +171,21 @@ async fn unacknowledged(stage: &Stage) -> anyhow::Result<u64> {
 }
 
 /// Cancels some orders that would stay confirmed.
-async fn change_minds(stage: &Stage, records: &[Record]) -> anyhow::Result<Vec<Uuid>> {
+async fn change_minds(suite: &Suite, records: &[Record]) -> anyhow::Result<Vec<Uuid>> {
     let confirmed = records.iter().filter(|record| record.has_to_be_confirmed);
     let cancelled: Vec<Uuid> = confirmed.flat_map(|record| &record.acknowledged).take(CHANGED_MINDS).copied().collect();
-    let order = &stage.replicas_of(ORDER)[0].url;
     for order_id in &cancelled {
-        let (url, wish) = (format!("{order}/api/orders/{order_id}/cancel"), json!({"reason": "changed my mind"}));
-        eventually(PATIENCE, async || post(stage, &url, &wish).await).await?;
+        eventually(PATIENCE, async || suite.cancel(*order_id, "changed my mind").await).await?;
     }
     Ok(cancelled)
 }
 
 /// Cancels some orders that are charged, and waits until that is given back.
-async fn change_minds_once_charged(
-    stage: &Stage,
-    suite: &Suite,
-    mut records: Vec<Record>,
-) -> anyhow::Result<Vec<Uuid>> {
+async fn change_minds_once_charged(suite: &Suite, mut records: Vec<Record>) -> anyhow::Result<Vec<Uuid>> {
     let charges = suite.charges().await?;
     let charged: HashSet<Uuid> = charges.iter().filter_map(|charge| charge.order_id.as_ref()?.parse().ok()).collect();
     records.retain(|record| record.acknowledged.iter().all(|order_id| charged.contains(order_id)));
-    let cancelled = change_minds(stage, &records).await?;
+    let cancelled = change_minds(suite, &records).await?;
     eventually(PATIENCE, async || {
         let charges = suite.charges().await?;
         let given_back =
@@ -214,30 +198,10 @@ async fn change_minds_once_charged(
     Ok(cancelled)
 }
 
-async fn post(stage: &Stage, url: &str, body: &serde_json::Value) -> anyhow::Result<()> {
-    let answer = stage.rest.post(url, body).await?;
-    ensure!(answer.status < 300, "{url}: {} {}", answer.status, answer.body);
-    Ok(())
-}
-
-fn suite(stage: &Stage) -> anyhow::Result<Suite> {
-    let url = |service| stage.replicas_of(service)[0].url.clone();
-    Ok(Suite::new(Addresses {
-        order_url: url(ORDER),
-        inventory_url: url(INVENTORY),
-        payment_url: url(PAYMENT),
-        gateway_url: stage.gateway_url.clone(),
-        admin_token: "dev-admin-token".to_owned(),
-    })?)
-}
-
 /// As `scripts/after-restore --refund` does, until nothing is left.
-async fn put_right(
-    stage: &Stage,
-    suite: &Suite,
-    listed: after_restore::Report,
-) -> anyhow::Result<after_restore::Report> {
+async fn put_right(stage: &Stage, listed: after_restore::Report) -> anyhow::Result<after_restore::Report> {
     const TIMES: usize = 5;
+    let suite = stage.suite();
     let mut command = refund(&stage.stores(), suite, listed.clone()).await?;
     for _ in 1..TIMES {
         if command.left.is_empty() {
@@ -270,12 +234,7 @@ async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> anyhow::Result
     let (records, told) = without(&listed, records, &mut failures);
     let dead_letters = verdict::unexpected_dead_letters(&stage.pool).await?;
     let findings = verdict::Findings { dead_letters, ..verdict::compare(&records, &orders) };
-    let verdict::Findings { lost, doubled, broken_promises, dead_letters } = findings;
-    for (kind, found) in
-        [("lost", lost), ("doubled", doubled), ("broken promise", broken_promises), ("dead letter", dead_letters)]
-    {
-        failures.extend(found.into_iter().map(|found| format!("{kind}: {found}")));
-    }
+    failures.extend(report::by_kind(findings.kinds(), usize::MAX));
     let changed_minds: HashSet<Uuid> = changed_minds.into_iter().collect();
     for order in orders.iter().filter(|order| changed_minds.contains(&order.order_id) && order.status != "CANCELLED") {
         failures.push(format!("order {} is {}, and was cancelled", order.order_id, order.status));

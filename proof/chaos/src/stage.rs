@@ -11,7 +11,10 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
-use console::audit::{self, Options, Report, Stores};
+use console::{
+    audit::{self, Options, Report, Stores},
+    suite::{self, Addresses, NewProduct, Suite},
+};
 use contracts::{INVENTORY, ORDER, PAYMENT};
 use saga::Service;
 use sqlx::{Connection, PgConnection, PgPool, postgres::PgPoolOptions};
@@ -19,7 +22,7 @@ use testkit::{Nats, Postgres, eventually, free_port};
 use tokio::sync::Mutex;
 use uuid::Uuid;
 
-use crate::{clock::Clock, program::Program, proxy::Proxy, rest::Rest};
+use crate::{clock::Clock, program::Program, proxy::Proxy};
 
 /// As scripts/up sets PostgreSQL, with durability as in production. The connections that can be hogged are few.
 const POSTGRES: &[(&str, &str)] = &[
@@ -45,6 +48,24 @@ pub struct Settings {
     pub replicas: usize,
     /// Settings of the services, of the gateway and of provision, as environment variables.
     pub environment: Vec<(String, String)>,
+}
+
+impl Settings {
+    /// A suite whose logs go to this folder, which is emptied first.
+    pub fn new(programs: PathBuf, logs: PathBuf, replicas: usize) -> anyhow::Result<Self> {
+        if logs.exists() {
+            std::fs::remove_dir_all(&logs)?;
+        }
+        Ok(Settings { programs, clocks: None, logs, replicas, environment: Vec::new() })
+    }
+
+    /// With these defaults, too: what was set before stays.
+    #[must_use]
+    pub fn with(mut self, defaults: &[(&str, &str)]) -> Self {
+        let defaults = defaults.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        self.environment.splice(0..0, defaults);
+        self
+    }
 }
 
 /// One process of a service, and the links that it has to others.
@@ -75,7 +96,8 @@ pub struct Stage {
     pub database_clock: Option<Clock>,
     /// The database as its owner sees it, past all proxies.
     pub pool: PgPool,
-    pub rest: Rest,
+    /// The first replicas as clients see them, then the second ones.
+    pub suites: Vec<Suite>,
     pub database_url: String,
     /// Without a user: see [`Stage::broker`].
     pub nats_url: String,
@@ -87,9 +109,6 @@ pub struct Stage {
 
 impl Stage {
     /// Starts everything and waits until it is ready.
-    ///
-    /// # Errors
-    /// When something does not start.
     pub async fn start(settings: &Settings) -> anyhow::Result<Arc<Stage>> {
         std::fs::create_dir_all(&settings.logs)?;
         let before_all = Uuid::now_v7();
@@ -124,7 +143,7 @@ impl Stage {
             postgres: Mutex::new(postgres),
             database_clock,
             pool,
-            rest: Rest::new()?,
+            suites: Vec::new(),
             before_all,
             folder,
         };
@@ -136,6 +155,16 @@ impl Stage {
                 stage.replicas.push(Arc::new(settings.replica(service, number, &links).await?));
             }
         }
+        for number in 0..settings.replicas {
+            let url = |service| stage.replicas_of(service)[number].url.clone();
+            stage.suites.push(Suite::new(Addresses {
+                order_url: url(ORDER),
+                inventory_url: url(INVENTORY),
+                payment_url: url(PAYMENT),
+                gateway_url: stage.gateway_url.clone(),
+                admin_token: "dev-admin-token".to_owned(),
+            })?);
+        }
         for replica in &stage.replicas {
             replica.program.start().await?;
         }
@@ -143,15 +172,16 @@ impl Stage {
         Ok(Arc::new(stage))
     }
 
-    /// All replicas of a service.
     pub fn replicas_of(&self, service: Service) -> Vec<Arc<Replica>> {
         self.replicas.iter().filter(|replica| replica.service == service).cloned().collect()
     }
 
+    /// The suite through its first replicas.
+    pub fn suite(&self) -> &Suite {
+        &self.suites[0]
+    }
+
     /// Waits until every replica is ready.
-    ///
-    /// # Errors
-    /// When one is not within the limit.
     pub async fn ready(&self, limit: Duration) -> anyhow::Result<()> {
         for replica in &self.replicas {
             self.ready_one(replica, limit).await?;
@@ -164,13 +194,7 @@ impl Stage {
     /// # Errors
     /// When it is not within the limit; the error shows its log.
     pub async fn ready_one(&self, replica: &Replica, limit: Duration) -> anyhow::Result<()> {
-        let url = format!("{}/health/ready", replica.url);
-        let ready = eventually(limit, async || {
-            let answer = self.rest.get(&url).await?;
-            ensure!(answer.status == 200, "{}", answer.body);
-            anyhow::Ok(())
-        })
-        .await;
+        let ready = eventually(limit, async || self.suite().ready_at(&replica.url).await).await;
         if ready.is_err() {
             let log = replica.program.log().await;
             let tail: Vec<&str> = log.lines().rev().take(20).collect();
@@ -182,33 +206,11 @@ impl Stage {
     }
 
     /// Puts a product on sale and waits until order knows it.
-    ///
-    /// # Errors
-    /// When it does not get known.
     pub async fn sell(&self, sku: &str, price: i64, quantity: i64) -> anyhow::Result<()> {
-        let product = serde_json::json!({
-            "sku": sku, "name": sku, "initial_quantity": quantity, "price": {"amount": price, "currency": "USD"},
-        });
-        let inventory = &self.replicas_of(INVENTORY)[0].url;
-        let order = &self.replicas_of(ORDER)[0].url;
-        eventually(READY_LIMIT, async || {
-            let answer = self.rest.post(&format!("{inventory}/api/products"), &product).await?;
-            // A repeat finds its product there.
-            ensure!(matches!(answer.status, 201 | 409), "{} {}", answer.status, answer.body);
-            anyhow::Ok(())
-        })
-        .await?;
-        eventually(READY_LIMIT, async || {
-            self.rest.get(&format!("{order}/api/products/{sku}")).await.is_ok_and(|answer| answer.status == 200)
-        })
-        .await
-        .with_context(|| format!("order does not learn of {sku}"))
+        self.suite().sell(&NewProduct::of(sku, sku, price, quantity), READY_LIMIT).await
     }
 
     /// A connection to the broker, past all proxies, of somebody who may do everything there.
-    ///
-    /// # Errors
-    /// When the broker is away.
     pub async fn broker(&self) -> anyhow::Result<async_nats::Client> {
         Ok(users::stranger().connect(&self.nats_url).await?)
     }
@@ -223,24 +225,34 @@ impl Stage {
         }
     }
 
-    /// Audits everything.
-    ///
-    /// # Errors
-    /// When a store cannot be read.
     pub async fn audit(&self, options: Options) -> anyhow::Result<Report> {
         Ok(audit::audit(&self.stores(), &self.gateway_url, &options).await?)
     }
 
     /// Writes down what the processes have printed.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
     pub async fn save_logs(&self) -> anyhow::Result<()> {
         for program in self.replicas.iter().map(|replica| &replica.program).chain([&self.keeper, &self.gateway]) {
             program.save_log().await?;
         }
         Ok(())
     }
+}
+
+impl Replica {
+    /// Which of the services it is, as their clients call them.
+    pub fn participant(&self) -> suite::Service {
+        participant(self.service)
+    }
+
+    /// The suite as it is seen through this replica.
+    pub fn suite(&self, stage: &Stage) -> Suite {
+        stage.suite().at(self.participant(), &self.url)
+    }
+}
+
+/// The service as its clients call it.
+pub fn participant(service: Service) -> suite::Service {
+    suite::Service::named(service.0).unwrap_or(suite::Service::Order)
 }
 
 /// Ports that a replica is given.

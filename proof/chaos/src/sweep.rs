@@ -46,14 +46,9 @@ const SETTINGS: &[(&str, &str)] = &[
 const DEADLINE: Duration = Duration::from_secs(6);
 
 /// Crashes at each of the points, at each of these passes, one after the other in one suite.
-///
-/// # Errors
-/// When the suite does not start.
 pub async fn sweep(settings: &Settings, points: &[FaultPoint], hits: &[u32]) -> anyhow::Result<SweepReport> {
     let began = Instant::now();
-    let own = SETTINGS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let environment = own.chain(settings.environment.iter().cloned()).collect();
-    let stage = Stage::start(&Settings { environment, ..settings.clone() }).await?;
+    let stage = Stage::start(&settings.clone().with(SETTINGS)).await?;
     for (sku, quantity) in [("PLENTY", 1_000_000), ("SCARCE", 1), (load::CHANGING, 1)] {
         stage.sell(sku, 1_000, quantity).await?;
     }

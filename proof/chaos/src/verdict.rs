@@ -45,15 +45,12 @@ pub struct Findings {
 }
 
 impl Findings {
-    pub fn is_clean(&self) -> bool {
-        [&self.lost, &self.doubled, &self.broken_promises, &self.dead_letters].into_iter().all(Vec::is_empty)
+    pub fn kinds(&self) -> [(&'static str, &Vec<String>); 4] {
+        let Findings { lost, doubled, broken_promises, dead_letters } = self;
+        [("lost", lost), ("doubled", doubled), ("broken promise", broken_promises), ("dead letter", dead_letters)]
     }
 }
 
-/// All orders of the database.
-///
-/// # Errors
-/// When it cannot be read.
 pub async fn ended_orders(pool: &PgPool) -> Result<Vec<Ended>, sqlx::Error> {
     sqlx::query_as(
         "select o.order_id, k.key, o.status, s.status as saga_status, s.failed_at_step,
@@ -79,9 +76,6 @@ pub async fn ended_orders(pool: &PgPool) -> Result<Vec<Ended>, sqlx::Error> {
 }
 
 /// Dead letters of the suite's own events: none of the nemeses makes one.
-///
-/// # Errors
-/// When the database cannot be read.
 pub async fn unexpected_dead_letters(pool: &PgPool) -> Result<Vec<String>, sqlx::Error> {
     sqlx::query_scalar(
         "select format('%s: %s of %s after %s attempts: %s: %s', service, step, event_type, attempts, reason, left(error_chain, 200))

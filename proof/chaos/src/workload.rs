@@ -12,9 +12,7 @@ use std::{
     time::Duration,
 };
 
-use contracts::INVENTORY;
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use serde_json::json;
 use tokio::{task::JoinSet, time::Instant};
 
 pub use self::plan::{PRODUCTS, SCARCE, Wanted, Wishes, plenty_sku, scarce_sku};
@@ -95,16 +93,13 @@ pub async fn wait_for_clients(mut clients: JoinSet<()>, pressure: &Pressure, lim
 /// Gives one product another price every quarter of a second, until no more orders are wanted; returns how often it did.
 pub async fn change_prices(stage: Arc<Stage>, pressure: Arc<Pressure>, seed: u64) -> u64 {
     let mut rng = StdRng::seed_from_u64(seed);
-    let inventory = stage.replicas_of(INVENTORY);
     let mut changed = 0;
     while !pressure.stopped.load(Ordering::Relaxed) {
         tokio::time::sleep(Duration::from_millis(250)).await;
-        let place = rng.random_range(0..inventory.len());
+        let place = rng.random_range(0..stage.suites.len());
         let sku = plenty_sku(rng.random_range(0..PRODUCTS));
-        let price = json!({"price": {"amount": rng.random_range(100..5_000), "currency": "USD"}});
-        let url = format!("{}/api/products/{sku}", inventory[place].url);
         // Who gets no answer changes another one.
-        changed += u64::from(stage.rest.patch(&url, &price).await.is_ok_and(|answer| answer.status == 200));
+        changed += u64::from(stage.suites[place].change_price(&sku, rng.random_range(100..5_000)).await.is_ok());
     }
     changed
 }

@@ -29,7 +29,6 @@ pub struct Bug {
 /// Does to the suite what brings the mistake out; what it notices meanwhile goes to the scene.
 pub type Provocation = for<'s> fn(&'s mut Scene) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 's>>;
 
-/// The bug of this name.
 pub fn named(name: &str) -> Option<&'static Bug> {
     ALL.iter().find(|bug| bug.name == name)
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
+use chaos::report::{publish, save};
 use clap::Parser;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use serde::Serialize;
 
 use crate::{
     bug::{self, Bug},
@@ -42,9 +42,6 @@ pub struct Cli {
 }
 
 /// Runs what was asked for. `Ok(false)`: a mistake went unnoticed, or something else was.
-///
-/// # Errors
-/// When the experiment itself could not be carried out.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     if cli.bugs == ["list"] {
         bug::ALL.iter().for_each(|bug| println!("{:33} {}", bug.name, bug.breaks));
@@ -63,8 +60,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     });
     let trials = stream::iter(trials).buffered(AT_ONCE).inspect(|bug| println!("{bug}"));
     let report = Report { bugs: trials.collect().await };
-    cli.write("planted.json", &report)?;
-    print!("{report}");
+    publish(&report, &cli.reports, "planted.json")?;
     Ok(report.passed())
 }
 
@@ -81,7 +77,7 @@ impl Cli {
         let storms = storms.map(|(bug, bugs)| storm::blow(bug, bugs, self.seed, &self.programs, &self.reports));
         let storms = stream::iter(storms).buffered(AT_ONCE).inspect_ok(|storm| println!("{storm}"));
         let storms: Vec<Storm> = storms.try_collect().await?;
-        self.write("planted-under-chaos.json", &storms)?;
+        save(&storms, &self.reports, "planted-under-chaos.json")?;
         let caught = storms.iter().filter(|storm| storm.bug.is_some() && storm.as_it_should_be()).count();
         println!(
             "planted bugs under chaos: {caught} of {} caught; {} not tried, because no nemesis shows them",
@@ -89,14 +85,6 @@ impl Cli {
             not_shown.len()
         );
         Ok(storms.iter().all(Storm::as_it_should_be))
-    }
-
-    fn write(&self, name: &str, report: &impl Serialize) -> anyhow::Result<()> {
-        let path = self.reports.join(name);
-        std::fs::write(&path, serde_json::to_vec_pretty(report)?)
-            .with_context(|| format!("{} cannot be written", path.display()))?;
-        println!("report: {}", path.display());
-        Ok(())
     }
 
     fn chosen(&self) -> anyhow::Result<Vec<&'static Bug>> {

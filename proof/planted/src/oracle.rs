@@ -24,18 +24,12 @@ pub struct Finding {
 }
 
 /// What an audit finds while there is work to do.
-///
-/// # Errors
-/// When a store cannot be read.
 pub async fn at_work(stage: &Stage) -> anyhow::Result<Vec<Finding>> {
     let options = Options { at_work: true, ..Options::default() };
     Ok(violated(&audit(&stage.stores(), &stage.gateway_url, &options).await?.invariants))
 }
 
 /// Waits until nothing is in flight, and asks everybody.
-///
-/// # Errors
-/// When a store cannot be read.
 pub async fn in_the_end(scene: &Scene, settle: Duration) -> anyhow::Result<Vec<Finding>> {
     let report = scene.stage.audit(Options { settle, ..Default::default() }).await?;
     let mut findings = violated(&report.invariants);

@@ -5,12 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, ensure};
-use chaos::{Stage, stage::Replica};
-use contracts::{ORDER, SERVICES};
+use anyhow::Context;
+use chaos::{
+    Stage,
+    stage::{Replica, participant},
+};
+use console::suite::{NewOrder, until};
+use contracts::SERVICES;
 use futures_util::future::{try_join, try_join_all};
 use saga::Service;
-use serde_json::{Value, json};
+use serde_json::Value;
 use testkit::eventually;
 use uuid::Uuid;
 
@@ -42,14 +46,11 @@ impl Scene {
 
     /// Places orders for one unit each, all at once, and returns them.
     pub async fn order(&self, count: usize, sku: &str, card: &str) -> anyhow::Result<Vec<Uuid>> {
-        let order = |number: usize| async move {
-            let customer = format!("customer-{number}");
-            let body = json!({
-                "customer_id": customer, "payment_method": card, "lines": [{"sku": sku, "quantity": 1}],
-            });
-            self.insist(&body).await
+        let place = async |order: NewOrder| {
+            let key = Uuid::now_v7().to_string();
+            anyhow::Ok(self.stage.suite().place_surely(&order, &key, LIMIT).await?.0.order_id)
         };
-        try_join_all((0..count).map(order)).await
+        try_join_all(NewOrder::crowd(sku, count, card).into_iter().map(place)).await
     }
 
     /// Places orders that must be confirmed.
@@ -59,69 +60,22 @@ impl Scene {
         Ok(orders)
     }
 
-    async fn insist(&self, body: &Value) -> anyhow::Result<Uuid> {
-        let key = Uuid::now_v7().to_string();
-        let answer = eventually(LIMIT, async || {
-            let answer = self.stage.rest.place(&self.first(ORDER).url, &key, body).await?;
-            ensure!(matches!(answer.status, 200 | 201), "{} {}", answer.status, answer.body);
-            anyhow::Ok(Some(answer))
-        })
-        .await?;
-        Ok(answer.body["order_id"].as_str().context("an order without an id")?.parse()?)
-    }
-
-    /// Cancels an order, as its customer.
     pub async fn cancel(&self, order: Uuid) -> anyhow::Result<()> {
-        let url = format!("{}/api/orders/{order}/cancel", self.first(ORDER).url);
-        eventually(LIMIT, async || {
-            let answer = self.stage.rest.post(&url, &json!({"reason": "changed my mind"})).await?;
-            ensure!(matches!(answer.status, 200 | 202), "{} {}", answer.status, answer.body);
-            anyhow::Ok(())
-        })
-        .await
+        until(LIMIT, async || self.stage.suite().cancel(order, "changed my mind").await.map(Some)).await?;
+        Ok(())
     }
 
-    /// Arms a fault in all replicas of a service.
     pub async fn arm(&mut self, service: Service, fault: Value) -> anyhow::Result<()> {
         self.armed = true;
-        let url = format!("{}/api/admin/faults", self.first(service).url);
-        let answer = self.stage.rest.post(&url, &fault).await?;
-        ensure!(answer.status == 201, "{service} cannot be armed: {} {}", answer.status, answer.body);
-        Ok(())
+        let armed = self.stage.suite().arm(participant(service), &fault).await;
+        armed.with_context(|| format!("{service} cannot be armed")).map(drop)
     }
 
     /// Disarms everything that is still armed.
     pub async fn disarm(&self) -> anyhow::Result<()> {
         for service in SERVICES {
-            self.stage.rest.delete(&format!("{}/api/admin/faults", self.first(service).url)).await?;
+            self.stage.suite().disarm(participant(service)).await?;
         }
-        Ok(())
-    }
-
-    /// Pauses the consumers of a step.
-    pub async fn pause(&self, service: Service, step: &str) -> anyhow::Result<()> {
-        self.operate(service, &format!("consumers/{step}/pause")).await
-    }
-
-    /// Ends [`Scene::pause`].
-    pub async fn resume(&self, service: Service, step: &str) -> anyhow::Result<()> {
-        self.operate(service, &format!("consumers/{step}/resume")).await
-    }
-
-    /// Pauses the relay of a service.
-    pub async fn pause_relay(&self, service: Service) -> anyhow::Result<()> {
-        self.operate(service, "relay/pause").await
-    }
-
-    /// Ends [`Scene::pause_relay`].
-    pub async fn resume_relay(&self, service: Service) -> anyhow::Result<()> {
-        self.operate(service, "relay/resume").await
-    }
-
-    async fn operate(&self, service: Service, what: &str) -> anyhow::Result<()> {
-        let url = format!("{}/api/admin/{what}", self.first(service).url);
-        let answer = self.stage.rest.post(&url, &Value::Null).await?;
-        ensure!(answer.status == 200, "{service} answers {what} with {} {}", answer.status, answer.body);
         Ok(())
     }
 
@@ -177,7 +131,6 @@ impl Scene {
         Ok(())
     }
 
-    /// The first replica of a service.
     pub fn first(&self, service: Service) -> Arc<Replica> {
         Arc::clone(&self.stage.replicas_of(service)[0])
     }

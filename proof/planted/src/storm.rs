@@ -45,9 +45,6 @@ impl Storm {
 }
 
 /// Runs chaos over programs that make the mistake of `bug`, or none, but meet what all of `bugs` need to show.
-///
-/// # Errors
-/// When the experiment could not be carried out.
 pub async fn blow(
     bug: Option<&Bug>,
     bugs: &[&'static Bug],
@@ -58,20 +55,11 @@ pub async fn blow(
     let began = Instant::now();
     let name = bug.map_or("none", |bug| bug.name);
     let logs = reports.join("storm").join(name);
-    if logs.exists() {
-        std::fs::remove_dir_all(&logs)?;
-    }
     let nemeses: Vec<&'static Nemesis> =
         nemesis::ALL.iter().filter(|nemesis| bugs.iter().any(|bug| bug.shown_by.contains(&nemesis.name))).collect();
     let planted = [("PLANTED", bug.map_or("", |bug| bug.name))];
-    let environment = bug.map_or(&[][..], |bug| bug.settings).iter().chain(&planted);
-    let settings = Settings {
-        programs: programs.to_owned(),
-        clocks: None,
-        logs,
-        replicas: 2,
-        environment: environment.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-    };
+    let settings = Settings::new(programs.to_owned(), logs, 2)?;
+    let settings = settings.with(&planted).with(bug.map_or(&[], |bug| bug.settings));
     let plan = Plan {
         seed,
         length: LENGTH,

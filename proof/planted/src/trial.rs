@@ -57,19 +57,9 @@ async fn try_to_hold(
     reports: &Path,
 ) -> anyhow::Result<(Vec<Finding>, i64)> {
     let logs = reports.join("planted").join(bug.name).join(if mistaken { "mistaken" } else { "sound" });
-    if logs.exists() {
-        std::fs::remove_dir_all(&logs)?;
-    }
-    let planted = ("PLANTED", if mistaken { bug.name } else { "" });
-    let environment = SETTINGS.iter().chain(bug.settings).chain([&planted]);
-    let settings = Settings {
-        programs: programs.to_owned(),
-        clocks: None,
-        logs,
-        replicas: bug.replicas,
-        environment: environment.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-    };
-    let stage = Stage::start(&settings).await?;
+    let planted = [("PLANTED", if mistaken { bug.name } else { "" })];
+    let settings = Settings::new(programs.to_owned(), logs, bug.replicas)?;
+    let stage = Stage::start(&settings.with(&planted).with(bug.settings).with(SETTINGS)).await?;
     stage.sell(PLENTY, 1_000, 1_000_000).await?;
     let mut scene = Scene::new(stage);
     let examined = provoke_and_examine(bug, &mut scene).await;

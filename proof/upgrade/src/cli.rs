@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use chaos::cli::Place;
+use chaos::{cli::Place, report::publish};
 use clap::Parser;
 
 use crate::rolling::{self, Plan};
@@ -28,18 +28,12 @@ pub struct Cli {
 }
 
 /// Runs what was asked for. `Ok(false)`: it found something wrong.
-///
-/// # Errors
-/// When the experiment itself could not be carried out.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     let older = cli.place.settings(rolling::REPLICAS)?;
     let seed = cli.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     println!("seed {seed}");
     let plan = Plan { newer: cli.newer, rate: cli.rate, hold: cli.hold, seed };
     let report = rolling::roll_out_and_back(&older, &plan).await?;
-    let path = cli.place.reports.join("upgrade.json");
-    std::fs::write(&path, serde_json::to_vec_pretty(&report)?)?;
-    println!("report: {}", path.display());
-    print!("{report}");
+    publish(&report, &cli.place.reports, "upgrade.json")?;
     Ok(report.failures().is_empty())
 }

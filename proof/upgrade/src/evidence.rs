@@ -25,9 +25,6 @@ pub struct Evidence {
 }
 
 /// Events in the new version that the step has not had yet; most of all in the outbox.
-///
-/// # Errors
-/// When the database cannot be read.
 pub async fn unread(pool: &PgPool) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar(
         "select (select count(*) from inventory.outbox where event_type = 'StockReserved.v2') + (
@@ -40,10 +37,6 @@ pub async fn unread(pool: &PgPool) -> Result<i64, sqlx::Error> {
     .await
 }
 
-/// Counts it all.
-///
-/// # Errors
-/// When the database cannot be read.
 pub async fn of(pool: &PgPool, phases: &[Phase]) -> anyhow::Result<Evidence> {
     let count = async |query: &'static str| sqlx::query_scalar::<_, i64>(query).fetch_one(pool).await;
     let brought_up = match phases.iter().find(|phase| phase.name == ONLY_NEW_READERS) {

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use chaos::verdict::{Ended, Findings};
+use chaos::{
+    report::{by_kind, ms},
+    verdict::{Ended, Findings},
+};
 use serde::Serialize;
 use time::OffsetDateTime;
 
@@ -72,26 +75,10 @@ impl Phase {
 impl Report {
     /// Everything that makes the run a failure, in sentences.
     pub fn failures(&self) -> Vec<String> {
-        let Findings { lost, doubled, broken_promises, dead_letters } = &self.findings;
         let gaps = self.evidence.gaps();
-        let kinds = [
-            ("lost", lost),
-            ("doubled", doubled),
-            ("broken promise", broken_promises),
-            ("dead letter", dead_letters),
-            ("cancelled", &self.cancelled),
-            ("drift", &self.drift),
-            ("audit", &self.audit),
-            ("proves nothing", &gaps),
-        ];
-        let mut failures = Vec::new();
-        for (kind, found) in kinds {
-            failures.extend(found.iter().take(EXAMPLES).map(|one| format!("{kind}: {one}")));
-            if found.len() > EXAMPLES {
-                failures.push(format!("{kind}: {} in all", found.len()));
-            }
-        }
-        failures
+        let others =
+            [("cancelled", &self.cancelled), ("drift", &self.drift), ("audit", &self.audit), ("proves nothing", &gaps)];
+        by_kind(self.findings.kinds().into_iter().chain(others), EXAMPLES)
     }
 }
 
@@ -104,7 +91,6 @@ impl fmt::Display for Report {
             "phase", "seconds", "orders", "confirmed", "median ms", "slowest ms"
         )?;
         for told in &self.phases {
-            let ms = |value: Option<i64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
             writeln!(
                 f,
                 "{:32} {:>7.1} {:>7} {:>10} {:>10} {:>11}",

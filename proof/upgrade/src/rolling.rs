@@ -51,13 +51,8 @@ pub struct Plan {
 }
 
 /// Does it, and judges it.
-///
-/// # Errors
-/// When the experiment could not be carried out. What it found is in the report.
 pub async fn roll_out_and_back(older: &Settings, plan: &Plan) -> anyhow::Result<Report> {
-    let own = SETTINGS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let environment = own.chain(older.environment.iter().cloned()).collect();
-    let older = Settings { environment, ..older.clone() };
+    let older = older.clone().with(SETTINGS);
     let newer = Settings { programs: plan.newer.clone(), ..older.clone() };
     let stage = Stage::start(&older).await?;
     supply(&stage).await?;

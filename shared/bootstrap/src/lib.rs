@@ -12,6 +12,7 @@ pub mod postgres;
 mod process;
 pub mod readiness;
 pub mod telemetry;
+mod wait;
 pub mod write;
 
 pub use config::{AppEnv, BaseArgs, HttpArgs, NatsArgs, PostgresArgs, Secret, TelemetryArgs};

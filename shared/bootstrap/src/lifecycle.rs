@@ -29,11 +29,9 @@ use crate::{
 
 mod startup;
 mod tasks;
-mod wait;
 
 pub use startup::Startup;
 pub use tasks::{Task, TaskFailed, Tasks};
-pub(crate) use wait::every_second;
 
 /// Time the last spans have to reach the collector.
 const TELEMETRY_LIMIT: Duration = Duration::from_secs(3);

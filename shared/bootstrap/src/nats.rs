@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions};
 
-use crate::{config::NatsArgs, error::StartError, lifecycle::every_second};
+use crate::{config::NatsArgs, error::StartError, wait::every_second};
 
 /// How long one attempt to connect may take.
 const ATTEMPT_LIMIT: Duration = Duration::from_secs(2);

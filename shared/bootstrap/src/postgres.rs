@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::PostgresArgs, error::StartError, lifecycle::every_second, readiness::ReadyFlag};
+use crate::{config::PostgresArgs, error::StartError, readiness::ReadyFlag, wait::every_second};
 
 mod collector;
 mod opener;

@@ -62,9 +62,6 @@ impl Database {
     /// empty database, creates roles and tables, and closes its connections. No two templates are prepared at a time.
     ///
     /// A template is made anew when a file under `migrations/` has changed; `key` tells apart what else may differ.
-    ///
-    /// # Errors
-    /// When there is no server, or `prepare` fails.
     pub async fn from_template(
         key: &str,
         prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
@@ -73,9 +70,6 @@ impl Database {
     }
 
     /// Like [`Database::from_template`], on a server of the test's own.
-    ///
-    /// # Errors
-    /// As [`Database::from_template`].
     pub async fn from_template_on(
         server: &Server,
         key: &str,
@@ -97,10 +91,6 @@ impl Database {
         Ok(database)
     }
 
-    /// An empty database.
-    ///
-    /// # Errors
-    /// When there is no server.
     pub async fn empty() -> anyhow::Result<Self> {
         let server = shared_server().await?;
         let database = Database { server, name: format!("t_{}", Uuid::now_v7().simple()) };
@@ -110,7 +100,6 @@ impl Database {
         Ok(database)
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }

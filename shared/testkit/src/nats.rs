@@ -43,18 +43,12 @@ pub struct Nats {
 
 impl Nats {
     /// Starts one without authentication.
-    ///
-    /// # Errors
-    /// When there is no nats-server on this machine, or it does not start.
     pub async fn start() -> anyhow::Result<Self> {
         Self::launch(None, &[]).await
     }
 
     /// Starts one with a configuration file and the variables that it refers to. Port and store stay private: the file
     /// says `store_dir: $NATS_STORE_DIR`.
-    ///
-    /// # Errors
-    /// As [`Nats::start`], and when the file is refused.
     pub async fn with_config(config: &Path, environment: &[(&str, &str)]) -> anyhow::Result<Self> {
         Self::launch(Some(config.to_owned()), environment).await
     }
@@ -72,15 +66,11 @@ impl Nats {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Its port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Starts it again on the same port and store; nothing happens when it runs.
-    ///
-    /// # Errors
-    /// When it does not start.
     pub async fn start_again(&mut self) -> anyhow::Result<()> {
         if self.process.is_some() {
             return Ok(());
@@ -101,9 +91,6 @@ impl Nats {
     }
 
     /// An orderly stop (SIGTERM).
-    ///
-    /// # Errors
-    /// When it does not stop.
     pub async fn stop(&mut self) -> anyhow::Result<()> {
         if let Some(mut process) = self.process.take() {
             process.stop(Signal::Term, STOP_LIMIT).await?;
@@ -117,18 +104,12 @@ impl Nats {
     }
 
     /// An orderly stop and a start.
-    ///
-    /// # Errors
-    /// When it does not stop or start.
     pub async fn restart(&mut self) -> anyhow::Result<()> {
         self.stop().await?;
         self.start_again().await
     }
 
     /// kill -9, all data deleted, and a start: the broker comes back knowing nothing.
-    ///
-    /// # Errors
-    /// When it does not start.
     pub async fn wipe(&mut self) -> anyhow::Result<()> {
         self.kill();
         std::fs::remove_dir_all(self.store()).context("the store cannot be deleted")?;
@@ -136,9 +117,6 @@ impl Nats {
     }
 
     /// Keeps a copy of its store as it is now. Stops it for that.
-    ///
-    /// # Errors
-    /// When the store cannot be copied, or it does not start.
     pub async fn keep_copy(&mut self) -> anyhow::Result<TempDir> {
         let copy = TempDir::new()?;
         self.stop().await?;
@@ -148,9 +126,6 @@ impl Nats {
     }
 
     /// kill -9, and a start with this part of its store as it was when the copy was made.
-    ///
-    /// # Errors
-    /// When the store cannot be written, or it does not start.
     pub async fn roll_back(&mut self, copy: &TempDir, what: Store) -> anyhow::Result<()> {
         self.kill();
         let store = self.store();
@@ -177,25 +152,16 @@ impl Nats {
     }
 
     /// Lets it read its configuration again, without ending any connection whose user is still there.
-    ///
-    /// # Errors
-    /// When the signal cannot be sent.
     pub fn reload(&mut self) -> anyhow::Result<()> {
         self.process.as_mut().map_or(Ok(()), |process| process.signal(Signal::Hup))
     }
 
     /// Freezes it: connections stay open and nothing is answered.
-    ///
-    /// # Errors
-    /// When the signal cannot be sent.
     pub fn pause(&mut self) -> anyhow::Result<()> {
         self.process.as_mut().map_or(Ok(()), Process::pause)
     }
 
     /// Ends [`Nats::pause`].
-    ///
-    /// # Errors
-    /// When the signal cannot be sent.
     pub fn resume(&mut self) -> anyhow::Result<()> {
         self.process.as_mut().map_or(Ok(()), Process::resume)
     }

@@ -35,25 +35,16 @@ pub struct Postgres {
 
 impl Postgres {
     /// Makes a new cluster and starts it.
-    ///
-    /// # Errors
-    /// When there is no PostgreSQL on this machine, or it does not start.
     pub async fn start() -> anyhow::Result<Self> {
         Self::with_settings(&[]).await
     }
 
     /// Like [`Postgres::start`], with settings of your own, such as `("fsync", "on")`.
-    ///
-    /// # Errors
-    /// As [`Postgres::start`], and when a setting is refused.
     pub async fn with_settings(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         Self::with_environment(settings, &[]).await
     }
 
     /// Like [`Postgres::with_settings`], with environment variables of your own.
-    ///
-    /// # Errors
-    /// As [`Postgres::with_settings`].
     pub async fn with_environment(settings: &[(&str, &str)], environment: &[(String, String)]) -> anyhow::Result<Self> {
         let environment = environment.to_owned();
         let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -69,15 +60,11 @@ impl Postgres {
         Server::new("postgres", &format!("127.0.0.1:{}", self.port))
     }
 
-    /// Its port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Starts it again on the same port and data; nothing happens when it runs.
-    ///
-    /// # Errors
-    /// When it does not start.
     pub async fn start_again(&mut self) -> anyhow::Result<()> {
         if self.process.is_some() {
             return Ok(());
@@ -112,17 +99,11 @@ impl Postgres {
     }
 
     /// The immediate shutdown: every session ends as in a crash, and the next start recovers from the log.
-    ///
-    /// # Errors
-    /// When it does not stop.
     pub async fn stop_immediate(&mut self) -> anyhow::Result<()> {
         self.stop(Signal::Quit).await
     }
 
     /// The fast shutdown: transactions are rolled back, sessions ended, everything written.
-    ///
-    /// # Errors
-    /// When it does not stop.
     pub async fn stop_fast(&mut self) -> anyhow::Result<()> {
         self.stop(Signal::Int).await
     }
@@ -135,17 +116,11 @@ impl Postgres {
     }
 
     /// Copies the data of the stopped server, in place of an earlier copy.
-    ///
-    /// # Errors
-    /// When it runs, or the data cannot be copied.
     pub fn back_up(&self) -> anyhow::Result<()> {
         self.copy(&self.data(), &self.backup())
     }
 
     /// Sets the stopped server back to the moment of [`Postgres::back_up`].
-    ///
-    /// # Errors
-    /// When it runs, or the copy cannot be put back.
     pub fn put_back(&self) -> anyhow::Result<()> {
         self.copy(&self.backup(), &self.data())
     }

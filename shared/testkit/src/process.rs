@@ -61,9 +61,6 @@ pub struct Process {
 
 impl Process {
     /// Starts the command; both its outputs go to [`Process::log`].
-    ///
-    /// # Errors
-    /// When the program cannot be started.
     pub fn start(command: &mut Command) -> anyhow::Result<Self> {
         let name = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
         Self::start_in(Arc::new(TempDir::new()?), &name, command, Signal::Kill)
@@ -83,7 +80,6 @@ impl Process {
         Ok(Process { name: name.to_owned(), child, watcher, last_signal, folder })
     }
 
-    /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -94,9 +90,6 @@ impl Process {
     }
 
     /// Sends the signal, if it still runs.
-    ///
-    /// # Errors
-    /// When the signal cannot be sent.
     pub fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
         if !self.is_running() {
             return Ok(());
@@ -122,9 +115,6 @@ impl Process {
     }
 
     /// Freezes it. Returns when none of its threads runs any more.
-    ///
-    /// # Errors
-    /// When the signal cannot be sent.
     pub fn pause(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::Stop)?;
         while self.is_running() && !is_frozen(self.id())? {
@@ -134,9 +124,6 @@ impl Process {
     }
 
     /// Ends [`Process::pause`].
-    ///
-    /// # Errors
-    /// When the signal cannot be sent.
     pub fn resume(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::Cont)
     }

@@ -5,9 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 /// The path of one of the workspace's own programs, built in the same profile as the running test.
-///
-/// # Errors
-/// When it has not been built.
 pub fn bin(name: &str) -> anyhow::Result<PathBuf> {
     // A test is target/<profile>/deps/<name>-<hash>.
     let test = std::env::current_exe()?;
@@ -40,9 +37,6 @@ pub(crate) fn alertmanager() -> anyhow::Result<PathBuf> {
 }
 
 /// promtool, which comes with prometheus: `PROMTOOL_BIN`, or likewise.
-///
-/// # Errors
-/// When it is nowhere.
 pub fn promtool() -> anyhow::Result<PathBuf> {
     monitor("PROMTOOL_BIN", &["promtool"])
 }

@@ -43,8 +43,8 @@ fn real_arrows() -> anyhow::Result<Arrows> {
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let to = dependency["name"].as_str().unwrap_or_default();
             let in_tests = dependency["kind"] == "dev";
-            // Tests may have servers, and the outside world.
-            let helps_tests = in_tests && ["testkit", "gateway_simulator"].contains(&to);
+            // Tests may have servers with their tables, and the outside world.
+            let helps_tests = in_tests && ["testkit", "gateway_simulator", "provision"].contains(&to);
             if ours.contains(&to) && !helps_tests {
                 sees.insert(to.to_owned());
             }

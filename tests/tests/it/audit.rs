@@ -12,11 +12,8 @@ use crate::Test;
 
 #[tokio::test]
 async fn audits_beside_a_load_are_clean_and_find_what_is_wrong() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 1_000, 1_000_000).await?;
-    let settled = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&settled, "COMPLETED").await?;
+    let (stage, suite) = Stage::selling(1_000, 1_000_000).await?;
+    let settled = suite.confirmed(&[("A", 1)]).await?;
     let load = async { tokio::try_join!(order_for_ever(&suite), order_for_ever(&suite), order_for_ever(&suite)) };
     tokio::select! {
         ended = load => ended.map(drop),

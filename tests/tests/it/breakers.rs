@@ -41,23 +41,14 @@ async fn deliveries(stage: &Stage) -> anyhow::Result<u64> {
     Ok(info.delivered.consumer_sequence)
 }
 
-async fn place(suite: &Dancers, count: usize) -> anyhow::Result<Vec<Value>> {
-    let mut placed = Vec::with_capacity(count);
-    for _ in 0..count {
-        placed.push(suite.place(&[("A", 1)], "tok_visa").await?);
-    }
-    Ok(placed)
-}
-
 #[tokio::test]
 async fn it_opens_returns_what_it_holds_probes_opens_again_and_closes_and_nothing_is_lost() -> Test {
     let resilience = "process_payment.open_for=3s,process_payment.attempts=20,process_payment.initial=50ms";
-    let stage = Stage::with(Tuning { resilience, ..Tuning::default() }).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
+    let tuning = Tuning { resilience, ..Tuning::default() };
+    let (stage, suite) = Stage::selling_with(tuning, 100, 1000).await?;
     ensure!(suite.payment.breaker("process_payment").await?["state"] == "closed");
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 1.0})).await?.expect(200)?;
-    let mut placed = place(&suite, 20).await?;
+    stage.break_gateway(&json!({"error_rate": 1.0})).await?;
+    let mut placed = suite.place_many(20, "tok_visa").await?;
     let opened = becomes(&suite, "open").await?;
     ensure!(opened["why"].as_str().is_some_and(|why| why.contains("failed")), "{opened:#}");
     ensure!(opened["retry_in_seconds"].as_f64().is_some_and(|s| s > 0.0 && s <= 3.0), "{opened:#}");
@@ -82,12 +73,10 @@ async fn it_opens_returns_what_it_holds_probes_opens_again_and_closes_and_nothin
         anyhow::Ok(())
     })
     .await?;
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 0.0})).await?.expect(200)?;
+    stage.break_gateway(&json!({"error_rate": 0.0})).await?;
     becomes(&suite, "closed").await?;
-    placed.extend(place(&suite, 3).await?);
-    for order in &placed {
-        suite.saga_becomes(order, "COMPLETED").await?;
-    }
+    placed.extend(suite.place_many(3, "tok_visa").await?);
+    suite.sagas_become(&placed, "COMPLETED").await?;
     let changes = suite.payment.client.get("/api/admin/breakers").await?.expect(200)?["changes"].clone();
     let told: Vec<_> = changes.as_array().into_iter().flatten().rev().map(|c| (&c["from"], &c["to"])).collect();
     let (closed, open, half_open) = (json!("closed"), json!("open"), json!("half-open"));
@@ -107,18 +96,14 @@ async fn placed_while_open(suite: &Dancers) -> Test {
 
 #[tokio::test]
 async fn refusals_move_no_breaker() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
+    let (stage, suite) = Stage::selling(100, 1000).await?;
     suite.sell("SCARCE", 100, 1).await?;
     let mut refused = Vec::new();
     for n in 0..30 {
         let (line, token) = if n % 2 == 0 { (("A", 1), "tok_declined") } else { (("SCARCE", 2), "tok_visa") };
         refused.push(suite.place(&[line], token).await?);
     }
-    for order in &refused {
-        suite.saga_becomes(order, "COMPENSATED").await?;
-    }
+    suite.sagas_become(&refused, "COMPENSATED").await?;
     for (replica, step) in [(&suite.payment, "process_payment"), (&suite.inventory, "reserve_stock")] {
         let breaker = replica.breaker(step).await?;
         ensure!(breaker["state"] == "closed" && breaker["failures"] == 0, "{breaker:#}");
@@ -132,42 +117,36 @@ async fn refusals_move_no_breaker() -> Test {
 #[tokio::test]
 async fn an_operator_can_close_it_and_the_kill_switch_takes_it_away() -> Test {
     let resilience = "process_payment.open_for=1h,process_payment.attempts=30,process_payment.initial=10ms";
-    let mut stage = Stage::with(Tuning { resilience, ..Tuning::default() }).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
+    let tuning = Tuning { resilience, ..Tuning::default() };
+    let (mut stage, suite) = Stage::selling_with(tuning, 100, 1000).await?;
     let faults = json!({"error_rate": 1.0});
-    stage.gateway_client().post("/v1/faults", &faults).await?.expect(200)?;
-    let placed = place(&suite, 10).await?;
+    stage.break_gateway(&faults).await?;
+    let placed = suite.place_many(10, "tok_visa").await?;
     becomes(&suite, "open").await?;
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 0.0})).await?.expect(200)?;
+    stage.break_gateway(&json!({"error_rate": 0.0})).await?;
     let reset = suite.payment.client.post("/api/admin/breakers/process_payment/reset", &json!({})).await?;
     ensure!(reset.expect(200)?["items"][0]["state"] == "closed");
     ensure!(suite.payment.client.post("/api/admin/breakers/nope/reset", &json!({})).await?.status == 404);
-    for order in &placed {
-        suite.saga_becomes(order, "COMPLETED").await?;
-    }
+    suite.sagas_become(&placed, "COMPLETED").await?;
 
     let Dancers { order, inventory, payment } = suite;
     payment.stop().await;
     stage.tuning.breakers_enabled = false;
     let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
-    stage.gateway_client().post("/v1/faults", &faults).await?.expect(200)?;
-    let placed = place(&suite, 10).await?;
+    stage.break_gateway(&faults).await?;
+    let placed = suite.place_many(10, "tok_visa").await?;
     let tried = "select count(*) from payment.delivery_attempt where attempts > 3";
     eventually(LIMIT, async || stage.number(tried).await.is_ok_and(|n| n >= 5)).await?;
     let breaker = suite.payment.breaker("process_payment").await?;
     ensure!(breaker["state"] == "closed" && breaker["calls"] == 0, "{breaker:#}");
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 0.0})).await?.expect(200)?;
-    for order in &placed {
-        suite.saga_becomes(order, "COMPLETED").await?;
-    }
+    stage.break_gateway(&json!({"error_rate": 0.0})).await?;
+    suite.sagas_become(&placed, "COMPLETED").await?;
     stage.audit().await
 }
 
 /// The policy of process_payment, as a payment service with these overrides shows it.
 async fn policy_with(resilience: &'static str) -> anyhow::Result<Value> {
-    let stage = Stage::with(Tuning { resilience, ..Tuning::default() }).await?;
-    let payment = stage.start(PAYMENT).await?;
+    let (_stage, payment) = Stage::alone_with(Tuning { resilience, ..Tuning::default() }, PAYMENT).await?;
     Ok(payment.breaker("process_payment").await?["policy"].clone())
 }
 
@@ -194,9 +173,8 @@ async fn overrides_of_a_breaker_are_what_operators_see_and_unknown_steps_are_ref
 
 /// Fails every attempt of `step` in this replica, and returns how many attempts the event was given.
 async fn attempts_of(resilience: &'static str, step: &Step) -> anyhow::Result<(i64, Duration)> {
-    let stage = Stage::with(Tuning { resilience, ..Tuning::default() }).await?;
-    let suite = stage.dancers_with_faults().await?;
-    suite.sell("A", 100, 10).await?;
+    let tuning = Tuning { resilience, ..Tuning::default() };
+    let (stage, suite) = Stage::faulty(tuning, 100, 10).await?;
     let fault = FaultSpec::new(FaultPoint::InStep, Kind::Error).scope(Scope::default().step(step.name));
     suite.inventory.faults.arm(fault, "test")?;
     let begun = tokio::time::Instant::now();
@@ -230,17 +208,11 @@ async fn overrides_of_a_retry_take_effect() -> Test {
 
 #[tokio::test]
 async fn an_override_of_the_time_limit_takes_effect() -> Test {
-    let stage = Stage::with(Tuning {
-        resilience: "reserve_stock.time_limit=200ms,reserve_stock.initial=1ms",
-        ..Tuning::default()
-    })
-    .await?;
-    let suite = stage.dancers_with_faults().await?;
-    suite.sell("A", 100, 10).await?;
+    let tuning = Tuning { resilience: "reserve_stock.time_limit=200ms,reserve_stock.initial=1ms", ..Tuning::default() };
+    let (stage, suite) = Stage::faulty(tuning, 100, 10).await?;
     let slow = FaultSpec::new(FaultPoint::InStep, Kind::Latency).latency(30_000).first(1);
     suite.inventory.faults.arm(slow.scope(Scope::default().step("reserve_stock")), "test")?;
-    let order = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&order, "COMPLETED").await?;
+    suite.confirmed(&[("A", 1)]).await?;
     let cut = "select count(*) from inventory.delivery_attempt where last_error like '%longer than its limit%'";
     ensure!(stage.number(cut).await? == 1, "the step was not cut off");
     stage.audit().await
@@ -278,8 +250,7 @@ async fn cut_at_the_first_probe(to: String, cut: Arc<AtomicBool>) -> anyhow::Res
 #[tokio::test]
 async fn a_connection_cut_between_the_request_for_probes_and_its_answer_holds_nothing_up() -> Test {
     let resilience = "process_payment.open_for=300ms,process_payment.attempts=50,process_payment.initial=50ms";
-    let mut stage = Stage::with(Tuning { resilience, ..Tuning::default() }).await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (mut stage, inventory) = Stage::alone_with(Tuning { resilience, ..Tuning::default() }, INVENTORY).await?;
     let order = stage.start_with(ORDER, Faults::none(), &inventory.url).await?;
     let cut = Arc::new(AtomicBool::new(false));
     let direct = stage.nats_url.clone();
@@ -288,12 +259,10 @@ async fn a_connection_cut_between_the_request_for_probes_and_its_answer_holds_no
     stage.nats_url = direct;
     let suite = Dancers { order, inventory, payment };
     suite.sell("A", 100, 1000).await?;
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 1.0})).await?.expect(200)?;
-    let placed = place(&suite, 8).await?;
+    stage.break_gateway(&json!({"error_rate": 1.0})).await?;
+    let placed = suite.place_many(8, "tok_visa").await?;
     eventually(LIMIT, async || cut.load(Ordering::SeqCst)).await?;
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 0.0})).await?.expect(200)?;
-    for order in &placed {
-        suite.saga_becomes(order, "COMPLETED").await?;
-    }
+    stage.break_gateway(&json!({"error_rate": 0.0})).await?;
+    suite.sagas_become(&placed, "COMPLETED").await?;
     stage.audit().await
 }

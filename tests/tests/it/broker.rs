@@ -30,12 +30,14 @@ fn place_many(suite: &Dancers, count: usize) -> JoinHandle<Test> {
 
 /// Also the orders that were on their way when the broker lost them.
 async fn all_confirmed(stage: &Stage, count: i64) -> Test {
-    eventually(Duration::from_secs(60), async || {
-        let confirmed = stage.number("select count(*) from orders.customer_order where status = 'CONFIRMED'").await?;
-        ensure!(confirmed == count, "{confirmed} of {count} orders are confirmed");
-        anyhow::Ok(())
-    })
-    .await
+    stage.becomes("select count(*) from orders.customer_order where status = 'CONFIRMED'", count).await
+}
+
+/// And nothing that was away cost an attempt.
+async fn all_confirmed_and_audited(stage: &Stage, count: i64) -> Test {
+    all_confirmed(stage, count).await?;
+    stage.nothing_was_counted().await?;
+    stage.audit().await
 }
 
 async fn some_confirmed(stage: &Stage) -> Test {
@@ -45,9 +47,7 @@ async fn some_confirmed(stage: &Stage) -> Test {
 
 #[tokio::test]
 async fn orders_are_accepted_while_the_broker_is_away_and_confirmed_when_it_is_back() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 100_000).await?;
+    let (stage, suite) = Stage::selling(100, 100_000).await?;
     stage.nats.lock().await.stop().await?;
     place_many(&suite, 100).await??;
     eventually(Duration::from_secs(10), async || {
@@ -55,16 +55,12 @@ async fn orders_are_accepted_while_the_broker_is_away_and_confirmed_when_it_is_b
     })
     .await?;
     stage.nats.lock().await.start_again().await?;
-    all_confirmed(&stage, 100).await?;
-    stage.nothing_was_counted().await?;
-    stage.audit().await
+    all_confirmed_and_audited(&stage, 100).await
 }
 
 #[tokio::test]
 async fn the_broker_killed_and_started_again_under_load_loses_no_order() -> Test {
-    let stage = Stage::with(no_second_look()).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 100_000).await?;
+    let (stage, suite) = Stage::selling_with(no_second_look(), 100, 100_000).await?;
     let load = place_many(&suite, 300);
     some_confirmed(&stage).await?;
     for _ in 0..2 {
@@ -73,35 +69,27 @@ async fn the_broker_killed_and_started_again_under_load_loses_no_order() -> Test
         nats.start_again().await?;
     }
     load.await??;
-    all_confirmed(&stage, 300).await?;
-    stage.nothing_was_counted().await?;
-    stage.audit().await
+    all_confirmed_and_audited(&stage, 300).await
 }
 
 #[tokio::test]
 async fn the_broker_emptied_under_load_loses_no_order() -> Test {
-    let stage = Stage::with(no_second_look()).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 100_000).await?;
+    let (stage, suite) = Stage::selling_with(no_second_look(), 100, 100_000).await?;
     let load = place_many(&suite, 300);
     some_confirmed(&stage).await?;
     stage.nats.lock().await.wipe().await?;
     load.await??;
-    all_confirmed(&stage, 300).await?;
-    stage.nothing_was_counted().await?;
-    stage.audit().await
+    all_confirmed_and_audited(&stage, 300).await
 }
 
 #[tokio::test]
 async fn the_broker_emptied_while_orders_are_on_their_way_publishes_what_they_still_need() -> Test {
-    let stage = Stage::with(no_second_look()).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 100_000).await?;
+    let (stage, suite) = Stage::selling_with(no_second_look(), 100, 100_000).await?;
     // Nobody takes the payment step, so every order waits for an event that only the broker has.
     stage.pause(&suite.payment, "process_payment").await?;
     place_many(&suite, 50).await??;
     let reserved = "select count(*) from inventory.outbox_published where event_type = 'StockReserved.v1'";
-    eventually(Duration::from_secs(20), async || stage.number(reserved).await.is_ok_and(|n| n == 50)).await?;
+    stage.becomes(reserved, 50).await?;
     stage.nats.lock().await.wipe().await?;
     stage.resume(&suite.payment, "process_payment").await?;
     all_confirmed(&stage, 50).await?;
@@ -126,9 +114,7 @@ async fn a_power_cut_that_leaves_consumers_places_loses_no_order() -> Test {
 }
 
 async fn rolled_back(what: Store) -> Test {
-    let stage = Stage::with(no_second_look()).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 100_000).await?;
+    let (stage, suite) = Stage::selling_with(no_second_look(), 100, 100_000).await?;
     place_many(&suite, 20).await??;
     all_confirmed(&stage, 20).await?;
     let older = stage.nats.lock().await.keep_copy().await?;
@@ -142,17 +128,13 @@ async fn rolled_back(what: Store) -> Test {
     .await?;
     stage.nats.lock().await.roll_back(&older, what).await?;
     load.await??;
-    all_confirmed(&stage, 320).await?;
-    stage.nothing_was_counted().await?;
-    stage.audit().await
+    all_confirmed_and_audited(&stage, 320).await
 }
 
 /// Whoever asked the broker something before it died is answered by nobody, and asks again soon.
 #[tokio::test]
 async fn a_broker_killed_while_it_hangs_delays_orders_by_seconds() -> Test {
-    let stage = Stage::with(no_second_look()).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 100_000).await?;
+    let (stage, suite) = Stage::selling_with(no_second_look(), 100, 100_000).await?;
     place_many(&suite, 5).await??;
     all_confirmed(&stage, 5).await?;
     stage.nats.lock().await.pause()?;
@@ -174,17 +156,14 @@ async fn a_broker_killed_while_it_hangs_delays_orders_by_seconds() -> Test {
     nats.kill();
     nats.start_again().await?;
     drop(nats);
-    all_confirmed(&stage, 10).await?;
-    stage.nothing_was_counted().await?;
-    stage.audit().await
+    all_confirmed_and_audited(&stage, 10).await
 }
 
 /// More receipts than a statement may change within its limit, of a stream that comes back without them.
 #[tokio::test]
 async fn however_many_receipts_are_void_no_order_waits() -> Test {
-    let stage = Stage::with(Tuning { statement_timeout: Duration::from_secs(1), ..no_second_look() }).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 100_000).await?;
+    let tuning = Tuning { statement_timeout: Duration::from_secs(1), ..no_second_look() };
+    let (stage, suite) = Stage::selling_with(tuning, 100, 100_000).await?;
     place_many(&suite, 5).await??;
     all_confirmed(&stage, 5).await?;
     // A relay that goes on knows better than these receipts where its stream ends; a new one believes them.
@@ -200,7 +179,7 @@ async fn however_many_receipts_are_void_no_order_waits() -> Test {
         from orders.relay_lease, generate_series(1, 150000) n",
         "update orders.relay_lease set last_sequence = last_sequence + 150000, last_event_id = null",
     ] {
-        sqlx::query(sql).execute(&stage.pool).await?;
+        stage.execute(sql).await?;
     }
     let mut nats = stage.nats.lock().await;
     nats.kill();
@@ -216,16 +195,15 @@ async fn however_many_receipts_are_void_no_order_waits() -> Test {
 #[tokio::test]
 async fn what_a_slow_clock_has_stamped_is_kept_and_put_back() -> Test {
     // Not audited: its events are made up.
-    let stage = Stage::with(no_second_look()).await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (stage, inventory) = Stage::alone_with(no_second_look(), INVENTORY).await?;
     let rows = "insert into inventory.outbox
             (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload)
         select overlay(inventory.uuid_v7_floor(now() - interval '25 hours')::text placing lpad(n::text, 12, '0') from 25)::uuid,
             'product', n, 1, 'StockReplenished.v1', 'events.inventory.StockReplenished', '{}', '{}'
         from generate_series(1, 10) n";
-    sqlx::query(rows).execute(&stage.pool).await?;
+    stage.execute(rows).await?;
     let published = "select count(*) from inventory.outbox_published";
-    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 10)).await?;
+    stage.becomes(published, 10).await?;
     let mut conn = inventory.app.participant().pools.work.acquire().await?;
     housekeeping::tidy(&mut conn, &MessagingArgs::default()).await?;
     ensure!(stage.number(published).await? == 10, "receipts of the last minute are gone");
@@ -240,9 +218,7 @@ async fn what_a_slow_clock_has_stamped_is_kept_and_put_back() -> Test {
 
 #[tokio::test]
 async fn nothing_is_published_to_consumers_that_are_ahead_of_the_stream_whatever_the_receipts_say() -> Test {
-    let stage = Stage::with(no_second_look()).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 100_000).await?;
+    let (stage, suite) = Stage::selling_with(no_second_look(), 100, 100_000).await?;
     place_many(&suite, 20).await??;
     all_confirmed(&stage, 20).await?;
     let older = stage.nats.lock().await.keep_copy().await?;
@@ -252,7 +228,7 @@ async fn nothing_is_published_to_consumers_that_are_ahead_of_the_stream_whatever
     let mut nats = stage.nats.lock().await;
     nats.stop().await?;
     // As if the relay had crashed between the broker's receipts and writing them down.
-    sqlx::query("update orders.relay_lease set last_sequence = 1, last_event_id = null").execute(&stage.pool).await?;
+    stage.execute("update orders.relay_lease set last_sequence = 1, last_event_id = null").await?;
     nats.roll_back(&older, Store::Messages).await?;
     drop(nats);
     place_many(&suite, 15).await??;
@@ -272,13 +248,11 @@ async fn nothing_is_published_to_consumers_that_are_ahead_of_the_stream_whatever
 #[tokio::test]
 async fn a_message_that_vanishes_is_published_once_more_at_half_the_deadline() -> Test {
     let tuning = suite_tests::Tuning { saga_deadline: Duration::from_secs(6), ..Default::default() };
-    let stage = Stage::with(tuning).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 100).await?;
+    let (stage, suite) = Stage::selling_with(tuning, 100, 100).await?;
     stage.pause(&suite.payment, "process_payment").await?;
     let order = suite.place(&[("A", 1)], "tok_visa").await?;
     let reserved = "select count(*) from inventory.outbox_published where event_type = 'StockReserved.v1'";
-    eventually(Duration::from_secs(20), async || stage.number(reserved).await.is_ok_and(|n| n == 1)).await?;
+    stage.becomes(reserved, 1).await?;
     let stream = stage.jetstream().await?.get_stream("INVENTORY").await?;
     let last = stream.cached_info().state.last_sequence;
     stream.delete_message(last).await?;

@@ -17,8 +17,7 @@ async fn two_replicas_replenish_what_runs_low_once_and_leave_small_supplies_alon
     let second = stage.start(INVENTORY).await?;
     suite.sell("PLENTY", 100, 150).await?;
     suite.sell("SCARCE", 100, 5).await?;
-    let order = suite.place(&[("PLENTY", 120)], "tok_visa").await?;
-    suite.saga_becomes(&order, "COMPLETED").await?;
+    suite.confirmed(&[("PLENTY", 120)]).await?;
     let (App::Inventory(one), App::Inventory(two)) = (&suite.inventory.app, &second.app) else {
         anyhow::bail!("inventory is not inventory")
     };
@@ -30,7 +29,7 @@ async fn two_replicas_replenish_what_runs_low_once_and_leave_small_supplies_alon
     .await?;
     ensure!(suite.product("SCARCE").await?["supplied"] == 5);
     let told = "select count(*) from inventory.outbox_published where event_type = 'StockReplenished.v1'";
-    eventually(Duration::from_secs(10), async || stage.number(told).await.is_ok_and(|n| n == 1)).await?;
+    stage.becomes(told, 1).await?;
     let more =
         suite.inventory.client.post("/api/products/SCARCE/replenish", &json!({"quantity": 7})).await?.expect(200)?;
     ensure!(more["available"] == 12 && more["supplied"] == 12, "{more}");
@@ -40,15 +39,13 @@ async fn two_replicas_replenish_what_runs_low_once_and_leave_small_supplies_alon
 #[tokio::test]
 async fn a_view_that_missed_something_is_rebuilt_from_inventory() -> Test {
     // Not audited: nothing is ordered.
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
     suite.sell("B", 200, 10).await?;
-    sqlx::query("update orders.product_view set price = 1 where sku = 'A'").execute(&stage.pool).await?;
-    sqlx::query("delete from orders.product_view where sku = 'B'").execute(&stage.pool).await?;
+    stage.execute("update orders.product_view set price = 1 where sku = 'A'").await?;
+    stage.execute("delete from orders.product_view where sku = 'B'").await?;
     let ghost = "insert into orders.product_view (sku, name, price, currency, status, version, updated_at)
         values ('GHOST', 'ghost', 1, 'USD', 'ACTIVE', 9, now() - interval '1 hour')";
-    sqlx::query(ghost).execute(&stage.pool).await?;
+    stage.execute(ghost).await?;
     let rebuilt = suite.order.client.post("/api/admin/catalogue/rebuild", &json!({})).await?.expect(200)?;
     ensure!(rebuilt["products"] == 2 && rebuilt["removed"] == 1, "{rebuilt}");
     for (sku, price) in [("A", 100), ("B", 200)] {
@@ -61,25 +58,21 @@ async fn a_view_that_missed_something_is_rebuilt_from_inventory() -> Test {
 
 #[tokio::test]
 async fn a_price_that_no_event_told_of_is_learned_all_the_same() -> Test {
-    let stage =
-        Stage::with(Tuning { catalogue_rebuild_every: Duration::from_millis(300), ..Default::default() }).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    let tuning = Tuning { catalogue_rebuild_every: Duration::from_millis(300), ..Default::default() };
+    let (stage, _suite) = Stage::selling_with(tuning, 100, 10).await?;
     let missed = "update inventory.product set price = 250, version = version + 1";
-    sqlx::query(missed).execute(&stage.pool).await?;
+    stage.execute(missed).await?;
     let view = "select count(*) from orders.product_view where price = 250";
-    eventually(Duration::from_secs(20), async || stage.number(view).await.is_ok_and(|n| n == 1)).await?;
+    stage.becomes(view, 1).await?;
     stage.audit().await
 }
 
 #[tokio::test]
 async fn an_inventory_that_knows_no_product_at_all_empties_no_catalogue_by_itself() -> Test {
     // Not audited: nothing is ordered.
-    let stage =
-        Stage::with(Tuning { catalogue_rebuild_every: Duration::from_millis(300), ..Default::default() }).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
-    sqlx::query("delete from inventory.product").execute(&stage.pool).await?;
+    let tuning = Tuning { catalogue_rebuild_every: Duration::from_millis(300), ..Default::default() };
+    let (stage, _suite) = Stage::selling_with(tuning, 100, 10).await?;
+    stage.execute("delete from inventory.product").await?;
     // Each round renews the lease first, so the round of the first renewal is over by the second.
     let renewed = "select coalesce(max((extract(epoch from expires_at) * 1000000)::bigint), 0)
         from orders.lease where name = 'catalogue'";
@@ -94,11 +87,8 @@ async fn an_inventory_that_knows_no_product_at_all_empties_no_catalogue_by_itsel
 
 #[tokio::test]
 async fn a_reservation_shows_its_lines_and_what_became_of_them() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
-    let order = suite.place(&[("A", 2), ("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&order, "COMPLETED").await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
+    let order = suite.confirmed(&[("A", 2), ("A", 1)]).await?;
     let path = format!("/api/reservations/{}", order["order_id"].as_str().unwrap());
     let held = suite.inventory.client.get(&path).await?.expect(200)?;
     ensure!(held["status"] == "RESERVED" && held["lines"][0]["quantity"] == 3, "lines of one SKU are summed: {held}");
@@ -113,11 +103,8 @@ async fn a_reservation_shows_its_lines_and_what_became_of_them() -> Test {
 #[tokio::test]
 async fn old_finished_sagas_are_purged_and_the_order_can_no_longer_be_cancelled() -> Test {
     // Not audited: sagas are made old by hand, and purged.
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
-    let order = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&order, "COMPLETED").await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
+    let order = suite.confirmed(&[("A", 1)]).await?;
     let mut service = as_order(&stage).await?;
     ensure!(saga_store::query::purge(&mut service, DAY, 10).await? == 0, "it has only just ended");
     make_old(&stage).await?;
@@ -133,11 +120,8 @@ async fn old_finished_sagas_are_purged_and_the_order_can_no_longer_be_cancelled(
 #[tokio::test]
 async fn a_purge_leaves_a_saga_alone_that_somebody_is_about_to_undo() -> Test {
     // Not audited: sagas are made old by hand, and purged.
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
-    let order = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&order, "COMPLETED").await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
+    suite.confirmed(&[("A", 1)]).await?;
     make_old(&stage).await?;
     let mut cancelling = stage.pool.begin().await?;
     let cancel = "update saga.saga_instance
@@ -166,15 +150,15 @@ async fn as_order(stage: &Stage) -> anyhow::Result<sqlx::PgConnection> {
 
 /// As if the saga had ended two days ago.
 async fn make_old(stage: &Stage) -> Test {
-    sqlx::raw_sql(
-        "begin;
+    stage
+        .execute(
+            "begin;
         alter table saga.saga_step drop constraint saga_step_saga;
         update saga.saga_instance set completed_at = now() - interval '2 days',
             saga_id = orders.uuid_v7_floor(now() - interval '2 days');
         update orders.customer_order set saga_id = (select saga_id from saga.saga_instance);
         commit;",
-    )
-    .execute(&stage.pool)
-    .await?;
+        )
+        .await?;
     Ok(())
 }

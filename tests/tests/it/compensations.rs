@@ -56,11 +56,8 @@ fn nothing_was_tried(saga: &Value) -> Test {
 
 #[tokio::test]
 async fn no_attempt_is_counted_while_the_cancellation_is_not_published() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 700, 10).await?;
-    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
+    let (stage, suite) = Stage::selling(700, 10).await?;
+    let placed = suite.confirmed(&[("A", 1)]).await?;
     suite.order.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
     cancel(&suite.order, &placed).await?;
     the_deadline_passes_again_and_again(&stage, &suite.order, &placed).await?;
@@ -72,11 +69,8 @@ async fn no_attempt_is_counted_while_the_cancellation_is_not_published() -> Test
 
 #[tokio::test]
 async fn no_attempt_is_counted_while_a_participant_is_away_and_its_return_ends_the_saga() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 700, 10).await?;
-    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
+    let (stage, suite) = Stage::selling(700, 10).await?;
+    let placed = suite.confirmed(&[("A", 1)]).await?;
     let Dancers { order, inventory, payment } = suite;
     payment.stop().await;
     cancel(&order, &placed).await?;
@@ -91,11 +85,8 @@ async fn no_attempt_is_counted_while_a_participant_is_away_and_its_return_ends_t
 
 #[tokio::test]
 async fn no_attempt_is_counted_while_the_broker_is_away() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 700, 10).await?;
-    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
+    let (stage, suite) = Stage::selling(700, 10).await?;
+    let placed = suite.confirmed(&[("A", 1)]).await?;
     stage.pause(&suite.payment, "refund_payment").await?;
     cancel(&suite.order, &placed).await?;
     due(&suite.order, &placed, &["payment"]).await?;
@@ -113,11 +104,8 @@ async fn no_attempt_is_counted_while_the_broker_is_away() -> Test {
 #[tokio::test]
 async fn a_cancellation_that_vanished_is_published_again() -> Test {
     // Not audited: the stream has lost what its receipt tells of.
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 700, 10).await?;
-    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
+    let (stage, suite) = Stage::selling(700, 10).await?;
+    let placed = suite.confirmed(&[("A", 1)]).await?;
     stage.pause(&suite.payment, "refund_payment").await?;
     cancel(&suite.order, &placed).await?;
     due(&suite.order, &placed, &["payment"]).await?;
@@ -126,8 +114,7 @@ async fn a_cancellation_that_vanished_is_published_again() -> Test {
     let driven = saga(&suite.order, &placed).await?;
     ensure!(driven["compensation_attempts"] == 1, "once, and that one waits: {driven:#}");
     stage.resume(&suite.payment, "refund_payment").await?;
-    suite.saga_becomes(&placed, "COMPENSATED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPENSATED").await.map(drop)
 }
 
 /// Sagas that were given up, because payment fails at every refund: each refund is a dead letter.
@@ -138,14 +125,11 @@ async fn stuck(orders: usize) -> anyhow::Result<(Stage, Dancers, Vec<Value>)> {
         breakers_enabled: false,
         ..Tuning::default()
     };
-    let stage = Stage::with(tuning).await?;
-    let suite = stage.dancers_with_faults().await?;
-    suite.sell("A", 700, 10).await?;
+    let (stage, suite) = Stage::faulty(tuning, 700, 10).await?;
     suite.payment.arm(&json!({"point": "in_step", "kind": "error", "scope": {"step": "refund_payment"}})).await?;
     let mut placed = Vec::new();
     for _ in 0..orders {
-        let order = suite.place(&[("A", 1)], "tok_visa").await?;
-        suite.saga_becomes(&order, "COMPLETED").await?;
+        let order = suite.confirmed(&[("A", 1)]).await?;
         cancel(&suite.order, &order).await?;
         placed.push(order);
     }
@@ -236,29 +220,23 @@ async fn stuck_sagas_are_resumed_in_bulk_after_a_dry_run_that_says_which() -> Te
 async fn more_overdue_sagas_than_one_transaction_takes_are_driven_in_one_round() -> Test {
     const SAGAS: i64 = 250;
     let hour = Duration::from_secs(3600);
-    let stage = Stage::with(Tuning { timeout_check_every: hour, ..Tuning::default() }).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 700, 1_000).await?;
+    let tuning = Tuning { timeout_check_every: hour, ..Tuning::default() };
+    let (stage, suite) = Stage::selling_with(tuning, 700, 1_000).await?;
     stage.pause(&suite.payment, "process_payment").await?;
     stage.pause(&suite.order, "cancel_timed_out_order").await?;
     for _ in 0..SAGAS {
         suite.place(&[("A", 1)], "tok_visa").await?;
     }
     let in_progress = "select count(*) from saga.saga_instance where status = 'IN_PROGRESS'";
-    eventually(LIMIT, async || stage.number(in_progress).await.is_ok_and(|sagas| sagas == SAGAS)).await?;
+    stage.becomes(in_progress, SAGAS).await?;
     let Dancers { order, inventory, payment } = suite;
     order.stop().await;
-    sqlx::query("update saga.saga_instance set deadline = now()").execute(&stage.pool).await?;
+    stage.execute("update saga.saga_instance set deadline = now()").await?;
     while payment.app.participant().timeout_detector().detect_timeout().await? > 0 {}
-    sqlx::query("update saga.saga_instance set compensation_deadline = now()").execute(&stage.pool).await?;
+    stage.execute("update saga.saga_instance set compensation_deadline = now()").await?;
     let order = stage.start(ORDER).await?;
     let cancelled = "select count(*) from orders.customer_order where status = 'CANCELLED'";
-    eventually(LIMIT, async || {
-        let cancelled = stage.number(cancelled).await?;
-        ensure!(cancelled == SAGAS, "{cancelled} of {SAGAS} orders are cancelled");
-        anyhow::Ok(())
-    })
-    .await?;
+    stage.becomes(cancelled, SAGAS).await?;
     stage.resume(&payment, "process_payment").await?;
     stage.resume(&order, "cancel_timed_out_order").await?;
     stage.audit().await?;

@@ -43,14 +43,13 @@ async fn a_pause_that_is_answered_holds_in_every_replica() -> Test {
 #[tokio::test]
 async fn a_pause_that_a_replica_has_not_confirmed_is_accepted_only() -> Test {
     // Not audited: nothing is ordered.
-    let stage = Stage::new().await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (stage, inventory) = Stage::alone(INVENTORY).await?;
     let ghost = "insert into inventory.lease values ('replica ghost', 'ghost', now() + interval '1 hour')";
-    sqlx::query(ghost).execute(&stage.pool).await?;
+    stage.execute(ghost).await?;
     let pause = "/api/admin/consumers/reserve_stock/pause";
     let accepted = inventory.client.post(pause, &json!({})).await?.expect(202)?;
     ensure!(accepted["missing"] == json!(["ghost"]), "{accepted:#}");
-    sqlx::query("delete from inventory.lease where holder = 'ghost'").execute(&stage.pool).await?;
+    stage.execute("delete from inventory.lease where holder = 'ghost'").await?;
     ensure!(inventory.client.post(pause, &json!({})).await?.expect(200)?["missing"] == json!([]));
     Ok(())
 }

@@ -206,9 +206,7 @@ fn routes_of(service: &str) -> impl Iterator<Item = &'static (&'static str, &'st
 
 #[tokio::test]
 async fn whatever_undoes_an_order_says_so_on_the_wire_and_in_the_journal() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
     let order = suite.place(&[("A", 1)], "tok_declined").await?;
     let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
     let undoing = ["cancel_unpaid_order", "refund_payment", "release_stock"];

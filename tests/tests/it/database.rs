@@ -31,11 +31,8 @@ use crate::{Test, messages::product};
 #[tokio::test]
 async fn an_illegal_saga_transition_is_refused_by_the_database() -> Test {
     // Not audited: the saga is changed by hand.
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
-    let order = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&order, "COMPLETED").await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
+    suite.confirmed(&[("A", 1)]).await?;
     for (set, legal) in [
         ("status = 'IN_PROGRESS', completed_at = null", false),
         ("status = 'COMPENSATED'", false),
@@ -55,8 +52,7 @@ async fn an_illegal_saga_transition_is_refused_by_the_database() -> Test {
 #[tokio::test]
 async fn a_unit_of_work_that_the_server_never_answers_is_an_outage_and_leaves_its_place_to_others() -> Test {
     // Not audited: nothing is ordered.
-    let stage = Stage::with(Tuning { by_hand: true, ..Tuning::default() }).await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (_stage, inventory) = Stage::alone_with(Tuning { by_hand: true, ..Tuning::default() }, INVENTORY).await?;
     let participant = inventory.app.participant();
     let silent = retry_contended(|| async {
         let mut work = participant.outbox.begin().await?;
@@ -140,8 +136,7 @@ async fn no_statement_of_a_service_reads_a_whole_table_because_it_is_empty_yet()
 #[tokio::test]
 async fn a_list_or_a_summary_looks_at_a_bounded_number_of_rows() -> Test {
     // Not audited: orders and sagas are made up.
-    let stage = Stage::with(Tuning { by_hand: true, ..Tuning::default() }).await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone_with(Tuning { by_hand: true, ..Tuning::default() }, ORDER).await?;
     let id = "(lpad(to_hex(n), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid";
     let rows = format!(
         "set session_replication_role = replica;
@@ -196,7 +191,7 @@ async fn published_events_are_looked_up_one_by_one_though_nearly_all_rows_of_the
         select gen_random_uuid(), 'order', n, 1, 'E', 's', '{}', json_build_object('x', repeat('x', 500))
         from generate_series(1, 20000) n";
     for sql in [rows, "delete from orders.outbox where position > 5", "vacuum analyze orders.outbox"] {
-        sqlx::query(sql).execute(&stage.pool).await?;
+        stage.execute(sql).await?;
     }
     let misleading = "select count(*) from pg_class
         where oid = 'orders.outbox'::regclass and reltuples between 1 and 10 and relpages > 500";
@@ -397,7 +392,7 @@ async fn a_login_that_is_refused_costs_no_attempt() -> Test {
     let stage = Stage::on(database, Tuning { by_hand: true, ..Tuning::default() }).await?;
     let order = stage.start(ORDER).await?;
     // As after a change of the password: old sessions go on, and no new one begins.
-    sqlx::query("alter role order_service nologin").execute(&stage.pool).await?;
+    stage.execute("alter role order_service nologin").await?;
     let pool = |url: String| {
         let options = PgConnectOptions::from_str(&url)?.options([("search_path", "orders,saga")]);
         anyhow::Ok(PgPoolOptions::new().connect_lazy_with(options))
@@ -422,9 +417,9 @@ async fn a_login_that_is_refused_costs_no_attempt() -> Test {
         anyhow::Ok(())
     })
     .await?;
-    sqlx::query("alter role order_service login").execute(&stage.pool).await?;
+    stage.execute("alter role order_service login").await?;
     let had = "select count(*) from orders.inbox";
-    eventually(Duration::from_secs(20), async || stage.number(had).await.is_ok_and(|n| n == 1)).await?;
+    stage.becomes(had, 1).await?;
     stop.cancel();
     running.await?;
     stage.nothing_was_counted().await
@@ -458,7 +453,7 @@ async fn a_newer_schema_is_accepted_when_all_that_is_new_are_additions() -> Test
 async fn a_service_refuses_an_unsafe_server_and_a_schema_that_it_does_not_know() -> Test {
     // Not audited: nothing is ordered.
     let stage = Stage::new().await?;
-    sqlx::query("delete from payment._migration").execute(&stage.pool).await?;
+    stage.execute("delete from payment._migration").await?;
     let error = stage.start(PAYMENT).await.err().map(|e| format!("{e:#}")).unwrap_or_default();
     ensure!(error.contains("provision"), "the message does not say what to do: {error}");
     stage.start(INVENTORY).await?;
@@ -481,7 +476,7 @@ async fn housekeeping_creates_days_ahead_drops_old_ones_and_deletes_nothing_youn
             from unnest(array['2020-01-01 12:00Z', '2019-01-01Z', now() - interval '9 days']) at;
         insert into inbox (event_id, consumer) select uuid_v7_floor(now()), 'c';
         insert into inbox (event_id, consumer) select uuid_v7_floor(now() + interval '8 days'), 'c';";
-    sqlx::raw_sql(setup).execute(&stage.pool).await?;
+    stage.execute(setup).await?;
     let mut service = sqlx::PgConnection::connect(&stage.database.url_for("payment_service:payment_service")).await?;
     sqlx::query("set search_path = payment, saga").execute(&mut service).await?;
     let settings = messaging::MessagingArgs::default();
@@ -500,20 +495,11 @@ async fn housekeeping_creates_days_ahead_drops_old_ones_and_deletes_nothing_youn
 
 #[tokio::test]
 async fn provisioning_again_is_harmless() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
     let order = suite.place(&[("A", 1)], "tok_visa").await?;
     provision::database::prepare(stage.database.admin_url()).await?;
     suite.saga_becomes(&order, "COMPLETED").await?;
-    let again = suite
-        .inventory
-        .client
-        .post(
-            "/api/products",
-            &json!({"sku": "A", "name": "a", "initial_quantity": 1, "price": {"amount": 1, "currency": "USD"}}),
-        )
-        .await?;
+    let again = suite.inventory.client.create_product("A", 1, 1).await?;
     ensure!(again.status == 409);
     let _second = stage.start(ORDER).await?;
     stage.audit().await

@@ -12,15 +12,14 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use async_nats::{HeaderMap, jetstream::message::PublishMessage};
-use contracts::{
-    INVENTORY, Sku,
-    catalogue::{Product, ProductCreated, ProductStatus},
-};
+use contracts::{INVENTORY, ORDER, catalogue::ProductCreated};
 use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::{Answer, Forged, Replica, Stage, Tuning};
 use testkit::eventually;
 use uuid::Uuid;
+
+use crate::messages::product;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -33,22 +32,19 @@ fn at_once() -> Tuning {
 
 /// A product that order's view does not take while [`forbid`] holds.
 fn unwelcome(n: usize) -> ProductCreated {
-    let sku = Sku::try_from(format!("X-{n}")).unwrap();
-    let price = contracts::Money::new(1, contracts::Currency::USD);
-    let status = ProductStatus::Active;
-    ProductCreated { product: Product { sku, name: format!("x {n}"), category: None, price, status, version: 1 } }
+    product(&format!("X-{n}"))
 }
 
 /// Makes the step fail for the SKUs that are like this.
 async fn forbid(stage: &Stage, like: &str) -> anyhow::Result<()> {
     let sql = format!("alter table orders.product_view add constraint forbidden check (sku not like '{like}')");
-    sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&stage.pool).await?;
+    stage.execute(sql).await?;
     Ok(())
 }
 
 /// The cause is gone.
 async fn mend(stage: &Stage) -> anyhow::Result<()> {
-    sqlx::query("alter table orders.product_view drop constraint forbidden").execute(&stage.pool).await?;
+    stage.execute("alter table orders.product_view drop constraint forbidden").await?;
     Ok(())
 }
 
@@ -72,6 +68,14 @@ async fn make_letters(stage: &Stage, order: &Replica, n: usize) -> anyhow::Resul
         anyhow::Ok(Some(letters))
     })
     .await
+}
+
+/// A stage with so many dead letters of order, whose cause is gone.
+async fn mended(n: usize) -> anyhow::Result<(Stage, Replica, Vec<Value>)> {
+    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
+    let made = make_letters(&stage, &order, n).await?;
+    mend(&stage).await?;
+    Ok((stage, order, made))
 }
 
 /// The dead letters of a service that a query finds, oldest first.

@@ -160,10 +160,7 @@ async fn what_comes_to_a_consumer_that_finishes_its_work_goes_to_another() -> Te
     first.stop.cancel();
     stage.publish(&paid()).await?;
     let second = consume(&order, 1, |_| ready(Work::Takes(Duration::ZERO)));
-    eventually(Duration::from_secs(20), async || {
-        stage.number("select count(*) from orders.inbox").await.is_ok_and(|n| n == 1)
-    })
-    .await?;
+    stage.becomes("select count(*) from orders.inbox", 1).await?;
     go_on.add_permits(1);
     first.end().await?;
     deliveries_of(&stage, 2).await?;

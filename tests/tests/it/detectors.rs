@@ -16,9 +16,7 @@ async fn a_timeout_and_a_success_fired_together_200_times_end_in_one_of_the_two(
     // Not audited: the payments are forged.
     // The detector never runs by itself here: the test fires it.
     let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
+    let (stage, suite) = Stage::selling_with(tuning, 100, 1000).await?;
     let Dancers { order, inventory, payment } = suite;
     payment.stop().await;
     let mut placed = Vec::new();
@@ -77,9 +75,7 @@ async fn a_timeout_and_a_success_fired_together_200_times_end_in_one_of_the_two(
 #[tokio::test]
 async fn two_detectors_time_each_saga_out_once() -> Test {
     let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
+    let (stage, suite) = Stage::selling_with(tuning, 100, 1000).await?;
     let Dancers { order, inventory, payment } = suite;
     payment.stop().await;
     for _ in 0..150 {
@@ -87,7 +83,7 @@ async fn two_detectors_time_each_saga_out_once() -> Test {
     }
     in_progress(&stage, 150).await?;
     let second = stage.start(ORDER).await?;
-    sqlx::query("update saga.saga_instance set deadline = now()").execute(&stage.pool).await?;
+    stage.execute("update saga.saga_instance set deadline = now()").await?;
     let detectors = [&order, &inventory, &second].map(|r| r.app.participant().timeout_detector());
     let runs = detectors.iter().map(|detector| async move {
         let mut found = 0;
@@ -101,7 +97,7 @@ async fn two_detectors_time_each_saga_out_once() -> Test {
     let published =
         "select count(*) from (select saga_id from orders.outbox_published where event_type = 'SagaTimedOut.v1'
         union all select saga_id from inventory.outbox_published where event_type = 'SagaTimedOut.v1') t";
-    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 150)).await?;
+    stage.becomes(published, 150).await?;
     let _payment = stage.start(PAYMENT).await?;
     stage.audit().await
 }
@@ -110,35 +106,28 @@ async fn two_detectors_time_each_saga_out_once() -> Test {
 async fn an_event_that_still_waits_uses_up_no_nudge() -> Test {
     // Not audited: the saga is left as it stands.
     let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    let (stage, suite) = Stage::selling_with(tuning, 100, 10).await?;
     stage.pause(&suite.inventory, "reserve_stock").await?;
     suite.order.client.post("/api/admin/relay/pause", &serde_json::json!({})).await?.expect(200)?;
     suite.place(&[("A", 1)], "tok_visa").await?;
     let outbox = &suite.order.app.participant().outbox;
     let republish = async || {
         let long_ago = "update saga.saga_instance set last_progress_at = now() - interval '1 hour'";
-        sqlx::query(long_ago).execute(&stage.pool).await?;
+        stage.execute(long_ago).await?;
         anyhow::Ok(saga_store::stalled::republish(outbox, Duration::from_secs(60)).await?)
     };
     ensure!(republish().await? == 0, "it waits in the outbox");
     suite.order.client.post("/api/admin/relay/resume", &serde_json::json!({})).await?.expect(200)?;
     let published = "select count(*) from orders.outbox_published where event_type = 'OrderCreated.v1'
         and not exists (select from orders.outbox)";
-    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 1)).await?;
+    stage.becomes(published, 1).await?;
     ensure!(republish().await? == 1, "it counts as helped, and was not");
     ensure!(republish().await? == 0, "once is enough");
     Ok(())
 }
 
 async fn in_progress(stage: &Stage, count: i64) -> Test {
-    eventually(Duration::from_secs(20), async || {
-        let reserved = stage.number("select count(*) from saga.saga_instance where status = 'IN_PROGRESS'").await?;
-        ensure!(reserved == count, "{reserved} of {count} orders are reserved");
-        anyhow::Ok(())
-    })
-    .await
+    stage.becomes("select count(*) from saga.saga_instance where status = 'IN_PROGRESS'", count).await
 }
 
 /// The event that would confirm the order.

@@ -97,7 +97,7 @@ fn every_file_and_script_that_a_document_names_exists() -> Test {
 #[test]
 fn every_test_named_for_a_guarantee_or_a_failure_window_exists() -> Test {
     let mut functions = BTreeSet::new();
-    for folder in ["services", "shared", "tests", "proof"] {
+    for folder in ["services", "tools", "shared", "tests", "proof"] {
         functions_in(&Path::new(ROOT).join(folder), &mut functions)?;
     }
     let mut named = 0;

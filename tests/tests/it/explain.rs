@@ -70,27 +70,10 @@ async fn follow(finding: &Value, service: &Replica) -> Test {
     Ok(())
 }
 
-/// A suite that sells A.
-async fn dancers(stage: &Stage) -> anyhow::Result<Dancers> {
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1_000).await?;
-    Ok(suite)
-}
-
-async fn count_becomes(stage: &Stage, count: &'static str, expected: i64) -> Test {
-    eventually(LIMIT, async || {
-        let found = stage.number(count).await?;
-        ensure!(found == expected, "{found} instead of {expected}: {count}");
-        anyhow::Ok(())
-    })
-    .await
-}
-
 #[tokio::test]
 async fn there_is_a_test_for_every_way_of_waiting_that_the_document_lists() -> Test {
     // Not audited: nothing is ordered.
-    let stage = Stage::new().await?;
-    let order = stage.start(contracts::ORDER).await?;
+    let (_stage, order) = Stage::alone(contracts::ORDER).await?;
     let document = serde_json::to_value(&order.openapi)?;
     let listed = document["components"]["schemas"]["FindingKind"].clone();
     // Kinds with a description of their own are alternatives, each with one value.
@@ -120,8 +103,7 @@ fn collect_values(schema: &Value, into: &mut BTreeSet<String>) {
 /// Walks the saga's table: an order is stopped before each step that an event sets in motion, and says which it is.
 #[tokio::test]
 async fn whichever_step_an_order_waits_for_is_named_with_its_event_and_its_service() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     suite.sell("RARE", 100, 1).await?;
     for step in SAGA.steps.iter().filter(|step| step.consumes().is_some()) {
         let service = step.service.context("no service")?;
@@ -154,16 +136,13 @@ async fn bring_to(stage: &Stage, suite: &Dancers, step: &str) -> anyhow::Result<
             stage.pause(&suite.payment, "process_payment").await?;
             let placed = suite.place(&[("A", 1)], "tok_visa").await?;
             suite.saga_becomes(&placed, "IN_PROGRESS").await?;
-            sqlx::query("update saga.saga_instance set deadline = now() where status = 'IN_PROGRESS'")
-                .execute(&stage.pool)
-                .await?;
+            stage.execute("update saga.saga_instance set deadline = now() where status = 'IN_PROGRESS'").await?;
             suite.saga_becomes(&placed, "TIMED_OUT").await?;
             stage.resume(&suite.payment, "process_payment").await?;
             placed
         }
         "release_stock" | "refund_payment" => {
-            let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-            suite.saga_becomes(&placed, "COMPLETED").await?;
+            let placed = suite.confirmed(&[("A", 1)]).await?;
             ensure!(suite.cancel(&placed).await? == 202);
             placed
         }

@@ -11,9 +11,7 @@ use crate::Test;
 
 #[tokio::test]
 async fn eight_identical_requests_at_once_a_hundred_times_place_a_hundred_orders() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
+    let (stage, suite) = Stage::selling(100, 1000).await?;
     let second = stage.start(contracts::ORDER).await?;
     let body = order_of(&[("A", 1)], "tok_visa");
     for round in 0..100 {
@@ -41,9 +39,7 @@ async fn eight_identical_requests_at_once_a_hundred_times_place_a_hundred_orders
 /// They are placed in transactions that they share.
 #[tokio::test]
 async fn each_of_ninety_requests_at_once_has_an_answer_of_its_own() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
+    let (stage, suite) = Stage::selling(100, 1000).await?;
     let client = &suite.order.client;
     let place = |n: usize| {
         let mut body = order_of(&[(if n.is_multiple_of(3) { "NOPE" } else { "A" }, 1)], "tok_visa");
@@ -68,9 +64,7 @@ async fn each_of_ninety_requests_at_once_has_an_answer_of_its_own() -> Test {
 
 #[tokio::test]
 async fn a_key_with_another_body_is_refused_and_another_customer_may_use_it() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
+    let (stage, suite) = Stage::selling(100, 1000).await?;
     let client = &suite.order.client;
     let place = |body: serde_json::Value| {
         client.send(client.request(reqwest::Method::POST, "/api/orders").header("idempotency-key", "k").json(&body))
@@ -86,9 +80,7 @@ async fn a_key_with_another_body_is_refused_and_another_customer_may_use_it() ->
 
 #[tokio::test]
 async fn a_client_that_hangs_up_leaves_one_order_or_none_and_its_retry_makes_it_one() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
+    let (stage, suite) = Stage::selling(100, 1000).await?;
     let client = &suite.order.client;
     let body = order_of(&[("A", 1)], "tok_visa");
     let request =

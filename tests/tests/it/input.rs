@@ -11,9 +11,7 @@ use crate::Test;
 
 #[tokio::test]
 async fn every_bad_order_is_refused_with_a_helpful_problem_and_nothing_is_written() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 9_000_000_000_000_000, 1000).await?;
+    let (stage, suite) = Stage::selling(9_000_000_000_000_000, 1000).await?;
     let line = |sku: &str, quantity: Value| json!({"customer_id": "a", "payment_method": "t", "lines": [{"sku": sku, "quantity": quantity}]});
     let many: Vec<_> = (0..101).map(|_| ("A", 1)).collect();
     let mut unknown_field = order_of(&[("A", 1)], "tok_visa");
@@ -65,9 +63,7 @@ async fn every_bad_order_is_refused_with_a_helpful_problem_and_nothing_is_writte
 
 #[tokio::test]
 async fn what_cannot_be_kept_as_it_is_is_refused() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
+    let (_stage, suite) = Stage::selling(100, 1000).await?;
     let placed = async |address: &str, wait: &str| {
         let body = format!(
             r#"{{"customer_id": "a", "payment_method": "tok_visa", "lines": [{{"sku": "A", "quantity": 1}}],
@@ -102,8 +98,7 @@ async fn what_cannot_be_kept_as_it_is_is_refused() -> Test {
 
 #[tokio::test]
 async fn administration_needs_the_token() -> Test {
-    let stage = Stage::new().await?;
-    let payment = stage.start(contracts::PAYMENT).await?;
+    let (_stage, payment) = Stage::alone(contracts::PAYMENT).await?;
     let bare = reqwest::Client::new();
     let url = format!("{}/api/admin/relay", payment.url);
     ensure!(bare.get(&url).send().await?.status() == 401);

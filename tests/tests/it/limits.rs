@@ -19,21 +19,11 @@ async fn place_many(suite: &Dancers, count: usize) -> Test {
 }
 
 async fn outbox_is_empty(stage: &Stage) -> Test {
-    eventually(Duration::from_secs(20), async || {
-        let waiting = stage.number("select count(*) from orders.outbox").await?;
-        ensure!(waiting == 0, "{waiting} events wait");
-        anyhow::Ok(())
-    })
-    .await
+    stage.becomes("select count(*) from orders.outbox", 0).await
 }
 
 async fn all_confirmed(stage: &Stage, count: i64) -> Test {
-    eventually(Duration::from_secs(40), async || {
-        let confirmed = stage.number("select count(*) from orders.customer_order where status = 'CONFIRMED'").await?;
-        ensure!(confirmed == count, "{confirmed} of {count} orders are confirmed");
-        anyhow::Ok(())
-    })
-    .await
+    stage.becomes("select count(*) from orders.customer_order where status = 'CONFIRMED'", count).await
 }
 
 async fn bytes_of(stage: &Stage, stream: &str) -> anyhow::Result<u64> {
@@ -44,9 +34,8 @@ async fn bytes_of(stage: &Stage, stream: &str) -> anyhow::Result<u64> {
 #[tokio::test]
 async fn streams_take_orders_without_end_as_long_as_consumers_take_their_events() -> Test {
     const ROOM: i64 = 300_000;
-    let stage = Stage::with(Tuning { stream_max_bytes: ROOM, ..Tuning::default() }).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 100_000).await?;
+    let tuning = Tuning { stream_max_bytes: ROOM, ..Tuning::default() };
+    let (stage, suite) = Stage::selling_with(tuning, 100, 100_000).await?;
     place_many(&suite, 500).await?;
     all_confirmed(&stage, 500).await?;
     outbox_is_empty(&stage).await?;
@@ -111,8 +100,7 @@ async fn an_order_that_inventory_never_takes_takes_at_most_4800_bytes_of_any_str
     }
     place_of_three_lines(&suite).await?;
     let undone = "select count(*) from saga.saga_instance where receipts_due = '{inventory}'";
-    eventually(Duration::from_secs(20), async || stage.number(undone).await.is_ok_and(|n| n == ORDERS.cast_signed()))
-        .await?;
+    stage.becomes(undone, ORDERS.cast_signed()).await?;
     outbox_is_empty(&stage).await?;
     let nudged = stage.number("select count(*) from orders.outbox_published where republication = 1").await?;
     ensure!(nudged == ORDERS.cast_signed(), "{nudged} events were published twice");
@@ -170,23 +158,19 @@ async fn a_step_takes_no_events_and_their_stream_fills_up(publisher: Service, st
     stage.resume(taker, step).await?;
     suite.saga_becomes(&waiting, "COMPENSATED").await?;
     let next = suite.order.client.insist("next", &body).await?;
-    suite.saga_becomes(&next, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&next, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
 async fn orders_are_refused_while_events_wait_for_too_long_and_everything_else_goes_on() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
-    let confirmed = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&confirmed, "COMPLETED").await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
+    let confirmed = suite.confirmed(&[("A", 1)]).await?;
     suite.order.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
     let waiting = suite.place(&[("A", 1)], "tok_visa").await?;
     ensure!(suite.order.startup.readiness.is_ready(), "a moment is no reason to refuse orders");
 
     let older = "update orders.outbox set created_at = created_at - interval '31 seconds'";
-    sqlx::query(older).execute(&stage.pool).await?;
+    stage.execute(older).await?;
     eventually(Duration::from_secs(10), async || !suite.order.startup.readiness.is_ready()).await?;
     let body = order_of(&[("A", 1)], "tok_visa");
     let refused = suite.order.client.post("/api/orders", &body).await?;
@@ -205,9 +189,7 @@ async fn orders_are_refused_while_events_wait_for_too_long_and_everything_else_g
     ensure!(suite.cancel(&confirmed).await? == 202);
     ensure!(suite.order(&waiting).await?["status"] == "CANCELLED");
     suite.order.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
-    for cancelled in [&waiting, &confirmed] {
-        suite.saga_becomes(cancelled, "COMPENSATED").await?;
-    }
+    suite.sagas_become([&waiting, &confirmed], "COMPENSATED").await?;
     eventually(Duration::from_secs(10), async || {
         suite.order.client.post("/api/orders", &body).await.is_ok_and(|answer| answer.status == 201)
     })
@@ -221,36 +203,28 @@ async fn orders_are_refused_while_events_wait_for_too_long_and_everything_else_g
 #[tokio::test]
 async fn a_parked_event_keeps_no_orders_out() -> Test {
     // Not audited: the parked event is left.
-    let stage = Stage::with(Tuning { placement_outbox_age: Duration::from_secs(2), ..Tuning::default() }).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    let tuning = Tuning { placement_outbox_age: Duration::from_secs(2), ..Tuning::default() };
+    let (stage, suite) = Stage::selling_with(tuning, 100, 10).await?;
     suite.order.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
     let parked = suite.place(&[("A", 1)], "tok_visa").await?;
     ensure!(suite.cancel(&parked).await? == 202);
     let park = "update orders.outbox
         set created_at = now() - interval '1 hour',
             state = case event_type when 'OrderCreated.v1' then 'PARKED' else 'PENDING' end";
-    sqlx::query(park).execute(&stage.pool).await?;
+    stage.execute(park).await?;
     suite.order.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
     let age = messaging::outbox::oldest_waiting(&suite.order.app.participant().pools.work).await?;
     ensure!(age.is_none(), "{age:?}");
-    let next = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&next, "COMPLETED").await?;
+    suite.confirmed(&[("A", 1)]).await?;
     // The event that tells its end leaves after it.
-    eventually(Duration::from_secs(10), async || {
-        let waiting = stage.number("select count(*) from orders.outbox").await?;
-        ensure!(waiting == 2, "{waiting} wait: the parked event and its follower");
-        anyhow::Ok(())
-    })
-    .await
+    stage.becomes("select count(*) from orders.outbox", 2).await
 }
 
 /// As after a full disk: NATS keeps its connections, and JetStream answers nothing.
 #[tokio::test]
 async fn a_broker_that_is_there_and_does_not_answer_is_told_from_one_that_is_away_with_what_helps() -> Test {
     // Not audited: nothing is ordered.
-    let stage = Stage::new().await?;
-    let inventory = stage.start(contracts::INVENTORY).await?;
+    let (stage, inventory) = Stage::alone(contracts::INVENTORY).await?;
     let silent = async || Scrape::of(&inventory.client).await.map(|shown| shown.sum("broker_silent", &[]));
     ensure!(silent().await? == Some(0.0));
     let reason = async || -> anyhow::Result<String> {
@@ -258,8 +232,7 @@ async fn a_broker_that_is_there_and_does_not_answer_is_told_from_one_that_is_awa
         Ok(ready.body["checks"]["relay"]["reason"].as_str().unwrap_or_default().to_owned())
     };
     stage.nats.lock().await.pause()?;
-    let product = json!({"sku": "A", "name": "a", "initial_quantity": 1, "price": {"amount": 1, "currency": "USD"}});
-    inventory.client.post("/api/products", &product).await?.expect(201)?;
+    inventory.client.create_product("A", 1, 1).await?.expect(201)?;
     eventually(Duration::from_secs(20), async || {
         let reason = reason().await?;
         ensure!(reason.contains("JetStream does not answer") && reason.contains("restart nats"), "{reason}");
@@ -277,7 +250,7 @@ async fn a_broker_that_is_there_and_does_not_answer_is_told_from_one_that_is_awa
     .await?;
     stage.nats.lock().await.resume()?;
     let published = "select count(*) from inventory.outbox_published";
-    eventually(Duration::from_secs(20), async || stage.number(published).await.is_ok_and(|n| n == 1)).await?;
+    stage.becomes(published, 1).await?;
     eventually(Duration::from_secs(20), async || inventory.startup.readiness.is_ready()).await?;
     stage.nothing_was_counted().await
 }

@@ -21,7 +21,6 @@ use uuid::Uuid;
 
 use crate::Test;
 
-/// Tells of a product.
 pub(crate) fn product(sku: &str) -> ProductCreated {
     ProductCreated {
         product: Product {
@@ -37,8 +36,7 @@ pub(crate) fn product(sku: &str) -> ProductCreated {
 
 #[tokio::test]
 async fn one_poison_in_a_batch_of_fifty_is_one_dead_letter_and_forty_nine_effects() -> Test {
-    let stage = Stage::new().await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone(ORDER).await?;
     stage.pause(&order, "project_product_created").await?;
     for n in 0..50 {
         let event = product(&format!("P-{n}"));
@@ -59,7 +57,7 @@ async fn one_poison_in_a_batch_of_fifty_is_one_dead_letter_and_forty_nine_effect
     }
     stage.resume(&order, "project_product_created").await?;
     let applied = "select count(*) from orders.product_view";
-    eventually(Duration::from_secs(20), async || stage.number(applied).await.is_ok_and(|n| n == 47)).await?;
+    stage.becomes(applied, 47).await?;
     let dead = eventually(Duration::from_secs(20), async || {
         stage.end_the_wait_for_newer_replicas().await?;
         let dead = order.client.get("/api/admin/dlq?step=project_product_created").await?.expect(200)?;
@@ -99,20 +97,19 @@ async fn take(outbox: Outbox, batch: Batch<NewerProductCreated>) -> Result<Commi
 
 #[tokio::test]
 async fn an_event_of_a_newer_version_is_left_to_a_newer_replica() -> Test {
-    let stage = Stage::new().await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone(ORDER).await?;
     let newer = NewerProductCreated { sku: "A".to_owned() };
     for _ in 0..20 {
         stage.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &newer)).await?;
     }
     let waiting =
         "select count(*) from orders.delivery_attempt where attempts = 0 and last_error like '%ProductCreated.v2%'";
-    eventually(Duration::from_secs(20), async || stage.number(waiting).await.is_ok_and(|n| n == 20)).await?;
+    stage.becomes(waiting, 20).await?;
     let newer = subscribe(&order.app.participant().outbox, &NEWER_STEP, take);
     let stop = CancellationToken::new();
     let running = tokio::spawn(order.consumer(newer, INVENTORY).run(stop.clone()));
     let had = "select count(*) from orders.inbox";
-    eventually(Duration::from_secs(20), async || stage.number(had).await.is_ok_and(|n| n == 20)).await?;
+    stage.becomes(had, 20).await?;
     stop.cancel();
     running.await?;
     ensure!(stage.number("select count(*) from orders.dead_letter").await? == 0);
@@ -121,12 +118,11 @@ async fn an_event_of_a_newer_version_is_left_to_a_newer_replica() -> Test {
 
 #[tokio::test]
 async fn what_no_replica_can_read_is_a_dead_letter_in_the_end_unless_it_was_had() -> Test {
-    let stage = Stage::new().await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone(ORDER).await?;
     let had = Forged::new(INVENTORY, Uuid::now_v7(), &product("A"));
     stage.publish(&had).await?;
     let applied = "select count(*) from orders.inbox";
-    eventually(Duration::from_secs(20), async || stage.number(applied).await.is_ok_and(|n| n == 1)).await?;
+    stage.becomes(applied, 1).await?;
     let never_had = Forged::new(INVENTORY, Uuid::now_v7(), &product("B")).header("ce-type", "ProductCreated.v9");
     // Of a type that this build does not know, as when the step has another trigger in a newer one.
     let of_another_type = Forged::new(INVENTORY, Uuid::now_v7(), &product("C")).header("ce-type", "ProductListed.v1");
@@ -134,7 +130,7 @@ async fn what_no_replica_can_read_is_a_dead_letter_in_the_end_unless_it_was_had(
         stage.publish(forged).await?;
     }
     let waiting = "select count(*) from orders.delivery_attempt where attempts = 0";
-    eventually(Duration::from_secs(20), async || stage.number(waiting).await.is_ok_and(|n| n == 2)).await?;
+    stage.becomes(waiting, 2).await?;
     ensure!(stage.number("select count(*) from orders.dead_letter").await? == 0, "nobody waited for a newer replica");
     stage.end_the_wait_for_newer_replicas().await?;
     eventually(Duration::from_secs(20), async || {
@@ -155,11 +151,8 @@ async fn what_no_replica_can_read_is_a_dead_letter_in_the_end_unless_it_was_had(
 
 #[tokio::test]
 async fn a_dead_letter_is_replayed_to_its_step_or_discarded_and_each_action_is_kept() -> Test {
-    let stage = Stage::new().await?;
-    let order = stage.start(ORDER).await?;
-    sqlx::query("alter table orders.product_view add constraint forbidden check (sku not like 'X%')")
-        .execute(&stage.pool)
-        .await?;
+    let (stage, order) = Stage::alone(ORDER).await?;
+    stage.execute("alter table orders.product_view add constraint forbidden check (sku not like 'X%')").await?;
     let forged = Forged::new(INVENTORY, Uuid::now_v7(), &product("X-1"));
     stage.publish(&forged).await?;
     let letter = eventually(Duration::from_secs(20), async || {
@@ -172,7 +165,7 @@ async fn a_dead_letter_is_replayed_to_its_step_or_discarded_and_each_action_is_k
     let replay = format!("{path}/replay");
     let again = order.client.post(&replay, &serde_json::json!({"reason": "hoping"})).await?.expect(200)?;
     ensure!(again["status"] == "PENDING" && again["replay_count"] == 1, "{again:#}");
-    sqlx::query("alter table orders.product_view drop constraint forbidden").execute(&stage.pool).await?;
+    stage.execute("alter table orders.product_view drop constraint forbidden").await?;
     let resolved = order.client.post(&replay, &serde_json::json!({"reason": "mended"})).await?.expect(200)?;
     ensure!(resolved["status"] == "RESOLVED" && resolved["actions"].as_array().unwrap().len() == 2, "{resolved:#}");
     ensure!(order.client.get("/api/products/X-1").await?.status == 200);
@@ -184,13 +177,12 @@ async fn a_dead_letter_is_replayed_to_its_step_or_discarded_and_each_action_is_k
 
 #[tokio::test]
 async fn an_event_of_an_order_that_nobody_knows_changes_nothing() -> Test {
-    let stage = Stage::new().await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone(ORDER).await?;
     let event = StockReservationFailed { order_id: OrderId::new(), reason: "none".to_owned(), shortages: Vec::new() };
     let forged = Forged::new(INVENTORY, Uuid::now_v7(), &event);
     stage.publish(&forged).await?;
     let had = "select count(*) from orders.inbox";
-    eventually(Duration::from_secs(10), async || stage.number(had).await.is_ok_and(|n| n == 1)).await?;
+    stage.becomes(had, 1).await?;
     ensure!(order.client.get("/api/admin/dlq/count").await?.body["count"] == 0);
     ensure!(stage.number("select count(*) from orders.outbox_published").await? == 0);
     Ok(())
@@ -229,15 +221,15 @@ async fn parked_and_undone(stage: &Stage, suite: &Dancers, order: &Value) -> Tes
     Ok(())
 }
 
-#[tokio::test]
-async fn an_order_that_is_charged_a_cent_is_not_confirmed() -> Test {
+/// Payment is told to charge this for it, by an event that nobody wrote.
+async fn is_not_confirmed_when_charged(total: Money) -> Test {
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
     let (order_id, saga_id, order) = waiting_order(&stage, &suite).await?;
     let event = StockReserved {
         order_id,
         customer_id: "alice".to_owned(),
-        total: Money::new(1, Currency::USD),
+        total,
         payment_method: "tok_visa".to_owned(),
         lines: Vec::new(),
     };
@@ -246,17 +238,11 @@ async fn an_order_that_is_charged_a_cent_is_not_confirmed() -> Test {
 }
 
 #[tokio::test]
+async fn an_order_that_is_charged_a_cent_is_not_confirmed() -> Test {
+    is_not_confirmed_when_charged(Money::new(1, Currency::USD)).await
+}
+
+#[tokio::test]
 async fn an_order_that_is_paid_in_another_currency_is_not_confirmed() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    let (order_id, saga_id, order) = waiting_order(&stage, &suite).await?;
-    let event = StockReserved {
-        order_id,
-        customer_id: "alice".to_owned(),
-        total: Money::new(500, "JPY".parse()?),
-        payment_method: "tok_visa".to_owned(),
-        lines: Vec::new(),
-    };
-    stage.publish(&Forged::new(INVENTORY, saga_id, &event)).await?;
-    parked_and_undone(&stage, &suite, &order).await
+    is_not_confirmed_when_charged(Money::new(500, "JPY".parse()?)).await
 }

@@ -177,8 +177,7 @@ async fn deliver(
 async fn inventory_holds_nothing_for_a_cancelled_order_whatever_came_first() -> Test {
     let stage = Stage::new().await?;
     let (inventory, _second) = tokio::try_join!(stage.start(INVENTORY), stage.start(INVENTORY))?;
-    let product = json!({"sku": "A", "name": "a", "initial_quantity": 1000, "price": usd(500)});
-    inventory.client.post("/api/products", &product).await?.expect(201)?;
+    inventory.client.create_product("A", 500, 1_000).await?.expect(201)?;
     for (arrival, saga_knows) in all_arrivals() {
         let orphan = Orphan::new(&stage).await?;
         deliver(&stage, &orphan, "inventory", &orphan.created(), arrival, saga_knows).await?;
@@ -233,6 +232,6 @@ async fn receipts(stage: &Stage, table: &'static str, order_id: OrderId) -> anyh
     };
     // The receipt is committed with the inbox row that the caller has seen, so all that is missing is its relay.
     let waiting = "select (select count(*) from inventory.outbox) + (select count(*) from payment.outbox)";
-    eventually(Duration::from_secs(10), async || stage.number(waiting).await.is_ok_and(|n| n == 0)).await?;
+    stage.becomes(waiting, 0).await?;
     Ok(sqlx::query_scalar(sql).bind(order_id.to_string()).fetch_one(&stage.pool).await?)
 }

@@ -1,27 +1,18 @@
 //! Events that the broker refused too often, and what an operator does about them: each decision is written down, and the
 //! later events of the same aggregate go on.
 
-use std::time::Duration;
-
 use anyhow::{Context, ensure};
 use contracts::INVENTORY;
 use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::{Answer, Replica, Stage};
-use testkit::eventually;
 
 use crate::Test;
 
-const LIMIT: Duration = Duration::from_secs(20);
 const PUBLISHED: &str = "select count(*) from inventory.outbox_published";
 
 async fn published(stage: &Stage, events: i64) -> Test {
-    eventually(LIMIT, async || {
-        let published = stage.number(PUBLISHED).await?;
-        ensure!(published == events, "{published} events are published");
-        anyhow::Ok(())
-    })
-    .await
+    stage.becomes(PUBLISHED, events).await
 }
 
 async fn relay(replica: &Replica, verb: &str) -> Test {
@@ -30,9 +21,7 @@ async fn relay(replica: &Replica, verb: &str) -> Test {
 
 async fn create(inventory: &Replica, skus: &[&str]) -> Test {
     for sku in skus {
-        let product =
-            json!({"sku": sku, "name": "p", "initial_quantity": 1, "price": {"amount": 1, "currency": "USD"}});
-        inventory.client.post("/api/products", &product).await?.expect(201)?;
+        inventory.client.create_product(sku, 1, 1).await?.expect(201)?;
     }
     Ok(())
 }
@@ -45,8 +34,8 @@ async fn rename(inventory: &Replica, sku: &str, name: &str) -> Test {
 /// As the relay does after the last refusal.
 async fn park(stage: &Stage, events: &'static str) -> Test {
     let park = "update inventory.outbox set state = 'PARKED', attempts = 5, last_error = 'too large' where ";
-    let parked = sqlx::query(sqlx::AssertSqlSafe(format!("{park}{events}"))).execute(&stage.pool).await?;
-    ensure!(parked.rows_affected() > 0, "there is nothing to park");
+    let parked = stage.execute(format!("{park}{events}")).await?;
+    ensure!(parked > 0, "there is nothing to park");
     Ok(())
 }
 
@@ -65,8 +54,7 @@ async fn ask(replica: &Replica, method: Method, path: &str, body: &Value) -> any
 #[tokio::test]
 async fn a_discarded_event_is_never_published_its_followers_are_and_who_did_it_is_known() -> Test {
     // Not audited: nothing is ordered.
-    let stage = Stage::new().await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (stage, inventory) = Stage::alone(INVENTORY).await?;
     create(&inventory, &["P-0", "P-1"]).await?;
     published(&stage, 2).await?;
     relay(&inventory, "pause").await?;
@@ -102,15 +90,11 @@ async fn a_discarded_event_is_never_published_its_followers_are_and_who_did_it_i
 
 #[tokio::test]
 async fn an_order_whose_first_event_was_discarded_ends_all_the_same_and_the_audit_knows_why() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
     relay(&suite.order, "pause").await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     ensure!(suite.cancel(&placed).await? == 202);
-    sqlx::query("update orders.outbox set state = 'PARKED' where event_type = 'OrderCreated.v1'")
-        .execute(&stage.pool)
-        .await?;
+    stage.execute("update orders.outbox set state = 'PARKED' where event_type = 'OrderCreated.v1'").await?;
     relay(&suite.order, "resume").await?;
     let [parked] = the_parked(&suite.order).await?.try_into().ok().context("one event is parked")?;
     let path = format!("/api/admin/outbox/{parked}");
@@ -122,8 +106,7 @@ async fn an_order_whose_first_event_was_discarded_ends_all_the_same_and_the_audi
 #[tokio::test]
 async fn parked_events_are_requeued_in_bulk_after_a_dry_run_that_says_which() -> Test {
     // Not audited: nothing is ordered.
-    let stage = Stage::new().await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (stage, inventory) = Stage::alone(INVENTORY).await?;
     relay(&inventory, "pause").await?;
     create(&inventory, &["P-0", "P-1", "P-2"]).await?;
     rename(&inventory, "P-2", "renamed").await?;

@@ -10,8 +10,7 @@ use testkit::{Process, Signal, bin, eventually, free_port};
 use crate::Test;
 
 async fn sell(stage: &Stage, inventory: &Running, order: &Running) -> Test {
-    let product = serde_json::json!({"sku": "A", "name": "a", "initial_quantity": 100_000, "price": {"amount": 100, "currency": "USD"}});
-    inventory.client.post("/api/products", &product).await?.expect(201)?;
+    inventory.client.create_product("A", 100, 100_000).await?.expect(201)?;
     ensure!(stage.number("select count(*) from inventory.product").await? == 1);
     eventually(Duration::from_secs(20), async || {
         order.client.get("/api/products/A").await.is_ok_and(|answer| answer.status == 200)
@@ -44,7 +43,7 @@ async fn each_service_killed_under_load_and_started_again_loses_no_order() -> Te
         }
     }
     let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
-    eventually(Duration::from_secs(60), async || stage.number(confirmed).await.is_ok_and(|n| n == placed)).await?;
+    stage.becomes(confirmed, placed).await?;
     stage.audit().await
 }
 
@@ -80,7 +79,7 @@ async fn a_relay_frozen_past_its_lease_and_woken_as_a_zombie_breaks_no_order() -
     first.process.resume()?;
     load.await??;
     let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
-    eventually(Duration::from_secs(60), async || stage.number(confirmed).await.is_ok_and(|n| n == 300)).await?;
+    stage.becomes(confirmed, 300).await?;
     first.ready().await?;
     stage.audit().await
 }

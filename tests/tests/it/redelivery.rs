@@ -69,7 +69,7 @@ async fn every_event_delivered_three_times_at_once_to_two_replicas_has_its_effec
         orders.push(order);
     }
     let open = "select count(*) from saga.saga_instance where status not in ('COMPLETED', 'COMPENSATED')";
-    eventually(std::time::Duration::from_secs(60), async || stage.number(open).await.is_ok_and(|n| n == 0)).await?;
+    stage.becomes(open, 0).await?;
     repeater.abort();
     all_consumed(&stage).await?;
     let duplicates = |replica: &suite_tests::Replica| replica.duplicates();
@@ -91,15 +91,12 @@ async fn one_order_of_every_kind(stage: &Stage, suite: &Dancers) -> Test {
     let confirmed = suite.place(&[("A", 2)], "tok_visa").await?;
     let unfillable = suite.place(&[("A", 1), ("RARE", 2)], "tok_visa").await?;
     let unpaid = suite.place(&[("A", 1)], "tok_declined").await?;
-    let cancelled = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&cancelled, "COMPLETED").await?;
+    let cancelled = suite.confirmed(&[("A", 1)]).await?;
     suite.cancel(&cancelled).await?;
     let early = suite.place(&[("A", 1)], "tok_visa").await?;
     suite.cancel(&early).await?;
     suite.saga_becomes(&confirmed, "COMPLETED").await?;
-    for order in [&unfillable, &unpaid, &cancelled, &early] {
-        suite.saga_becomes(order, "COMPENSATED").await?;
-    }
+    suite.sagas_become([&unfillable, &unpaid, &cancelled, &early], "COMPENSATED").await?;
     timed_out(stage, suite).await
 }
 

@@ -91,18 +91,10 @@ async fn unmoved(suite: &Dancers, step: &str) -> Test {
 
 #[tokio::test]
 async fn eight_odd_cards_stop_no_other_order() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
-    let mut odd = Vec::new();
-    for _ in 0..8 {
-        odd.push(suite.place(&[("A", 1)], &"é".repeat(128)).await?);
-    }
-    for order in &odd {
-        suite.saga_becomes(order, "COMPENSATED").await?;
-    }
-    let good = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&good, "COMPLETED").await?;
+    let (stage, suite) = Stage::selling(100, 1000).await?;
+    let odd = suite.place_many(8, &"é".repeat(128)).await?;
+    suite.sagas_become(&odd, "COMPENSATED").await?;
+    suite.confirmed(&[("A", 1)]).await?;
     unmoved(&suite, "process_payment").await?;
     stage.nothing_was_counted().await?;
     stage.audit().await
@@ -125,8 +117,7 @@ async fn a_charge_that_is_refused_for_good_is_told_its_customer() -> Test {
         let payment = suite.payment_of(order).await?.context("no payment")?;
         ensure!(payment["status"] == "DECLINED" && payment["decline_code"] == "charge_not_accepted", "{payment}");
     }
-    let good = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&good, "COMPLETED").await?;
+    suite.confirmed(&[("A", 1)]).await?;
     unmoved(&suite, "process_payment").await?;
     stage.nothing_was_counted().await?;
     stage.audit().await
@@ -136,10 +127,7 @@ async fn a_charge_that_is_refused_for_good_is_told_its_customer() -> Test {
 async fn a_refund_that_is_refused_for_good_waits_for_an_operator() -> Test {
     let mut stage = Stage::new().await?;
     let (suite, strict) = suite_behind(&mut stage, |path, _| path.ends_with("/refund").then_some(409)).await?;
-    let mut cancelled = Vec::new();
-    for _ in 0..8 {
-        cancelled.push(suite.place(&[("A", 1)], "tok_visa").await?);
-    }
+    let cancelled = suite.place_many(8, "tok_visa").await?;
     for order in &cancelled {
         suite.saga_becomes(order, "COMPLETED").await?;
         ensure!(suite.cancel(order).await? == 202);
@@ -169,9 +157,7 @@ async fn a_refund_that_is_refused_for_good_waits_for_an_operator() -> Test {
         let replayed = suite.payment.client.post(&replay, &json!({"reason": "refundable again"})).await?.expect(200)?;
         ensure!(replayed["status"] == "RESOLVED", "{replayed:#}");
     }
-    for order in &cancelled {
-        suite.saga_becomes(order, "COMPENSATED").await?;
-    }
+    suite.sagas_become(&cancelled, "COMPENSATED").await?;
     stage.audit().await
 }
 
@@ -186,10 +172,7 @@ async fn a_processor_that_does_not_know_us_is_an_outage() -> Test {
             _ => |_, _| Some(407),
         };
         let (suite, strict) = suite_behind(&mut stage, refuses).await?;
-        let mut placed = Vec::new();
-        for _ in 0..8 {
-            placed.push(suite.place(&[("A", 1)], "tok_visa").await?);
-        }
+        let placed = suite.place_many(8, "tok_visa").await?;
         eventually(LIMIT, async || {
             let breaker = suite.payment.breaker("process_payment").await?;
             ensure!(breaker["totals"]["opened"].as_u64() >= Some(1), "{breaker:#}");
@@ -198,9 +181,7 @@ async fn a_processor_that_does_not_know_us_is_an_outage() -> Test {
         .await?;
         stage.nothing_was_counted().await?;
         strict.store(false, Ordering::SeqCst);
-        for order in &placed {
-            suite.saga_becomes(order, "COMPLETED").await?;
-        }
+        suite.sagas_become(&placed, "COMPLETED").await?;
         stage.nothing_was_counted().await?;
         stage.audit().await?;
     }

@@ -36,7 +36,7 @@ async fn a_relay_stopped_between_publish_and_move_publishes_nothing_that_has_an_
         order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
     }
     let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
-    eventually(Duration::from_secs(30), async || stage.number(confirmed).await.is_ok_and(|n| n == 60)).await?;
+    stage.becomes(confirmed, 60).await?;
     let suite = suite_tests::Dancers { order, inventory, payment };
     ensure!(suite.product("A").await?["reserved"] == 60, "an effect was had twice");
     stage.audit().await
@@ -62,19 +62,18 @@ async fn a_relay_that_wakes_up_after_its_lease_expired_writes_nothing() -> Test 
     .await?;
     create_products(&second, 10..20).await?;
     let published = "select count(*) from inventory.outbox_published";
-    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 20)).await?;
+    stage.becomes(published, 20).await?;
     // It is awake again when its sleep is over; its late move must not have counted.
     tokio::time::sleep_until(asleep + Duration::from_millis(2_500)).await;
     create_products(&second, 20..21).await?;
-    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 21)).await?;
+    stage.becomes(published, 21).await?;
     ensure!(stage.number("select count(distinct relay) from inventory.outbox_published").await? == 1);
     in_order_without_gaps(&stage, "INVENTORY", 21).await
 }
 
 #[tokio::test]
 async fn an_aggregates_thousand_events_keep_their_order_through_a_takeover() -> Test {
-    let stage = Stage::with(short_lease()).await?;
-    let first = stage.start(INVENTORY).await?;
+    let (stage, first) = Stage::alone_with(short_lease(), INVENTORY).await?;
     let second = stage.start(INVENTORY).await?;
     create_products(&first, 0..1).await?;
     let change = |n: i64, client: suite_tests::Client| async move {
@@ -95,8 +94,7 @@ async fn an_aggregates_thousand_events_keep_their_order_through_a_takeover() -> 
 
 #[tokio::test]
 async fn a_row_that_commits_after_a_later_one_is_published_all_the_same() -> Test {
-    let stage = Stage::new().await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (stage, inventory) = Stage::alone(INVENTORY).await?;
     let mut late = sqlx::PgConnection::connect(&stage.database.admin_url()).await?;
     let mut transaction = late.begin().await?;
     sqlx::query(
@@ -108,16 +106,15 @@ async fn a_row_that_commits_after_a_later_one_is_published_all_the_same() -> Tes
     .await?;
     create_products(&inventory, 0..5).await?;
     let published = "select count(*) from inventory.outbox_published";
-    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 5)).await?;
+    stage.becomes(published, 5).await?;
     transaction.commit().await?;
-    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 6)).await
+    stage.becomes(published, 6).await
 }
 
 /// The broker refuses the first of the two, and the second one's place is just where the stream ends.
 #[tokio::test]
 async fn what_somebody_else_puts_into_the_stream_lets_no_event_overtake_the_one_before() -> Test {
-    let stage = Stage::new().await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (stage, inventory) = Stage::alone(INVENTORY).await?;
     create_products(&inventory, 0..1).await?;
     in_order_without_gaps(&stage, "INVENTORY", 1).await?;
     inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
@@ -139,8 +136,7 @@ async fn what_somebody_else_puts_into_the_stream_lets_no_event_overtake_the_one_
 async fn what_the_broker_lost_is_put_back_before_anything_newer_is_published() -> Test {
     let long = Duration::from_secs(600);
     let tuning = Tuning { relay_lease: 2 * long, relay_poll: long, reconcile_every: long, ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (stage, inventory) = Stage::alone_with(tuning, INVENTORY).await?;
     create_products(&inventory, 0..1).await?;
     in_order_without_gaps(&stage, "INVENTORY", 1).await?;
     let bus = &inventory.app.participant().bus;
@@ -161,7 +157,7 @@ async fn a_lease_beyond_twice_its_time_is_free() -> Test {
         "update inventory.relay_lease set holder = 'gone', expires_at = now() + interval '1 hour'",
         "insert into inventory.lease (name, holder, expires_at) values ('anything', 'gone', now() + interval '1 hour')",
     ] {
-        sqlx::query(sql).execute(&stage.pool).await?;
+        stage.execute(sql).await?;
     }
     let inventory = stage.start(INVENTORY).await?;
     create_products(&inventory, 0..1).await?;
@@ -174,24 +170,17 @@ async fn a_lease_beyond_twice_its_time_is_free() -> Test {
 
 #[tokio::test]
 async fn a_batch_beyond_the_clients_default_limit_is_published() -> Test {
-    let stage = Stage::with(Tuning { relay_batch: 6_000, ..Tuning::default() }).await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (stage, inventory) = Stage::alone_with(Tuning { relay_batch: 6_000, ..Tuning::default() }, INVENTORY).await?;
     inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
     let_wait(&stage, 6_500).await?;
     inventory.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
     let published = "select count(*) from inventory.outbox_published";
-    eventually(Duration::from_secs(30), async || {
-        let published = stage.number(published).await?;
-        ensure!(published == 6_500, "{published} of 6500 are published");
-        anyhow::Ok(())
-    })
-    .await
+    stage.becomes(published, 6_500).await
 }
 
 #[tokio::test]
 async fn what_waits_when_the_broker_is_emptied_leaves_in_one_batch() -> Test {
-    let stage = Stage::new().await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (stage, inventory) = Stage::alone(INVENTORY).await?;
     create_products(&inventory, 0..1).await?;
     in_order_without_gaps(&stage, "INVENTORY", 1).await?;
     inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
@@ -228,11 +217,10 @@ async fn let_wait(stage: &Stage, events: i32) -> Test {
 
 #[tokio::test]
 async fn an_event_the_broker_refuses_is_parked_with_its_followers_and_the_others_go_on() -> Test {
-    let stage = Stage::new().await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (stage, inventory) = Stage::alone(INVENTORY).await?;
     create_products(&inventory, 0..2).await?;
     let room = room_for_a_short_name(&stage).await?;
-    message_size(&stage, room).await?;
+    stage.message_size("INVENTORY", room).await?;
     let patch = async |sku: &str, name: String| {
         let request = inventory.client.request(reqwest::Method::PATCH, &format!("/api/products/{sku}"));
         inventory.client.send(request.json(&json!({"name": name}))).await?.expect(200)
@@ -248,12 +236,12 @@ async fn an_event_the_broker_refuses_is_parked_with_its_followers_and_the_others
     ensure!(parked["aggregate_id"] == "P-0" && parked["attempts"] == 5, "{parked:#}");
     let published = "select count(*) from inventory.outbox_published";
     ensure!(stage.number(published).await? == 3, "the other aggregate's event was held up, or the follower overtook");
-    message_size(&stage, -1).await?;
+    stage.message_size("INVENTORY", -1).await?;
     let path = format!("/api/admin/outbox/{}", parked["event_id"].as_str().unwrap());
     let history = inventory.client.get(&path).await?.expect(200)?;
     ensure!(history["history"].as_array().is_some_and(|h| h.len() == 5), "{history:#}");
     inventory.client.post(&format!("{path}/requeue"), &json!({})).await?.expect(200)?;
-    eventually(Duration::from_secs(10), async || stage.number(published).await.is_ok_and(|n| n == 5)).await?;
+    stage.becomes(published, 5).await?;
     in_order_without_gaps(&stage, "INVENTORY", 5).await
 }
 
@@ -264,18 +252,9 @@ async fn room_for_a_short_name(stage: &Stage) -> anyhow::Result<i32> {
     Ok(i32::try_from(state.bytes / state.messages)? + 150)
 }
 
-async fn message_size(stage: &Stage, bytes: i32) -> Test {
-    let jetstream = stage.jetstream().await?;
-    let mut config = jetstream.get_stream("INVENTORY").await?.cached_info().config.clone();
-    config.max_message_size = bytes;
-    jetstream.update_stream(config).await?;
-    Ok(())
-}
-
 async fn create_products(inventory: &suite_tests::Replica, numbers: std::ops::Range<i64>) -> Test {
     for n in numbers {
-        let product = json!({"sku": format!("P-{n}"), "name": "p", "initial_quantity": 1, "price": {"amount": 1, "currency": "USD"}});
-        inventory.client.post("/api/products", &product).await?.expect(201)?;
+        inventory.client.create_product(&format!("P-{n}"), 1, 1).await?.expect(201)?;
     }
     Ok(())
 }

@@ -11,9 +11,7 @@ use crate::Test;
 
 #[tokio::test]
 async fn a_paid_order_is_confirmed() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 1_250, 10).await?;
+    let (stage, suite) = Stage::selling(1_250, 10).await?;
     suite.sell("B", 300, 10).await?;
     let order = suite.place(&[("A", 2), ("B", 1)], "tok_visa").await?;
     ensure!(order["status"] == "PENDING" && order["total"]["amount"] == 2_800);
@@ -29,9 +27,7 @@ async fn a_paid_order_is_confirmed() -> Test {
 
 #[tokio::test]
 async fn an_order_that_cannot_be_filled_reserves_nothing_and_is_cancelled() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
     suite.sell("RARE", 100, 1).await?;
     let order = suite.place(&[("A", 2), ("RARE", 2)], "tok_visa").await?;
     let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
@@ -44,9 +40,7 @@ async fn an_order_that_cannot_be_filled_reserves_nothing_and_is_cancelled() -> T
 
 #[tokio::test]
 async fn a_declined_card_cancels_the_order_and_gives_the_stock_back() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
     let order = suite.place(&[("A", 3)], "tok_declined").await?;
     let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
     ensure!(saga["failed_at_step"] == "process_payment");
@@ -60,9 +54,8 @@ async fn a_declined_card_cancels_the_order_and_gives_the_stock_back() -> Test {
 
 #[tokio::test]
 async fn a_saga_without_payment_times_out_and_a_late_payment_service_charges_nothing() -> Test {
-    let stage = Stage::with(Tuning { saga_deadline: Duration::from_secs(1), ..Tuning::default() }).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    let tuning = Tuning { saga_deadline: Duration::from_secs(1), ..Tuning::default() };
+    let (stage, suite) = Stage::selling_with(tuning, 100, 10).await?;
     let suite_tests::Dancers { order, inventory, payment } = suite;
     payment.stop().await;
     let stopped =
@@ -82,11 +75,8 @@ async fn a_saga_without_payment_times_out_and_a_late_payment_service_charges_not
 
 #[tokio::test]
 async fn a_customer_may_cancel_before_and_after_the_confirmation() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 700, 10).await?;
-    let confirmed = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&confirmed, "COMPLETED").await?;
+    let (stage, suite) = Stage::selling(700, 10).await?;
+    let confirmed = suite.confirmed(&[("A", 1)]).await?;
     ensure!(suite.cancel(&confirmed).await? == 202);
     suite.saga_becomes(&confirmed, "COMPENSATED").await?;
     ensure!(suite.cancel(&confirmed).await? == 200, "cancelling again changes nothing");
@@ -107,9 +97,7 @@ async fn an_order_that_timed_out_is_cancelled_also_when_the_news_of_it_never_arr
         compensation_deadline: Duration::from_secs(2),
         ..Tuning::default()
     };
-    let stage = Stage::with(tuning).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 700, 10).await?;
+    let (stage, suite) = Stage::selling_with(tuning, 700, 10).await?;
     for step in ["cancel_timed_out_order", "confirm_order"] {
         stage.pause(&suite.order, step).await?;
     }
@@ -126,9 +114,7 @@ async fn an_order_that_timed_out_is_cancelled_also_when_the_news_of_it_never_arr
 
 #[tokio::test]
 async fn prefer_wait_answers_with_the_end_of_the_saga() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 700, 10).await?;
+    let (stage, suite) = Stage::selling(700, 10).await?;
     let request = suite.order.client.request(reqwest::Method::POST, "/api/orders").header("prefer", "wait=10");
     let body = suite_tests::order_of(&[("A", 1)], "tok_visa");
     let answer = suite.order.client.send(request.json(&body)).await?;

@@ -25,9 +25,7 @@ async fn traced(stage: &Stage, extra: &[(&str, &str)]) -> anyhow::Result<(Collec
     let order = Running::start(stage, ORDER, &settings).await?;
     let inventory = Running::start(stage, INVENTORY, &settings).await?;
     let payment = Running::start(stage, PAYMENT, &settings).await?;
-    let product =
-        json!({"sku": "A", "name": "a", "initial_quantity": 100, "price": {"amount": 100, "currency": "USD"}});
-    inventory.client.post("/api/products", &product).await?.expect(201)?;
+    inventory.client.create_product("A", 100, 100).await?.expect(201)?;
     eventually(LIMIT, async || order.client.get("/api/products/A").await.is_ok_and(|a| a.status == 200)).await?;
     Ok((collector, [order, inventory, payment]))
 }

@@ -36,9 +36,7 @@ async fn every_window_hit_again_and_again_in_every_service_loses_and_doubles_not
         let body = order_of(&[("A", 1)], "tok_visa");
         placed.push(suite.order.client.insist(&format!("window-{round}"), &body).await?);
     }
-    for order in &placed {
-        suite.saga_becomes(order, "COMPLETED").await?;
-    }
+    suite.sagas_become(&placed, "COMPLETED").await?;
     let hit = faults.hits();
     for point in WINDOWS {
         ensure!(hit.contains_key(&(point, Kind::Error)), "{} was never hit: {hit:?}", point.as_str());
@@ -51,8 +49,7 @@ async fn every_window_hit_again_and_again_in_every_service_loses_and_doubles_not
 #[tokio::test]
 async fn what_is_rolled_back_or_not_the_steps_own_is_never_published() -> Test {
     // Not audited: nothing is ordered.
-    let stage = Stage::new().await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone(ORDER).await?;
     let outbox = &order.app.participant().outbox;
     let (order_id, total) = (OrderId::new(), Money::new(1, Currency::USD));
     let confirmed = OrderConfirmed { order_id, customer_id: "alice".to_owned(), total };

@@ -52,20 +52,9 @@ impl Part {
         Part::value_variants().to_vec()
     }
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Part::Saturated => "saturated",
-            Part::Yardstick => "yardstick",
-            Part::Latency => "latency",
-            Part::Relay => "relay",
-            Part::Consumer => "consumer",
-            Part::HotProduct => "hot product",
-            Part::FullTables => "full tables",
-            Part::HeldTransaction => "held transaction",
-            Part::Idle => "idle",
-            Part::Replicas => "replicas",
-            Part::Telemetry => "telemetry",
-        }
+    /// As it is named on the command line, in words.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().replace('-', " ")).unwrap_or_default()
     }
 
     pub(crate) async fn measure(self, stage: &Stage, earlier: &Results) -> anyhow::Result<Vec<Figure>> {

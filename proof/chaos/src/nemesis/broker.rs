@@ -12,56 +12,36 @@ use super::Strike;
 /// Among how many of the newest messages of a stream some are deleted.
 const RECENT: u64 = 100;
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum BrokerDeed {
-    Kill,
-    Pause,
-    /// Its store is deleted, with all streams and consumers.
-    Wipe,
-    /// Its whole store comes back in the state of some seconds ago.
-    RollBack,
-    /// Its streams come back in the state of some seconds ago, its consumers in the newest.
-    RollBackMessages,
-    /// Durable consumers vanish, with what they had acknowledged.
-    DeleteConsumer,
-    /// Single messages vanish.
-    DeleteMessages,
+pub(super) async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
+    let stage = strike.stage.clone();
+    let mut nats = stage.nats.lock().await;
+    nats.kill();
+    strike.hit();
+    sleep(strike.length).await;
+    strike.cures();
+    nats.start_again().await
 }
 
-pub(super) async fn strike(strike: &mut Strike, deed: BrokerDeed) -> anyhow::Result<()> {
-    match deed {
-        BrokerDeed::Kill => {
-            let stage = strike.stage.clone();
-            let mut nats = stage.nats.lock().await;
-            nats.kill();
-            strike.hit();
-            sleep(strike.length).await;
-            strike.cures();
-            nats.start_again().await
-        }
-        BrokerDeed::Pause => {
-            let stage = strike.stage.clone();
-            let mut nats = stage.nats.lock().await;
-            nats.pause()?;
-            strike.hit();
-            sleep(strike.length).await;
-            nats.resume()
-        }
-        BrokerDeed::Wipe => {
-            strike.hit();
-            strike.cures();
-            // What was deleted before is gone with everything else, and excuses nothing any more.
-            strike.tally.deleted().clear();
-            strike.stage.nats.lock().await.wipe().await
-        }
-        BrokerDeed::RollBack => roll_back(strike, Store::Whole).await,
-        BrokerDeed::RollBackMessages => roll_back(strike, Store::Messages).await,
-        BrokerDeed::DeleteConsumer => delete_consumers(strike).await,
-        BrokerDeed::DeleteMessages => delete_messages(strike).await,
-    }
+pub(super) async fn pause(strike: &mut Strike) -> anyhow::Result<()> {
+    let stage = strike.stage.clone();
+    let mut nats = stage.nats.lock().await;
+    nats.pause()?;
+    strike.hit();
+    sleep(strike.length).await;
+    nats.resume()
 }
 
-async fn roll_back(strike: &mut Strike, what: Store) -> anyhow::Result<()> {
+/// Its store is deleted, with all streams and consumers.
+pub(super) async fn wipe(strike: &mut Strike) -> anyhow::Result<()> {
+    strike.hit();
+    strike.cures();
+    // What was deleted before is gone with everything else, and excuses nothing any more.
+    strike.tally.deleted().clear();
+    strike.stage.nats.lock().await.wipe().await
+}
+
+/// Its whole store, or its streams and not its consumers, come back in the state of some seconds ago.
+pub(super) async fn roll_back(strike: &mut Strike, what: Store) -> anyhow::Result<()> {
     let stage = strike.stage.clone();
     let older = stage.nats.lock().await.keep_copy().await?;
     sleep(strike.length).await;
@@ -82,7 +62,8 @@ pub(super) async fn jetstream(strike: &Strike) -> anyhow::Result<jetstream::Cont
     Ok(jetstream::new(strike.stage.broker().await?))
 }
 
-async fn delete_consumers(strike: &mut Strike) -> anyhow::Result<()> {
+/// Durable consumers vanish, with what they had acknowledged.
+pub(super) async fn delete_consumers(strike: &mut Strike) -> anyhow::Result<()> {
     let end = Instant::now() + strike.length;
     while Instant::now() < end {
         delete_a_consumer(strike).await?;
@@ -102,7 +83,8 @@ pub(super) async fn delete_a_consumer(strike: &mut Strike) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn delete_messages(strike: &mut Strike) -> anyhow::Result<()> {
+/// Single messages vanish.
+pub(super) async fn delete_messages(strike: &mut Strike) -> anyhow::Result<()> {
     let broker = jetstream(strike).await?;
     let end = Instant::now() + strike.length;
     while Instant::now() < end {

@@ -5,34 +5,35 @@ use rand::Rng;
 use tokio::time::sleep;
 
 use super::Strike;
+use crate::clock::Clock;
 
 const HOUR: i64 = 3_600;
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum ClockDeed {
-    /// Of one replica, or of the card processor.
-    Process { hours: i64 },
-    /// Of PostgreSQL: the only one that anything is decided by.
-    Database { hours: i64 },
+/// Of one replica, or of the card processor.
+pub(super) async fn process(strike: &mut Strike, hours: i64) -> anyhow::Result<()> {
+    let stage = strike.stage.clone();
+    let programs = || stage.replicas.iter().map(|replica| &replica.program).chain([&stage.gateway]);
+    let program = programs().nth(strike.rng.random_range(0..programs().count()));
+    let clock = step(program.and_then(|program| program.clock.as_ref()), strike, hours).await?;
+    clock.step(0)
 }
 
-pub(super) async fn strike(strike: &mut Strike, deed: ClockDeed) -> anyhow::Result<()> {
+/// Of PostgreSQL.
+pub(super) async fn database(strike: &mut Strike, hours: i64) -> anyhow::Result<()> {
     let stage = strike.stage.clone();
-    let clock = match deed {
-        ClockDeed::Database { .. } => stage.database_clock.as_ref(),
-        ClockDeed::Process { .. } => {
-            let programs = || stage.replicas.iter().map(|replica| &replica.program).chain([&stage.gateway]);
-            programs().nth(strike.rng.random_range(0..programs().count())).and_then(|program| program.clock.as_ref())
-        }
-    };
+    let clock = step(stage.database_clock.as_ref(), strike, hours).await?;
+    let checked = is_wrong(strike, hours).await;
+    clock.step(0)?;
+    checked
+}
+
+/// The clock is wrong for a while, and still is.
+async fn step<'c>(clock: Option<&'c Clock>, strike: &mut Strike, hours: i64) -> anyhow::Result<&'c Clock> {
     let clock = clock.context("no clock can be stepped: FAKETIME_LIBRARY names no library")?;
-    let (ClockDeed::Process { hours } | ClockDeed::Database { hours }) = deed;
     clock.step(hours * HOUR)?;
     strike.hit();
     sleep(strike.length).await;
-    let checked = if matches!(deed, ClockDeed::Database { .. }) { is_wrong(strike, hours).await } else { Ok(()) };
-    clock.step(0)?;
-    checked
+    Ok(clock)
 }
 
 async fn is_wrong(strike: &Strike, hours: i64) -> anyhow::Result<()> {

@@ -11,40 +11,20 @@ use super::Strike;
 
 const TOO_MANY_CONNECTIONS: &str = "53300";
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum DatabaseDeed {
-    /// The immediate stop: every session ends as in a crash.
-    Stop,
-    /// One session of a service after the other is ended.
-    Terminate,
-    /// A stranger takes every connection that is left, and each one that a service loses.
-    HogConnections,
-    /// A stranger locks what everybody has to write.
-    HogLocks,
-    /// A stranger holds an old snapshot.
-    LongTransaction,
+/// The immediate stop: every session ends as in a crash.
+pub(super) async fn stop(strike: &mut Strike) -> anyhow::Result<()> {
+    let stage = strike.stage.clone();
+    let mut postgres = stage.postgres.lock().await;
+    postgres.stop_immediate().await?;
+    strike.hit();
+    sleep(strike.length).await;
+    strike.cures();
+    postgres.start_again().await
 }
 
-pub(super) async fn strike(strike: &mut Strike, deed: DatabaseDeed) -> anyhow::Result<()> {
-    match deed {
-        DatabaseDeed::Stop => {
-            let stage = strike.stage.clone();
-            let mut postgres = stage.postgres.lock().await;
-            postgres.stop_immediate().await?;
-            strike.hit();
-            sleep(strike.length).await;
-            strike.cures();
-            postgres.start_again().await
-        }
-        DatabaseDeed::Terminate => terminate(strike).await,
-        DatabaseDeed::HogConnections => hog_connections(strike).await,
-        DatabaseDeed::HogLocks => hog_locks(strike).await,
-        DatabaseDeed::LongTransaction => long_transaction(strike).await,
-    }
-}
-
-/// Others break the database meanwhile, and with it the transaction: then another one begins.
-async fn long_transaction(strike: &mut Strike) -> anyhow::Result<()> {
+/// A stranger holds an old snapshot. Others break the database meanwhile, and with it the transaction: then another one
+/// begins.
+pub(super) async fn long_transaction(strike: &mut Strike) -> anyhow::Result<()> {
     let end = Instant::now() + strike.length;
     while Instant::now() < end {
         if hold_snapshot(strike, end).await.is_err() {
@@ -67,7 +47,8 @@ async fn hold_snapshot(strike: &mut Strike, end: Instant) -> anyhow::Result<()> 
     Ok(transaction.commit().await?)
 }
 
-async fn terminate(strike: &mut Strike) -> anyhow::Result<()> {
+/// One session of a service after the other is ended.
+pub(super) async fn terminate(strike: &mut Strike) -> anyhow::Result<()> {
     let end = Instant::now() + strike.length;
     while Instant::now() < end {
         terminate_one(strike).await?;
@@ -92,7 +73,8 @@ async fn terminate_one(strike: &mut Strike) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn hog_connections(strike: &mut Strike) -> anyhow::Result<()> {
+/// A stranger takes every connection that is left, and each one that a service loses.
+pub(super) async fn hog_connections(strike: &mut Strike) -> anyhow::Result<()> {
     let end = Instant::now() + strike.length;
     let mut held = Vec::new();
     while Instant::now() < end {
@@ -111,7 +93,8 @@ async fn hog_connections(strike: &mut Strike) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn hog_locks(strike: &mut Strike) -> anyhow::Result<()> {
+/// A stranger locks what everybody has to write.
+pub(super) async fn hog_locks(strike: &mut Strike) -> anyhow::Result<()> {
     const HELD: [&str; 4] = [
         "lock table inventory.product in exclusive mode",
         "lock table orders.customer_order in exclusive mode",

@@ -1,40 +1,34 @@
 //! A card processor that is slow, fails, leaves its callers in the dark, or dies.
 
-use serde_json::{Value, json};
+use console::suite::GatewayFaults;
 use tokio::time::sleep;
 
 use super::Strike;
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum GatewayDeed {
-    Slow,
-    Errors,
-    /// Half of the dropped answers belong to charges that went through.
-    DropsAnswers,
-    Kill,
+pub(super) async fn slow(strike: &mut Strike) -> anyhow::Result<()> {
+    arm(strike, GatewayFaults { latency_ms: 3_000, ..Default::default() }).await
 }
 
-pub(super) async fn strike(strike: &mut Strike, deed: GatewayDeed) -> anyhow::Result<()> {
-    match deed {
-        GatewayDeed::Slow => arm(strike, json!({"latency_ms": 3_000, "expires_in_seconds": 120})).await,
-        GatewayDeed::Errors => arm(strike, json!({"error_rate": 0.6, "expires_in_seconds": 120})).await,
-        GatewayDeed::DropsAnswers => arm(strike, json!({"drop_rate": 0.5, "expires_in_seconds": 120})).await,
-        GatewayDeed::Kill => {
-            let stage = strike.stage.clone();
-            stage.gateway.kill().await;
-            strike.hit();
-            sleep(strike.length).await;
-            stage.gateway.start().await
-        }
-    }
+pub(super) async fn errors(strike: &mut Strike) -> anyhow::Result<()> {
+    arm(strike, GatewayFaults { error_rate: 0.6, ..Default::default() }).await
 }
 
-async fn arm(strike: &mut Strike, faults: Value) -> anyhow::Result<()> {
-    let url = format!("{}/v1/faults", strike.stage.gateway_url);
-    let answer = strike.stage.rest.post(&url, &faults).await?;
-    anyhow::ensure!(answer.status < 300, "the gateway refuses its faults: {} {}", answer.status, answer.body);
+/// Half of the dropped answers belong to charges that went through.
+pub(super) async fn drops_answers(strike: &mut Strike) -> anyhow::Result<()> {
+    arm(strike, GatewayFaults { drop_rate: 0.5, ..Default::default() }).await
+}
+
+pub(super) async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
+    let stage = strike.stage.clone();
+    stage.gateway.kill().await;
     strike.hit();
     sleep(strike.length).await;
-    strike.stage.rest.delete(&url).await?;
-    Ok(())
+    stage.gateway.start().await
+}
+
+async fn arm(strike: &mut Strike, faults: GatewayFaults) -> anyhow::Result<()> {
+    strike.stage.suite().arm_gateway(&GatewayFaults { expires_in_seconds: 120, ..faults }).await?;
+    strike.hit();
+    sleep(strike.length).await;
+    Ok(strike.stage.suite().disarm_gateway().await?)
 }

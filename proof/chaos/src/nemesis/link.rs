@@ -2,10 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use anyhow::ensure;
+use anyhow::Context;
 use contracts::{ORDER, PAYMENT, SERVICES};
 use rand::{Rng, seq::IndexedRandom};
-use serde_json::Value;
 use testkit::eventually;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
@@ -93,8 +92,11 @@ async fn rebuild_until(stage: &Stage, orders: &[Arc<Replica>], end: Instant) -> 
     while Instant::now() < end {
         for order in orders {
             // No answer: the service may be down, or slower than the strike is long.
-            if let Ok(Ok(status)) = timeout_at(end, rebuild(stage, order)).await {
-                ensure!(matches!(status, 200 | 503), "a rebuild of the catalogue is answered with {status}");
+            let rebuilt = timeout_at(end, order.suite(stage).rebuild_catalogue()).await;
+            if let Ok(Err(error)) = rebuilt
+                && error.status().is_some_and(|status| status != 503)
+            {
+                return Err(error).context("a rebuild of the catalogue fails, and does not say so");
             }
         }
         sleep(Duration::from_millis(100)).await;
@@ -105,17 +107,11 @@ async fn rebuild_until(stage: &Stage, orders: &[Arc<Replica>], end: Instant) -> 
 async fn can_rebuild(stage: &Stage, orders: &[Arc<Replica>]) -> anyhow::Result<()> {
     eventually(REBUILT_WITHIN, async || {
         for order in orders {
-            let status = rebuild(stage, order).await?;
-            ensure!(status == 200, "a rebuild of the catalogue is answered with {status}");
+            order.suite(stage).rebuild_catalogue().await?;
         }
         anyhow::Ok(())
     })
     .await
-}
-
-async fn rebuild(stage: &Stage, order: &Replica) -> anyhow::Result<u16> {
-    let url = format!("{}/api/admin/catalogue/rebuild", order.url);
-    Ok(stage.rest.post(&url, &Value::Null).await?.status)
 }
 
 fn victims(strike: &mut Strike, link: Link) -> Vec<Arc<Replica>> {

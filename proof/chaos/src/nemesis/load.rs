@@ -6,26 +6,20 @@ use tokio::time::sleep;
 
 use super::Strike;
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum LoadDeed {
-    /// Five times as many orders.
-    Burst,
-    /// Twenty-five times as many.
-    Flood,
-    /// Most clients hang up or send everything twice.
-    Unruly,
+/// So many times as many orders.
+pub(super) async fn multiply(strike: &mut Strike, factor: u32) -> anyhow::Result<()> {
+    strike.hit();
+    strike.pressure.factor.store(factor, Ordering::Relaxed);
+    sleep(strike.length).await;
+    strike.pressure.factor.store(1, Ordering::Relaxed);
+    Ok(())
 }
 
-pub(super) async fn strike(strike: &mut Strike, deed: LoadDeed) -> anyhow::Result<()> {
+/// Most clients hang up or send everything twice.
+pub(super) async fn unruly(strike: &mut Strike) -> anyhow::Result<()> {
     strike.hit();
-    let pressure = strike.pressure.clone();
-    match deed {
-        LoadDeed::Burst => pressure.factor.store(5, Ordering::Relaxed),
-        LoadDeed::Flood => pressure.factor.store(25, Ordering::Relaxed),
-        LoadDeed::Unruly => pressure.unruly.store(true, Ordering::Relaxed),
-    }
+    strike.pressure.unruly.store(true, Ordering::Relaxed);
     sleep(strike.length).await;
-    pressure.factor.store(1, Ordering::Relaxed);
-    pressure.unruly.store(false, Ordering::Relaxed);
+    strike.pressure.unruly.store(false, Ordering::Relaxed);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Messages that come twice, late, or damaged, and messages that nobody understands.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::time::Duration;
 
 use async_nats::{HeaderMap, jetstream, jetstream::message::PublishMessage};
 use contracts::{Consumer, SERVICES};
@@ -16,12 +16,9 @@ pub const FORGED: &str = "forged-by-chaos";
 /// Below the broker's limit, and above everything that a service would publish.
 const OVERSIZE: usize = 900_000;
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum MessageDeed {
-    /// Every second event comes again as soon as it is published.
-    Duplicate,
-    /// Events from any time of the run come again.
-    Old,
+/// What is wrong with a message that nobody has published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Forgery {
     /// The body is no JSON.
     Poison,
     /// The type has a version that no step knows.
@@ -30,15 +27,8 @@ pub(super) enum MessageDeed {
     Oversize,
 }
 
-pub(super) async fn strike(strike: &mut Strike, deed: MessageDeed) -> anyhow::Result<()> {
-    match deed {
-        MessageDeed::Duplicate => duplicate(strike).await,
-        MessageDeed::Old => old(strike).await,
-        MessageDeed::Poison | MessageDeed::UnknownVersion | MessageDeed::Oversize => forge(strike, deed).await,
-    }
-}
-
-async fn duplicate(strike: &mut Strike) -> anyhow::Result<()> {
+/// Every second event comes again as soon as it is published.
+pub(super) async fn duplicate(strike: &mut Strike) -> anyhow::Result<()> {
     let client = strike.stage.broker().await?;
     let mut events = client.subscribe("events.>").await?;
     let end = Instant::now() + strike.length;
@@ -58,7 +48,8 @@ async fn duplicate(strike: &mut Strike) -> anyhow::Result<()> {
     }
 }
 
-async fn old(strike: &mut Strike) -> anyhow::Result<()> {
+/// Events from any time of the run come again.
+pub(super) async fn old(strike: &mut Strike) -> anyhow::Result<()> {
     let broker = broker::jetstream(strike).await?;
     let end = Instant::now() + strike.length;
     while Instant::now() < end {
@@ -80,20 +71,19 @@ async fn old(strike: &mut Strike) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn forge(strike: &mut Strike, deed: MessageDeed) -> anyhow::Result<()> {
+pub(super) async fn forge(strike: &mut Strike, forgery: Forgery) -> anyhow::Result<()> {
     let broker = broker::jetstream(strike).await?;
     let end = Instant::now() + strike.length;
     let consumers = contracts::consumers();
     while Instant::now() < end {
         let Some(consumer) = consumers.choose(&mut strike.rng) else { break };
-        let (headers, subject) = forged(strike, consumer, matches!(deed, MessageDeed::UnknownVersion))?;
-        let body = match deed {
-            MessageDeed::Oversize => format!("{{\"order_id\": \"{}\"}}", "x".repeat(OVERSIZE)),
-            MessageDeed::UnknownVersion => "{}".to_owned(),
-            _ => "{\"order_id\": \"not what it".to_owned(),
+        let (headers, subject) = forged(strike, consumer, forgery == Forgery::UnknownVersion)?;
+        let body = match forgery {
+            Forgery::Oversize => format!("{{\"order_id\": \"{}\"}}", "x".repeat(OVERSIZE)),
+            Forgery::UnknownVersion => "{}".to_owned(),
+            Forgery::Poison => "{\"order_id\": \"not what it".to_owned(),
         };
         publish(&broker, subject, headers, body.into_bytes()).await?;
-        strike.tally.forged_messages.fetch_add(1, Ordering::Relaxed);
         strike.hit();
         sleep(Duration::from_millis(300)).await;
     }

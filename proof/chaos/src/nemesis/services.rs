@@ -11,31 +11,8 @@ use crate::stage::Replica;
 
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
-#[derive(Debug, Clone, Copy)]
-pub(super) enum ServiceDeed {
-    /// kill -9 of one replica after the other, each started again soon.
-    Kill,
-    /// One replica stands still, with all its connections and leases.
-    Freeze,
-    /// All replicas of one service are replaced, one at a time.
-    Roll,
-}
-
-pub(super) async fn strike(strike: &mut Strike, deed: ServiceDeed) -> anyhow::Result<()> {
-    match deed {
-        ServiceDeed::Kill => kill(strike).await,
-        ServiceDeed::Freeze => {
-            let victim = any(strike);
-            victim.program.freeze().await?;
-            strike.hit();
-            tokio::time::sleep(strike.length).await;
-            victim.program.thaw().await
-        }
-        ServiceDeed::Roll => roll(strike).await,
-    }
-}
-
-async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
+/// kill -9 of one replica after the other, each started again soon.
+pub(super) async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
     let end = Instant::now() + strike.length;
     while Instant::now() < end {
         let victim = any(strike);
@@ -49,7 +26,17 @@ async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn roll(strike: &mut Strike) -> anyhow::Result<()> {
+/// One replica stands still, with all its connections and leases.
+pub(super) async fn freeze(strike: &mut Strike) -> anyhow::Result<()> {
+    let victim = any(strike);
+    victim.program.freeze().await?;
+    strike.hit();
+    tokio::time::sleep(strike.length).await;
+    victim.program.thaw().await
+}
+
+/// All replicas of one service are replaced, one at a time.
+pub(super) async fn roll(strike: &mut Strike) -> anyhow::Result<()> {
     let service = *SERVICES.choose(&mut strike.rng).unwrap_or(&SERVICES[0]);
     for replica in strike.stage.replicas_of(service) {
         replica.program.stop().await?;

@@ -9,9 +9,6 @@ use super::{READY_LIMIT, Replica, Settings, Stage, users};
 impl Stage {
     /// Makes database and broker what this build needs, which comes before its first replica; from then on the keeper is
     /// this build's, too.
-    ///
-    /// # Errors
-    /// When one of them refuses.
     pub async fn provision_for(&self, build: &Settings) -> anyhow::Result<()> {
         let printed = Command::new(build.programs.join("provision")).arg("nats-conf").output()?;
         ensure!(printed.status.success(), "provision nats-conf: {}", String::from_utf8_lossy(&printed.stderr));
@@ -24,9 +21,6 @@ impl Stage {
     }
 
     /// Lets a replica finish what it is doing, and starts it as another build.
-    ///
-    /// # Errors
-    /// When it does not stop, or is not ready in time.
     pub async fn replace(&self, replica: &Replica, programs: &Path) -> anyhow::Result<()> {
         replica.program.replace(programs).await?;
         self.ready_one(replica, READY_LIMIT).await

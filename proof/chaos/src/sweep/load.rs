@@ -8,21 +8,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, bail, ensure};
-use contracts::{INVENTORY, ORDER, PAYMENT};
+use anyhow::ensure;
+use console::suite::{self, NewOrder, NewProduct, Order, Suite, until};
 use faults::FaultPoint;
+use reqwest::StatusCode;
 use saga::Service;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{task::JoinSet, time::sleep};
 use uuid::Uuid;
 
 use super::{Case, Shared, told::Told};
-use crate::Stage;
+use crate::stage::participant;
 
 /// The product that is changed.
 pub(super) const CHANGING: &str = "CHANGING";
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(40);
+/// Between two changes of a product.
 const PAUSE: Duration = Duration::from_millis(30);
 /// How often a customer looks what has become of an order.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -61,13 +63,6 @@ pub(super) enum Change {
     Name,
 }
 
-/// An order that was accepted.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Placed {
-    pub(super) order_id: Uuid,
-    pub(super) saga_id: Uuid,
-}
-
 /// Clients at work, and what they were told.
 #[derive(Default)]
 pub(super) struct Crowd {
@@ -86,10 +81,10 @@ impl Crowd {
             crowd.spawn(async move {
                 let (mut told, mut number) = (Told::default(), client);
                 while !enough.load(Ordering::Relaxed) {
-                    order(&stage, wishes[number % wishes.len()], &customer, &enough, &mut told).await?;
+                    order(stage.suite(), wishes[number % wishes.len()], &customer, &enough, &mut told).await?;
                     number += 1;
                     if case.point == FaultPoint::HttpIn {
-                        visit(&stage, case.service).await;
+                        visit(stage.suite(), case.service).await;
                     }
                 }
                 Ok(told)
@@ -106,7 +101,7 @@ impl Crowd {
             let mut number = 0;
             while !enough.load(Ordering::Relaxed) {
                 number += 1;
-                change_product(&stage, change, number).await?;
+                change_product(stage.suite(), change, number).await?;
                 sleep(PAUSE).await;
             }
             Ok(Told::default())
@@ -124,9 +119,6 @@ impl Crowd {
     }
 
     /// Waits until everybody is answered.
-    ///
-    /// # Errors
-    /// When somebody is not.
     pub(super) async fn leave(mut self) -> anyhow::Result<Told> {
         self.stop();
         while let Some(told) = self.clients.join_next().await {
@@ -144,7 +136,7 @@ pub(super) async fn place_slow_orders(stage: &Shared, customer: &str) -> anyhow:
         clients.spawn(async move {
             let mut placed = Vec::new();
             for _ in 0..SLOW_EACH {
-                placed.push(place(&stage, Wish::Slow, &customer).await?.order_id);
+                placed.push(place(stage.suite(), Wish::Slow, &customer).await?.order_id);
             }
             anyhow::Ok(placed)
         });
@@ -156,58 +148,47 @@ pub(super) async fn place_slow_orders(stage: &Shared, customer: &str) -> anyhow:
     Ok(orders)
 }
 
-/// An order that is confirmed.
-pub(super) async fn confirmed_order(stage: &Stage, told: &mut Told) -> anyhow::Result<Placed> {
+pub(super) async fn confirmed_order(suite: &Suite, told: &mut Told) -> anyhow::Result<Order> {
     let for_ever = AtomicBool::new(false);
-    let placed = place(stage, Wish::Plain, "customer").await?;
+    let placed = place(suite, Wish::Plain, "customer").await?;
     told.accepted.push((placed.order_id, Wish::Plain));
-    let end = end_of(stage, placed.order_id, &for_ever).await?;
+    let end = end_of(suite, placed.order_id, &for_ever).await?;
     ensure!(end.as_deref() == Some("CONFIRMED"), "order {} is {end:?}", placed.order_id);
     Ok(placed)
 }
 
 /// Cancels the order, until that is answered.
-pub(super) async fn cancel(stage: &Stage, order_id: Uuid) -> anyhow::Result<()> {
-    let url = format!("{}/api/orders/{order_id}/cancel", url_of(stage, ORDER));
-    let began = Instant::now();
-    loop {
-        match stage.rest.post(&url, &json!({"reason": "changed my mind"})).await {
-            Ok(answer) if matches!(answer.status, 200 | 202) => return Ok(()),
-            other if began.elapsed() > ANSWER_LIMIT => bail!("a cancellation is not answered: {other:?}"),
-            _ => sleep(PAUSE).await,
-        }
-    }
+pub(super) async fn cancel(suite: &Suite, order_id: Uuid) -> anyhow::Result<()> {
+    until(ANSWER_LIMIT, async || suite.cancel(order_id, "changed my mind").await.map(Some)).await?;
+    Ok(())
 }
 
 /// Drives the saga's compensation again, until that is answered. By then it may be over.
-pub(super) async fn resume(stage: &Stage, saga_id: Uuid) -> anyhow::Result<()> {
-    let url = format!("{}/api/admin/sagas/{saga_id}/resume", url_of(stage, ORDER));
-    let began = Instant::now();
-    loop {
-        match stage.rest.post(&url, &Value::Null).await {
-            Ok(answer) if matches!(answer.status, 200 | 409) => return Ok(()),
-            other if began.elapsed() > ANSWER_LIMIT => bail!("an operator is not answered: {other:?}"),
-            _ => sleep(PAUSE).await,
-        }
-    }
+pub(super) async fn resume(suite: &Suite, saga_id: Uuid) -> anyhow::Result<()> {
+    let resumed = async || match suite.resume_saga(saga_id).await {
+        Err(error) if error.status() == Some(StatusCode::CONFLICT) => Ok(Some(())),
+        answer => answer.map(Some),
+    };
+    until(ANSWER_LIMIT, resumed).await?;
+    Ok(())
 }
 
-async fn order(stage: &Stage, wish: Wish, customer: &str, enough: &AtomicBool, told: &mut Told) -> anyhow::Result<()> {
-    let Placed { order_id, .. } = place(stage, wish, customer).await?;
+async fn order(suite: &Suite, wish: Wish, customer: &str, enough: &AtomicBool, told: &mut Told) -> anyhow::Result<()> {
+    let Order { order_id, .. } = place(suite, wish, customer).await?;
     told.accepted.push((order_id, wish));
     let cancels = match wish {
         Wish::Hasty => true,
-        Wish::Regretted => end_of(stage, order_id, enough).await?.as_deref() == Some("CONFIRMED"),
+        Wish::Regretted => end_of(suite, order_id, enough).await?.as_deref() == Some("CONFIRMED"),
         _ => false,
     };
     if cancels {
-        cancel(stage, order_id).await?;
+        cancel(suite, order_id).await?;
         told.cancelled.push(order_id);
     }
     Ok(())
 }
 
-async fn place(stage: &Stage, wish: Wish, customer: &str) -> anyhow::Result<Placed> {
+async fn place(suite: &Suite, wish: Wish, customer: &str) -> anyhow::Result<Order> {
     let (sku, quantity, card) = match wish {
         Wish::TooMuch => ("SCARCE", 2, "tok_visa"),
         Wish::Declined => ("PLENTY", 1, "tok_declined"),
@@ -215,42 +196,18 @@ async fn place(stage: &Stage, wish: Wish, customer: &str) -> anyhow::Result<Plac
         Wish::Slow => ("PLENTY", 1, "tok_slow"),
         Wish::Plain | Wish::Hasty | Wish::Regretted => ("PLENTY", 1, "tok_visa"),
     };
-    let body = json!({
-        "customer_id": customer, "payment_method": card, "lines": [{"sku": sku, "quantity": quantity}],
-    });
-    let placed = insist(stage, &body).await?;
-    let id = |name: &str| -> anyhow::Result<Uuid> {
-        let text = placed[name].as_str().with_context(|| format!("an order without its {name}: {placed}"))?;
-        Ok(text.parse()?)
-    };
-    Ok(Placed { order_id: id("order_id")?, saga_id: id("saga_id")? })
-}
-
-async fn insist(stage: &Stage, body: &Value) -> anyhow::Result<Value> {
-    let (url, key) = (url_of(stage, ORDER), Uuid::now_v7().to_string());
-    let began = Instant::now();
-    loop {
-        match stage.rest.place(&url, &key, body).await {
-            Ok(answer) if matches!(answer.status, 200 | 201) => return Ok(answer.body),
-            Ok(answer) if matches!(answer.status, 400..=499) && answer.status != 409 => {
-                bail!("an order is refused: {} {}", answer.status, answer.body)
-            }
-            other if began.elapsed() > ANSWER_LIMIT => bail!("an order is not answered: {other:?}"),
-            _ => sleep(PAUSE).await,
-        }
-    }
+    let (key, order) = (Uuid::now_v7().to_string(), NewOrder::of(customer, sku, quantity, card));
+    Ok(suite.place_surely(&order, &key, ANSWER_LIMIT).await?.0)
 }
 
 /// How the order has ended; none when it is enough before that.
-async fn end_of(stage: &Stage, order_id: Uuid, enough: &AtomicBool) -> anyhow::Result<Option<String>> {
-    let url = format!("{}/api/orders/{order_id}", url_of(stage, ORDER));
+async fn end_of(suite: &Suite, order_id: Uuid, enough: &AtomicBool) -> anyhow::Result<Option<String>> {
     let began = Instant::now();
     while !enough.load(Ordering::Relaxed) {
-        if let Ok(answer) = stage.rest.get(&url).await
-            && let Some(status) = answer.body["status"].as_str()
-            && matches!(status, "CONFIRMED" | "CANCELLED")
+        if let Ok(Some(order)) = suite.order(order_id).await
+            && order.is_terminal()
         {
-            return Ok(Some(status.to_owned()));
+            return Ok(Some(order.status));
         }
         ensure!(began.elapsed() < ANSWER_LIMIT, "order {order_id} does not end");
         sleep(LOOK_EVERY).await;
@@ -258,40 +215,24 @@ async fn end_of(stage: &Stage, order_id: Uuid, enough: &AtomicBool) -> anyhow::R
     Ok(None)
 }
 
-/// A request that every service knows: but for order, they get no others.
-async fn visit(stage: &Stage, service: Service) {
-    let path = if service == ORDER {
-        "orders"
-    } else if service == PAYMENT {
-        "payments"
-    } else {
-        "products"
-    };
-    // Nobody needs the answer, and there may be none.
-    let _ = stage.rest.get(&format!("{}/api/{path}", url_of(stage, service))).await;
-}
-
-async fn change_product(stage: &Stage, change: Change, number: u32) -> anyhow::Result<()> {
-    let products = format!("{}/api/products", url_of(stage, INVENTORY));
-    let price = json!({"amount": 1_000 + number, "currency": "USD"});
-    let changing = format!("{products}/{CHANGING}");
-    let answer = match change {
-        Change::New => {
-            let sku = format!("NEW-{}", Uuid::now_v7());
-            let product = json!({"sku": sku, "name": "New", "initial_quantity": 1, "price": price});
-            stage.rest.post(&products, &product).await
-        }
-        Change::Price => stage.rest.patch(&changing, &json!({"price": price})).await,
-        Change::Name => stage.rest.patch(&changing, &json!({"name": format!("Changing {number}")})).await,
-    };
-    if let Ok(answer) = answer
-        && matches!(answer.status, 400..=499)
-    {
-        bail!("a change of a product is refused: {} {}", answer.status, answer.body);
+/// A request that the service knows: but for order, they get no others. Nobody needs the answer, and there may be none.
+async fn visit(suite: &Suite, service: Service) {
+    match participant(service) {
+        suite::Service::Order => drop(suite.order(Uuid::nil()).await),
+        suite::Service::Inventory => drop(suite.reservation(Uuid::nil()).await),
+        suite::Service::Payment => drop(suite.payment_of(Uuid::nil()).await),
     }
-    Ok(())
 }
 
-fn url_of(stage: &Stage, service: Service) -> String {
-    stage.replicas_of(service)[0].url.clone()
+async fn change_product(suite: &Suite, change: Change, number: u32) -> anyhow::Result<()> {
+    let price = i64::from(1_000 + number);
+    let answer = match change {
+        Change::New => suite.create_product(&NewProduct::of(&format!("NEW-{}", Uuid::now_v7()), "New", price, 1)).await,
+        Change::Price => suite.change_price(CHANGING, price).await,
+        Change::Name => suite.change_product(CHANGING, &json!({"name": format!("Changing {number}")})).await,
+    };
+    match answer {
+        Err(error) if error.status().is_some_and(|status| status.is_client_error()) => Err(error.into()),
+        _ => Ok(()),
+    }
 }

@@ -6,7 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, ensure};
+use console::suite::{Order, SuiteError};
 use contracts::INVENTORY;
 use faults::FaultPoint;
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use uuid::Uuid;
 
 use super::{
     Case, DEADLINE, Shared,
-    load::{self, Change, Crowd, MIX, Placed, Wish},
+    load::{self, Change, Crowd, MIX, Wish},
     told::Told,
 };
 use crate::stage::Replica;
@@ -97,18 +98,19 @@ async fn arm(stage: &Shared, case: &Case, victim: &Replica, scope: &Value) -> an
         "point": case.point.as_str(), "kind": "crash", "first": 1, "skip": case.hit.saturating_sub(1), "scope": scope,
         "expires_in_seconds": 120,
     });
-    match stage.rest.post(&format!("{}/api/admin/faults", victim.url), &fault).await {
-        Ok(answer) if answer.status == 201 => Ok(()),
-        Ok(answer) => bail!("{} cannot be armed: {} {}", victim.program.name, answer.status, answer.body),
+    match victim.suite(stage).arm(victim.participant(), &fault).await {
+        Ok(_) => Ok(()),
         // What is left of the case before may pass the point before the process can answer.
-        Err(_) if is_gone_by(victim, Instant::now() + Duration::from_secs(1)).await => Ok(()),
-        Err(error) => Err(error.into()),
+        Err(SuiteError::Unreachable { .. }) if is_gone_by(victim, Instant::now() + Duration::from_secs(1)).await => {
+            Ok(())
+        }
+        Err(error) => Err(error).with_context(|| format!("{} cannot be armed", victim.program.name)),
     }
 }
 
 /// Takes back what is armed; a process that is gone has nothing armed.
 pub(super) async fn disarm(stage: &Shared, victim: &Replica) {
-    let _ = stage.rest.delete(&format!("{}/api/admin/faults", victim.url)).await;
+    let _ = victim.suite(stage).disarm(victim.participant()).await;
 }
 
 async fn is_gone_by(victim: &Replica, end: Instant) -> bool {
@@ -170,12 +172,12 @@ async fn are_reserved(stage: &Shared, orders: &[Uuid]) -> bool {
 
 async fn cancellation(stage: &Shared, case: &Case, victim: &Replica) -> anyhow::Result<(bool, Crowd)> {
     let mut crowd = Crowd::default();
-    let Placed { order_id, .. } = load::confirmed_order(stage, &mut crowd.told).await?;
+    let Order { order_id, .. } = load::confirmed_order(stage.suite(), &mut crowd.told).await?;
     // What was to be done for the order is done: the next transaction about it is the cancellation.
     arm(stage, case, victim, &json!({"order_id": order_id.to_string()})).await?;
     let customer = Arc::clone(stage);
     crowd.spawn(async move {
-        load::cancel(&customer, order_id).await?;
+        load::cancel(customer.suite(), order_id).await?;
         Ok(Told { cancelled: vec![order_id], ..Told::default() })
     });
     Ok((is_gone_by(victim, Instant::now() + CRASH_LIMIT).await, crowd))
@@ -183,7 +185,7 @@ async fn cancellation(stage: &Shared, case: &Case, victim: &Replica) -> anyhow::
 
 async fn resumption(stage: &Shared, case: &Case, victim: &Replica) -> anyhow::Result<(bool, Crowd)> {
     let mut crowd = Crowd::default();
-    let placed = load::confirmed_order(stage, &mut crowd.told).await?;
+    let placed = load::confirmed_order(stage.suite(), &mut crowd.told).await?;
     // Without inventory's receipt the compensation cannot end.
     let inventory = stage.replicas_of(INVENTORY);
     let gone = while_frozen(&inventory, drive_again(stage, case, victim, placed, &mut crowd)).await??;
@@ -194,16 +196,16 @@ async fn drive_again(
     stage: &Shared,
     case: &Case,
     victim: &Replica,
-    placed: Placed,
+    placed: Order,
     crowd: &mut Crowd,
 ) -> anyhow::Result<bool> {
-    let Placed { order_id, saga_id } = placed;
-    load::cancel(stage, order_id).await?;
+    let Order { order_id, saga_id, .. } = placed;
+    load::cancel(stage.suite(), order_id).await?;
     crowd.told.cancelled.push(order_id);
     arm(stage, case, victim, &json!({"order_id": order_id.to_string()})).await?;
     let operator = Arc::clone(stage);
     crowd.spawn(async move {
-        load::resume(&operator, saga_id).await?;
+        load::resume(operator.suite(), saga_id).await?;
         Ok(Told::default())
     });
     Ok(is_gone_by(victim, Instant::now() + CRASH_LIMIT).await)

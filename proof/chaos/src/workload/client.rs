@@ -2,14 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
+use console::suite::{Order, Suite, SuiteError};
 use rand::Rng;
-use serde_json::json;
 use uuid::Uuid;
 
 use super::{Pressure, Wanted};
 use crate::{
     history::{Conduct, History, Record},
-    rest::Answer,
     stage::Stage,
 };
 
@@ -26,9 +25,9 @@ pub(super) async fn live(
 ) {
     let mut record = Record {
         key: wanted.key.clone(),
-        customer_id: wanted.customer_id.clone(),
+        customer_id: wanted.order.customer_id.clone(),
         conduct: wanted.conduct,
-        payment_method: wanted.payment_method.to_owned(),
+        payment_method: wanted.order.payment_method.clone(),
         due_ms,
         requests: 0,
         acknowledged: Vec::new(),
@@ -38,40 +37,27 @@ pub(super) async fn live(
         wants_to_cancel: wanted.cancels_after.is_some(),
         cancelled: false,
     };
-    let orders = order_urls(&stage);
-    place(&stage, &orders, &pressure, &wanted, &history, &mut record).await;
+    place(&stage.suites, &pressure, &wanted, &history, &mut record).await;
     if let (Some(after), Some(order_id)) = (wanted.cancels_after, record.acknowledged.first().copied()) {
         tokio::time::sleep(after).await;
-        record.cancelled = cancel(&stage, &orders, &pressure, wanted.first_replica, order_id).await;
+        record.cancelled = cancel(&stage.suites, &pressure, wanted.first_replica, order_id).await;
     }
     history.add(record);
 }
 
-fn order_urls(stage: &Stage) -> Vec<String> {
-    stage.replicas_of(contracts::ORDER).iter().map(|replica| replica.url.clone()).collect()
-}
-
-async fn place(
-    stage: &Stage,
-    orders: &[String],
-    pressure: &Pressure,
-    wanted: &Wanted,
-    history: &History,
-    record: &mut Record,
-) {
+async fn place(suites: &[Suite], pressure: &Pressure, wanted: &Wanted, history: &History, record: &mut Record) {
+    let send = |replica: usize| suites[replica % suites.len()].place(&wanted.order, &wanted.key, None);
     if matches!(wanted.conduct, Conduct::HangsUp | Conduct::WalksAway) {
         record.requests += 1;
-        let request = stage.rest.place(&orders[wanted.first_replica % orders.len()], &wanted.key, &wanted.body);
         // Dropping the request closes its connection.
-        if let Ok(Ok(answer)) = tokio::time::timeout(wanted.hangs_up_after, request).await {
-            take(&answer, history, record);
+        if let Ok(answer) = tokio::time::timeout(wanted.hangs_up_after, send(wanted.first_replica)).await {
+            take(answer, history, record);
         }
     }
     if wanted.conduct == Conduct::Doubles {
         record.requests += 2;
-        let send = |place: usize| stage.rest.place(&orders[place % orders.len()], &wanted.key, &wanted.body);
         let (one, other) = tokio::join!(send(wanted.first_replica), send(wanted.first_replica + 1));
-        one.iter().chain(&other).for_each(|answer| take(answer, history, record));
+        [one, other].into_iter().for_each(|answer| take(answer, history, record));
     }
     let mut pause = FIRST_PAUSE;
     let mut replica = wanted.first_replica;
@@ -80,9 +66,7 @@ async fn place(
             return;
         }
         record.requests += 1;
-        if let Ok(answer) = stage.rest.place(&orders[replica % orders.len()], &wanted.key, &wanted.body).await {
-            take(&answer, history, record);
-        }
+        take(send(replica).await, history, record);
         if record.acknowledged.is_empty() && record.refused.is_none() {
             tokio::time::sleep(jittered(pause)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -91,35 +75,34 @@ async fn place(
     }
 }
 
-/// 409 says that another request with this key is in flight, 503 and the like that it may be answered later.
-fn take(answer: &Answer, history: &History, record: &mut Record) {
-    match answer.status {
-        200 | 201 => {
-            let order_id = answer.body["order_id"].as_str().and_then(|id| id.parse::<Uuid>().ok());
-            let Some(order_id) = order_id else { return };
-            if !record.acknowledged.contains(&order_id) {
-                record.acknowledged.push(order_id);
+fn take(answer: Result<Order, SuiteError>, history: &History, record: &mut Record) {
+    match answer {
+        Ok(order) => {
+            if !record.acknowledged.contains(&order.order_id) {
+                record.acknowledged.push(order.order_id);
             }
             record.acknowledged_ms.get_or_insert(history.now_ms());
         }
-        408 | 409 | 425 | 429 => {}
-        400..=499 => record.refused = Some(answer.status),
-        _ => {}
+        Err(error) => record.refused = refused(&error),
     }
 }
 
+/// The status of a refusal for good. 409 says that another request with this key is in flight, 503 and the like that it may
+/// be answered later.
+fn refused(error: &SuiteError) -> Option<u16> {
+    let status = error.status().map(|status| status.as_u16());
+    status.filter(|status| (400..500).contains(status) && !matches!(status, 408 | 409 | 425 | 429))
+}
+
 /// True when the client was told that its order is cancelled.
-async fn cancel(stage: &Stage, orders: &[String], pressure: &Pressure, first: usize, order_id: Uuid) -> bool {
+async fn cancel(suites: &[Suite], pressure: &Pressure, first: usize, order_id: Uuid) -> bool {
     let mut pause = FIRST_PAUSE;
     let mut replica = first;
     while !pressure.is_hopeless() {
-        let url = format!("{}/api/orders/{order_id}/cancel", orders[replica % orders.len()]);
-        match stage.rest.post(&url, &json!({"reason": "changed my mind"})).await {
-            Ok(answer) if matches!(answer.status, 200 | 202) => return true,
-            Ok(answer) if (400..500).contains(&answer.status) && !matches!(answer.status, 408 | 409 | 429) => {
-                return false;
-            }
-            _ => tokio::time::sleep(jittered(pause)).await,
+        match suites[replica % suites.len()].cancel(order_id, "changed my mind").await {
+            Ok(()) => return true,
+            Err(error) if refused(&error).is_some() => return false,
+            Err(_) => tokio::time::sleep(jittered(pause)).await,
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
         replica += 1;

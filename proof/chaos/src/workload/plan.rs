@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use console::suite::{NewOrder, OrderLine};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::history::Conduct;
@@ -30,9 +30,7 @@ pub fn scarce_sku(n: usize) -> String {
 #[derive(Debug, Clone)]
 pub struct Wanted {
     pub key: String,
-    pub customer_id: String,
-    pub payment_method: &'static str,
-    pub body: Value,
+    pub order: NewOrder,
     pub conduct: Conduct,
     /// When the first request is cut off, for those who hang up.
     pub hangs_up_after: Duration,
@@ -45,12 +43,8 @@ pub struct Wanted {
 impl Wanted {
     /// Whether nothing but an outage may keep the order from being confirmed.
     pub fn has_to_be_confirmed(&self) -> bool {
-        let scarce = self.body["lines"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .any(|line| line["sku"].as_str().is_none_or(|sku| !sku.starts_with("PLENTY")));
-        self.payment_method == "tok_visa" && !scarce && self.cancels_after.is_none() && self.conduct.insists()
+        let plenty = self.order.lines.iter().all(|line| line.sku.starts_with("PLENTY"));
+        self.order.payment_method == "tok_visa" && plenty && self.cancels_after.is_none() && self.conduct.insists()
     }
 }
 
@@ -89,14 +83,12 @@ impl Wishes {
         let cancels_after = rng.random_bool(0.06).then(|| Duration::from_millis(rng.random_range(0..400)));
         let hangs_up_after = Duration::from_millis(rng.random_range(0..60));
         let first_replica = rng.random_range(0..2);
-        let lines: Vec<Value> =
-            if conduct == Conduct::Errs { vec![json!({"sku": "UNHEARD-OF", "quantity": 1})] } else { self.lines() };
+        let unheard_of = || vec![OrderLine { sku: "UNHEARD-OF".to_owned(), quantity: 1 }];
+        let lines = if conduct == Conduct::Errs { unheard_of() } else { self.lines() };
         Wanted {
             // Not from the seed: every run places new orders.
             key: Uuid::now_v7().to_string(),
-            body: json!({"customer_id": customer_id, "lines": lines, "payment_method": payment_method}),
-            customer_id,
-            payment_method,
+            order: NewOrder { customer_id, lines, payment_method: payment_method.to_owned() },
             conduct,
             hangs_up_after,
             cancels_after,
@@ -114,7 +106,7 @@ impl Wishes {
         }
     }
 
-    fn lines(&mut self) -> Vec<Value> {
+    fn lines(&mut self) -> Vec<OrderLine> {
         let count = self.rng.random_range(1..=3);
         let mut skus: Vec<String> = (0..count).map(|_| self.product()).collect();
         if self.rng.random_bool(0.04) {
@@ -122,7 +114,7 @@ impl Wishes {
         }
         skus.sort();
         skus.dedup();
-        skus.into_iter().map(|sku| json!({"sku": sku, "quantity": self.rng.random_range(1..=3)})).collect()
+        skus.into_iter().map(|sku| OrderLine { sku, quantity: self.rng.random_range(1..=3) }).collect()
     }
 
     fn product(&mut self) -> String {
@@ -140,7 +132,7 @@ mod tests {
         let [mut one, mut two] = [Wishes::new(7), Wishes::new(7)];
         for _ in 0..500 {
             let (a, b) = (one.next(false), two.next(false));
-            assert_eq!((&a.body, a.conduct, a.cancels_after), (&b.body, b.conduct, b.cancels_after));
+            assert_eq!((&a.order, a.conduct, a.cancels_after), (&b.order, b.conduct, b.cancels_after));
             assert_ne!(a.key, b.key);
         }
     }

@@ -17,8 +17,7 @@ type Test = anyhow::Result<()>;
 
 fn settings(logs: &tempfile::TempDir, replicas: usize, environment: &[(&str, &str)]) -> anyhow::Result<Settings> {
     let programs = testkit::bin("order")?.parent().context("a program in no folder")?.to_owned();
-    let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Ok(Settings { programs, clocks: None, logs: logs.path().to_owned(), replicas, environment })
+    Ok(Settings::new(programs, logs.path().join("logs"), replicas)?.with(environment))
 }
 
 fn plan(names: &[&str], seconds: u64) -> anyhow::Result<Plan> {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use contracts::{INVENTORY, ORDER};
+use console::suite::Service;
+use contracts::INVENTORY;
 use serde_json::json;
 
 use crate::scene::{GOOD, LIMIT, PLENTY, SLOW, Scene};
@@ -46,11 +47,11 @@ pub async fn cancel_while_a_participant_is_away(scene: &mut Scene) -> anyhow::Re
 pub async fn cancel_while_the_relay_is_paused(scene: &mut Scene) -> anyhow::Result<()> {
     let orders = scene.order(4, PLENTY, GOOD).await?;
     scene.wait_for_all_ends().await?;
-    scene.pause_relay(ORDER).await?;
+    scene.stage.suite().pause_relay(Service::Order).await?;
     for order in orders {
         scene.cancel(order).await?;
     }
     // Each attempt has twice the time of the one before: 63 tenths of a second for the first and five more.
     scene.look_for(Duration::from_secs(12)).await?;
-    scene.resume_relay(ORDER).await
+    Ok(scene.stage.suite().resume_relay(Service::Order).await?)
 }

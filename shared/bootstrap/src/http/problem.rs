@@ -66,65 +66,10 @@ impl Problem {
         }
     }
 
-    /// 400: the request cannot be understood at all.
-    pub fn bad_request(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, detail)
-    }
-
-    /// 401: credentials are missing; sent with `WWW-Authenticate`.
-    pub fn unauthorized(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, detail)
-    }
-
-    /// 403: the credentials are not sufficient.
-    pub fn forbidden(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::FORBIDDEN, detail)
-    }
-
-    /// 404: there is no such resource.
-    pub fn not_found(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, detail)
-    }
-
-    /// 405: the resource does not know this method.
-    pub fn method_not_allowed(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, detail)
-    }
-
-    /// 408: the client took too long to send its request.
-    pub fn request_timeout(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::REQUEST_TIMEOUT, detail)
-    }
-
-    /// 409: the resource's present state forbids it.
-    pub fn conflict(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::CONFLICT, detail)
-    }
-
-    /// 413: the body is larger than the service accepts.
-    pub fn content_too_large(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
-    }
-
-    /// 415: the body is not JSON.
-    pub fn unsupported_media_type(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
-    }
-
-    /// 422: the request is well-formed, but its content cannot be accepted.
-    pub fn unprocessable(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
-    }
-
     /// 422 for a single value, at a JSON pointer such as `/lines/0/quantity`.
     pub fn invalid(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         Self::unprocessable(detail.clone()).with_error(pointer, detail)
-    }
-
-    /// 431: the headers are larger than the service accepts.
-    pub fn headers_too_large(detail: impl Into<String>) -> Self {
-        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
     }
 
     /// 500: logs the cause with everything below it and tells the client nothing of it.
@@ -158,6 +103,42 @@ impl Problem {
     pub(crate) fn body(&self) -> Body {
         Body::from(serde_json::to_vec(self).unwrap_or_default())
     }
+}
+
+/// A constructor for each status that says it all.
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident $status:ident,)*) => {
+        impl Problem {
+            $($(#[$doc])* pub fn $name(detail: impl Into<String>) -> Self {
+                Self::new(StatusCode::$status, detail)
+            })*
+        }
+    };
+}
+
+statuses! {
+    /// 400: the request cannot be understood at all.
+    bad_request BAD_REQUEST,
+    /// 401: credentials are missing; sent with `WWW-Authenticate`.
+    unauthorized UNAUTHORIZED,
+    /// 403: the credentials are not sufficient.
+    forbidden FORBIDDEN,
+    /// 404: there is no such resource.
+    not_found NOT_FOUND,
+    /// 405: the resource does not know this method.
+    method_not_allowed METHOD_NOT_ALLOWED,
+    /// 408: the client took too long to send its request.
+    request_timeout REQUEST_TIMEOUT,
+    /// 409: the resource's present state forbids it.
+    conflict CONFLICT,
+    /// 413: the body is larger than the service accepts.
+    content_too_large PAYLOAD_TOO_LARGE,
+    /// 415: the body is not JSON.
+    unsupported_media_type UNSUPPORTED_MEDIA_TYPE,
+    /// 422: the request is well-formed, but its content cannot be accepted.
+    unprocessable UNPROCESSABLE_ENTITY,
+    /// 431: the headers are larger than the service accepts.
+    headers_too_large REQUEST_HEADER_FIELDS_TOO_LARGE,
 }
 
 impl IntoResponse for Problem {

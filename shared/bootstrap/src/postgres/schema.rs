@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use sqlx::{AssertSqlSafe, PgPool, migrate::Migrator};
 
-use crate::{error::StartError, lifecycle::every_second};
+use crate::{error::StartError, wait::every_second};
 
 /// A setting, the values that lose committed transactions, and one that does not.
 const DURABILITY: [(&str, &str, &str); 3] =

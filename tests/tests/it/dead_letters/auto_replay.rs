@@ -11,17 +11,13 @@ use crate::Test;
 /// Fails payments until the breaker is open and some are dead letters, then lets the breaker close again.
 async fn close_again(auto: bool) -> anyhow::Result<(Stage, Dancers, Vec<serde_json::Value>)> {
     let resilience = "process_payment.open_for=1s,process_payment.attempts=1";
-    let stage = Stage::with(Tuning { resilience, dead_letter_auto_replay: auto, ..Tuning::default() }).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 1.0})).await?.expect(200)?;
-    let mut placed = Vec::new();
-    for _ in 0..20 {
-        placed.push(suite.place(&[("A", 1)], "tok_visa").await?);
-    }
+    let tuning = Tuning { resilience, dead_letter_auto_replay: auto, ..Tuning::default() };
+    let (stage, suite) = Stage::selling_with(tuning, 100, 1000).await?;
+    stage.break_gateway(&json!({"error_rate": 1.0})).await?;
+    let placed = suite.place_many(20, "tok_visa").await?;
     let opened = async || suite.payment.breaker("process_payment").await.is_ok_and(|b| b["totals"]["opened"] != 0);
     eventually(LIMIT, opened).await?;
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 0.0})).await?.expect(200)?;
+    stage.break_gateway(&json!({"error_rate": 0.0})).await?;
     let closed = async || suite.payment.breaker("process_payment").await.is_ok_and(|b| b["state"] == "closed");
     eventually(LIMIT, closed).await?;
     ensure!(!letters(&suite.payment, "").await?.is_empty(), "nothing became a dead letter: this proves nothing");
@@ -31,9 +27,7 @@ async fn close_again(auto: bool) -> anyhow::Result<(Stage, Dancers, Vec<serde_js
 #[tokio::test]
 async fn when_the_breaker_closes_what_the_step_gave_up_on_is_replayed() -> Test {
     let (stage, suite, placed) = close_again(true).await?;
-    for order in &placed {
-        suite.saga_becomes(order, "COMPLETED").await?;
-    }
+    suite.sagas_become(&placed, "COMPLETED").await?;
     let batches = suite.payment.client.get("/api/admin/dlq/replays").await?.expect(200)?;
     let first = batches["items"].as_array().unwrap().last().unwrap();
     ensure!(first["requested_by"] == "breaker" && first["reason"] == "the breaker closed", "{first:#}");

@@ -10,16 +10,14 @@ use testkit::eventually;
 use uuid::Uuid;
 
 use super::{
-    LIMIT, STEP, ask, at_once, ended, forbid, hold_up, id, letter, letters, make_letters, mend, sku, start, unwelcome,
+    LIMIT, STEP, ask, at_once, ended, forbid, hold_up, id, letter, letters, make_letters, mend, mended, sku, start,
+    unwelcome,
 };
 use crate::Test;
 
 #[tokio::test]
 async fn a_batch_stops_at_the_first_new_failure_and_leaves_the_rest_as_it_was() -> Test {
-    let stage = Stage::with(at_once()).await?;
-    let order = stage.start(ORDER).await?;
-    let made = make_letters(&stage, &order, 12).await?;
-    mend(&stage).await?;
+    let (stage, order, made) = mended(12).await?;
     forbid(&stage, &sku(&made[4])).await?;
     let wanted = json!({"filter": {"step": STEP}, "ramp": [1], "reason": "the view takes them again"});
     let batch = start(&order, &wanted).await?;
@@ -65,10 +63,7 @@ async fn a_batch_stops_at_the_first_new_failure_and_leaves_the_rest_as_it_was() 
 
 #[tokio::test]
 async fn waves_grow_along_the_ramp_and_a_failure_keeps_the_next_one_from_beginning() -> Test {
-    let stage = Stage::with(at_once()).await?;
-    let order = stage.start(ORDER).await?;
-    let made = make_letters(&stage, &order, 22).await?;
-    mend(&stage).await?;
+    let (stage, order, made) = mended(22).await?;
     // The first of the third wave.
     forbid(&stage, &sku(&made[3])).await?;
     let batch = start(&order, &json!({"filter": {"event_type": "ProductCreated"}})).await?;
@@ -96,10 +91,7 @@ async fn waves_grow_along_the_ramp_and_a_failure_keeps_the_next_one_from_beginni
 
 #[tokio::test]
 async fn the_set_is_frozen_and_what_others_settle_meanwhile_is_passed_over() -> Test {
-    let stage = Stage::with(at_once()).await?;
-    let order = stage.start(ORDER).await?;
-    let made = make_letters(&stage, &order, 4).await?;
-    mend(&stage).await?;
+    let (stage, order, made) = mended(4).await?;
     let held = hold_up(&stage).await?;
     let batch = start(&order, &json!({"filter": {"step": STEP}, "ramp": [1]})).await?;
     ensure!(batch["state"] == "RUNNING" && batch["selected"] == 4, "{batch:#}");
@@ -122,8 +114,7 @@ async fn the_set_is_frozen_and_what_others_settle_meanwhile_is_passed_over() -> 
 
 #[tokio::test]
 async fn operators_who_replay_the_same_entries_at_the_same_time_replay_each_once() -> Test {
-    let stage = Stage::with(at_once()).await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
     let other = stage.start(ORDER).await?;
     let made = make_letters(&stage, &order, 20).await?;
     mend(&stage).await?;
@@ -146,8 +137,7 @@ async fn operators_who_replay_the_same_entries_at_the_same_time_replay_each_once
 
 #[tokio::test]
 async fn the_filter_and_the_limit_say_which_entries_are_meant() -> Test {
-    let stage = Stage::with(at_once()).await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
     let made = make_letters(&stage, &order, 3).await?;
     let selects = async |filter: Value| -> anyhow::Result<Vec<Value>> {
         let run = ask(&order, &json!({"filter": filter, "dry_run": true})).await?.expect(200)?;

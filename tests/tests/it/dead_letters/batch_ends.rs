@@ -9,21 +9,20 @@ use suite_tests::Stage;
 use testkit::eventually;
 use uuid::Uuid;
 
-use super::{LIMIT, STEP, at_once, ended, hold_up, letter, make_letters, mend, shown, start};
+use super::{LIMIT, STEP, at_once, ended, hold_up, letter, make_letters, mend, mended, shown, start};
 use crate::Test;
 
 const UNDER_WAY: &str = "select count(*) from orders.dead_letter where status = 'REPLAYED'";
 
 #[tokio::test]
 async fn a_batch_ends_with_its_service_and_says_so() -> Test {
-    let stage = Stage::with(at_once()).await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
     let other = stage.start(ORDER).await?;
     let made = make_letters(&stage, &order, 3).await?;
     mend(&stage).await?;
     let held = hold_up(&stage).await?;
     let batch = start(&order, &json!({"filter": {"step": STEP}, "ramp": [1]})).await?;
-    eventually(LIMIT, async || stage.number(UNDER_WAY).await.is_ok_and(|n| n == 1)).await?;
+    stage.becomes(UNDER_WAY, 1).await?;
     let stopping = order.startup.stop.clone();
     let stopped = tokio::spawn(order.stop());
     stopping.cancelled().await;
@@ -44,17 +43,12 @@ async fn a_batch_ends_with_its_service_and_says_so() -> Test {
 
 #[tokio::test]
 async fn a_batch_nobody_has_heard_of_for_two_minutes_is_stopped_and_stays_so() -> Test {
-    let stage = Stage::with(at_once()).await?;
-    let order = stage.start(ORDER).await?;
-    let made = make_letters(&stage, &order, 3).await?;
-    mend(&stage).await?;
+    let (stage, order, made) = mended(3).await?;
     let held = hold_up(&stage).await?;
     let batch = start(&order, &json!({"filter": {"step": STEP}, "ramp": [1]})).await?;
-    eventually(LIMIT, async || stage.number(UNDER_WAY).await.is_ok_and(|n| n == 1)).await?;
+    stage.becomes(UNDER_WAY, 1).await?;
     // As if its replica had been frozen in the middle of the first entry.
-    sqlx::query("update orders.dead_letter_replay set updated_at = now() - interval '3 minutes'")
-        .execute(&stage.pool)
-        .await?;
+    stage.execute("update orders.dead_letter_replay set updated_at = now() - interval '3 minutes'").await?;
     let lost = shown(&order, &batch).await?;
     ensure!(lost["state"] == "STOPPED", "{lost:#}");
     ensure!(lost["stopped_by"]["error"].as_str().is_some_and(|e| e.contains("two minutes")), "{lost:#}");
@@ -70,16 +64,13 @@ async fn a_batch_nobody_has_heard_of_for_two_minutes_is_stopped_and_stays_so() -
 
 #[tokio::test]
 async fn an_entry_left_behind_by_a_crash_can_be_replayed_after_two_minutes_and_not_before() -> Test {
-    let stage = Stage::with(at_once()).await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
     make_letters(&stage, &order, 1).await?;
     mend(&stage).await?;
-    sqlx::query("update orders.dead_letter set status = 'REPLAYED', replay_count = 1, updated_at = now()")
-        .execute(&stage.pool)
-        .await?;
+    stage.execute("update orders.dead_letter set status = 'REPLAYED', replay_count = 1, updated_at = now()").await?;
     let batch = start(&order, &json!({"filter": {}})).await?;
     ensure!(batch["selected"] == 0, "{batch:#}");
-    sqlx::query("update orders.dead_letter set updated_at = now() - interval '3 minutes'").execute(&stage.pool).await?;
+    stage.execute("update orders.dead_letter set updated_at = now() - interval '3 minutes'").await?;
     let batch = ended(&order, &start(&order, &json!({"filter": {}})).await?).await?;
     ensure!(batch["resolved"] == 1, "{batch:#}");
     Ok(())
@@ -87,8 +78,7 @@ async fn an_entry_left_behind_by_a_crash_can_be_replayed_after_two_minutes_and_n
 
 #[tokio::test]
 async fn batches_are_kept_as_long_as_dead_letters() -> Test {
-    let stage = Stage::new().await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone(ORDER).await?;
     let new = start(&order, &json!({"filter": {}})).await?;
     sqlx::query(
         "insert into orders.dead_letter_replay (replay_id, requested_at, requested_by, filter, ids, ramp, state)

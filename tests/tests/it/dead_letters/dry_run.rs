@@ -62,13 +62,13 @@ async fn counts(replica: &Replica) -> anyhow::Result<(Vec<String>, Value)> {
 /// Makes the database refuse something, until [`allow`].
 async fn forbid(stage: &Stage, table: &'static str, unless: &str) -> Test {
     let sql = format!("alter table {table} add constraint forbidden check ({unless}) not valid");
-    sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&stage.pool).await?;
+    stage.execute(sql).await?;
     Ok(())
 }
 
 async fn allow(stage: &Stage, table: &'static str) -> Test {
     let sql = format!("alter table {table} drop constraint forbidden");
-    sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&stage.pool).await?;
+    stage.execute(sql).await?;
     Ok(())
 }
 
@@ -120,7 +120,7 @@ async fn make_cases(stage: &Stage, suite: &Dancers) -> anyhow::Result<Cases> {
     allow(stage, "payment.payment").await?;
     let waiting = "select (select count(*) from orders.outbox) + (select count(*) from inventory.outbox)
         + (select count(*) from payment.outbox)";
-    eventually(LIMIT, async || stage.number(waiting).await.is_ok_and(|n| n == 0)).await?;
+    stage.becomes(waiting, 0).await?;
     Ok(Cases { applies, applied, refused, fails, calls, unpaid })
 }
 
@@ -152,9 +152,7 @@ async fn a_dry_run_foresees_what_a_replay_comes_to_and_changes_nothing() -> Test
         compensation_deadline: std::time::Duration::from_secs(600),
         ..Tuning::default()
     };
-    let stage = Stage::with(tuning).await?;
-    let suite = stage.dancers_with_faults().await?;
-    suite.sell("A", 100, 100).await?;
+    let (stage, suite) = Stage::faulty(tuning, 100, 100).await?;
     suite.sell("RARE", 100, 1).await?;
     let cases = make_cases(&stage, &suite).await?;
     for replica in [&suite.order, &suite.payment] {
@@ -215,9 +213,7 @@ async fn what_was_foreseen_comes_true(stage: &Stage, suite: &Dancers, cases: &Ca
     let asked = &history["actions"][0];
     ensure!(asked["actor"] == "ann" && asked["reason"] == "what if" && asked["replay_id"].is_null(), "{asked:#}");
     ensure!(asked["outcome"].as_str().is_some_and(|o| o.starts_with("would_fail: ")), "{asked:#}");
-    for order in [&cases.applies, &cases.applied, &cases.fails, &cases.calls] {
-        suite.saga_becomes(order, "COMPLETED").await?;
-    }
+    suite.sagas_become([&cases.applies, &cases.applied, &cases.fails, &cases.calls], "COMPLETED").await?;
     ensure!(suite.saga_becomes(&cases.refused, "COMPENSATED").await?["status"] == "COMPENSATED");
     stage.audit().await
 }
@@ -225,8 +221,7 @@ async fn what_was_foreseen_comes_true(stage: &Stage, suite: &Dancers, cases: &Ca
 #[tokio::test]
 async fn what_cannot_be_read_would_fail() -> Test {
     // Not audited: the event is made up, and its dead letter left.
-    let stage = Stage::new().await?;
-    let payment = stage.start(PAYMENT).await?;
+    let (stage, payment) = Stage::alone(PAYMENT).await?;
     let mut headers = async_nats::HeaderMap::new();
     headers.insert("ce-id", uuid::Uuid::now_v7().to_string());
     headers.insert("ce-type", "StockReserved.v9");

@@ -10,8 +10,7 @@ use super::{at_once, make_letters, mend, replay_one};
 #[tokio::test]
 async fn dead_letters_that_are_deleted_while_they_wait_are_counted() -> anyhow::Result<()> {
     // Not audited: most dead letters are made up, and deleted as they wait.
-    let stage = Stage::with(at_once()).await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
     let letters = make_letters(&stage, &order, 3).await?;
     mend(&stage).await?;
     replay_one(&order, &letters[0]).await?.expect(200)?;
@@ -21,11 +20,9 @@ async fn dead_letters_that_are_deleted_while_they_wait_are_counted() -> anyhow::
         anyhow::Ok(messaging::housekeeping::tidy(&mut conn, &settings).await?)
     };
     let almost = "update orders.dead_letter set created_at = now() - interval '6 days 23 hours'";
-    sqlx::query(almost).execute(&stage.pool).await?;
+    stage.execute(almost).await?;
     ensure!(tidy().await?.dead_letters_forgotten == 0, "they are kept for seven days");
-    sqlx::query("update orders.dead_letter set created_at = now() - interval '7 days 1 hour'")
-        .execute(&stage.pool)
-        .await?;
+    stage.execute("update orders.dead_letter set created_at = now() - interval '7 days 1 hour'").await?;
     let tidied = tidy().await?;
     ensure!(tidied.dead_letters_forgotten == 2 && tidied.rows_deleted >= 3, "{tidied:?}");
     ensure!(stage.number("select count(*) from orders.dead_letter").await? == 0);

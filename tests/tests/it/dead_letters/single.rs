@@ -16,22 +16,17 @@ use crate::Test;
 #[tokio::test]
 async fn replayed_right_after_its_cause_is_gone_a_dead_letter_completes_its_saga() -> Test {
     let tuning = Tuning { resilience: "confirm_order.attempts=2,confirm_order.initial=1ms", ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
-    sqlx::query("alter table orders.customer_order add constraint forbidden check (status <> 'CONFIRMED')")
-        .execute(&stage.pool)
-        .await?;
+    let (stage, suite) = Stage::selling_with(tuning, 100, 10).await?;
+    stage.execute("alter table orders.customer_order add constraint forbidden check (status <> 'CONFIRMED')").await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     let letter =
         eventually(LIMIT, async || letters(&suite.order, "step=confirm_order").await.map(|mut l| l.pop())).await?;
     ensure!(letter["saga_id"] == placed["saga_id"] && letter["attempts"] == 2, "{letter:#}");
-    sqlx::query("alter table orders.customer_order drop constraint forbidden").execute(&stage.pool).await?;
+    stage.execute("alter table orders.customer_order drop constraint forbidden").await?;
     let resolved = replay_one(&suite.order, &letter).await?.expect(200)?;
     ensure!(resolved["status"] == "RESOLVED", "{resolved:#}");
     // The replay has answered, so its effect is there: nothing is waited for.
-    let path = format!("/api/sagas/{}", placed["saga_id"].as_str().unwrap());
-    let saga = suite.order.client.get(&path).await?.expect(200)?;
+    let saga = suite.saga(&placed).await?;
     ensure!(saga["status"] == "COMPLETED", "{saga:#}");
     ensure!(suite.order(&placed).await?["status"] == "CONFIRMED");
     stage.audit().await
@@ -40,8 +35,7 @@ async fn replayed_right_after_its_cause_is_gone_a_dead_letter_completes_its_saga
 #[tokio::test]
 async fn an_entry_is_replayed_three_times_at_most_by_whomever() -> Test {
     // Not audited: the dead letter is left.
-    let stage = Stage::with(at_once()).await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
     let letter = make_letters(&stage, &order, 1).await?.remove(0);
     for replays in 1..=3 {
         let again = replay_one(&order, &letter).await?.expect(200)?;
@@ -60,16 +54,12 @@ async fn an_entry_is_replayed_three_times_at_most_by_whomever() -> Test {
 #[tokio::test]
 async fn what_is_away_takes_none_of_an_entrys_replays() -> Test {
     let tuning = Tuning { resilience: "process_payment.attempts=1", ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let suite = stage.dancers_with_faults().await?;
-    suite.sell("A", 100, 10).await?;
-    sqlx::query("alter table payment.payment add constraint forbidden check (amount > 100)")
-        .execute(&stage.pool)
-        .await?;
+    let (stage, suite) = Stage::faulty(tuning, 100, 10).await?;
+    stage.execute("alter table payment.payment add constraint forbidden check (amount > 100)").await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     let letter =
         eventually(LIMIT, async || letters(&suite.payment, "step=process_payment").await.map(|mut l| l.pop())).await?;
-    sqlx::query("alter table payment.payment drop constraint forbidden").execute(&stage.pool).await?;
+    stage.execute("alter table payment.payment drop constraint forbidden").await?;
     let away = FaultSpec::new(FaultPoint::GatewayCall, Kind::Error);
     let fault = suite.payment.faults.arm(away, "test")?;
     for _ in 0..4 {
@@ -88,8 +78,7 @@ async fn what_is_away_takes_none_of_an_entrys_replays() -> Test {
 #[tokio::test]
 async fn a_message_without_an_event_id_is_kept_once_with_all_its_bytes_and_headers() -> Test {
     // Not audited: the message is made up, and its dead letter left.
-    let stage = Stage::with(at_once()).await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
     let mut headers = HeaderMap::new();
     headers.insert("ce-type", "ProductCreated.v1");
     headers.append("tracestate", "a=1");

@@ -9,24 +9,23 @@ use contracts::PAYMENT;
 use serde_json::{Value, json};
 use suite_tests::{Dancers, Stage, Tuning, order_of};
 
-use super::{awaited, dancers, explained, finding, follow, found, kinds, says};
+use super::{awaited, explained, finding, follow, found, kinds, says};
 use crate::Test;
 
 /// A detector that does nothing by itself for the time of a test.
 const NEVER: Duration = Duration::from_secs(3_600);
 
-async fn without_payment(stage: &Stage) -> anyhow::Result<(Dancers, Value)> {
-    let suite = dancers(stage).await?;
+async fn without_payment(tuning: Tuning) -> anyhow::Result<(Stage, Dancers, Value)> {
+    let (stage, suite) = Stage::selling_with(tuning, 100, 1_000).await?;
     stage.pause(&suite.payment, "process_payment").await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    Ok((suite, placed))
+    Ok((stage, suite, placed))
 }
 
 #[tokio::test]
 async fn the_deadline_has_passed_and_nobody_has_noticed() -> Test {
     let tuning = Tuning { saga_deadline: Duration::from_millis(300), timeout_check_every: NEVER, ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let (suite, placed) = without_payment(&stage).await?;
+    let (_stage, suite, placed) = without_payment(tuning).await?;
     let (explanation, passed) = found(&suite.order, &placed, "deadline_passed").await?;
     says(&passed, &["deadline has passed", "no service has noticed"])?;
     ensure!(passed["since"] == explanation["deadline"], "{explanation:#}");
@@ -35,8 +34,8 @@ async fn the_deadline_has_passed_and_nobody_has_noticed() -> Test {
 
 #[tokio::test]
 async fn the_order_took_too_long_and_is_about_to_be_cancelled() -> Test {
-    let stage = Stage::with(Tuning { saga_deadline: Duration::from_millis(500), ..Tuning::default() }).await?;
-    let suite = dancers(&stage).await?;
+    let tuning = Tuning { saga_deadline: Duration::from_millis(500), ..Tuning::default() };
+    let (stage, suite) = Stage::selling_with(tuning, 100, 1_000).await?;
     stage.pause(&suite.order, "cancel_timed_out_order").await?;
     stage.pause(&suite.payment, "process_payment").await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
@@ -55,21 +54,18 @@ async fn the_order_took_too_long_and_is_about_to_be_cancelled() -> Test {
 }
 
 /// A confirmed order that is cancelled while payment is away.
-async fn cancelled(stage: &Stage) -> anyhow::Result<(Dancers, Value)> {
-    let suite = dancers(stage).await?;
-    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
+async fn cancelled(tuning: Tuning) -> anyhow::Result<(Stage, Dancers, Value)> {
+    let (stage, suite) = Stage::selling_with(tuning, 100, 1_000).await?;
+    let placed = suite.confirmed(&[("A", 1)]).await?;
     stage.pause(&suite.payment, "refund_payment").await?;
     ensure!(suite.cancel(&placed).await? == 202);
-    Ok((suite, placed))
+    Ok((stage, suite, placed))
 }
 
 #[tokio::test]
 async fn a_participant_owes_its_receipt() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
-    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
+    let placed = suite.confirmed(&[("A", 1)]).await?;
     let Dancers { order, inventory, payment } = suite;
     payment.stop().await;
     let cancel = format!("/api/orders/{}/cancel", placed["order_id"].as_str().unwrap());
@@ -86,32 +82,28 @@ async fn a_participant_owes_its_receipt() -> Test {
     .await?;
     ensure!(explanation["at_deadline"].as_str().is_some_and(|s| s.contains("1st of 5 times")), "{explanation:#}");
     let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
-    suite.saga_becomes(&placed, "COMPENSATED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPENSATED").await.map(drop)
 }
 
 #[tokio::test]
 async fn the_receipts_are_overdue() -> Test {
     let tuning =
         Tuning { compensation_deadline: Duration::from_millis(200), timeout_check_every: NEVER, ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let (suite, placed) = cancelled(&stage).await?;
+    let (stage, suite, placed) = cancelled(tuning).await?;
     let (_, overdue) = found(&suite.order, &placed, "compensation_overdue").await?;
     says(&overdue, &["overdue", "publish the cancellation again"])?;
     ensure!(overdue["since"].is_string(), "{overdue:#}");
     stage.resume(&suite.payment, "refund_payment").await?;
-    suite.saga_becomes(&placed, "COMPENSATED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPENSATED").await.map(drop)
 }
 
 #[tokio::test]
 async fn the_compensation_is_stuck_until_an_operator_resumes_it() -> Test {
-    let stage = Stage::new().await?;
-    let (suite, placed) = cancelled(&stage).await?;
+    let (stage, suite, placed) = cancelled(Tuning::default()).await?;
     // Payment is not told, and five repetitions have been in vain.
     stage.lose_last("events.order.OrderCancelled").await?;
     let in_vain = "update saga.saga_instance set compensation_attempts = 5, compensation_deadline = now()";
-    sqlx::query(in_vain).execute(&stage.pool).await?;
+    stage.execute(in_vain).await?;
     suite.saga_becomes(&placed, "FAILED").await?;
     let (explanation, stuck) = found(&suite.order, &placed, "stuck").await?;
     says(&stuck, &["given up after 5 repetitions", "receipt of payment is still missing"])?;
@@ -127,8 +119,7 @@ async fn the_compensation_is_stuck_until_an_operator_resumes_it() -> Test {
 
 #[tokio::test]
 async fn an_order_explains_itself_with_no_other_service_and_no_broker_there() -> Test {
-    let stage = Stage::new().await?;
-    let Dancers { order, inventory, payment } = dancers(&stage).await?;
+    let (stage, Dancers { order, inventory, payment }) = Stage::selling(100, 1_000).await?;
     stage.nats.lock().await.kill();
     drop((inventory, payment));
     let placed = order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;

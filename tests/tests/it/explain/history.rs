@@ -4,17 +4,15 @@
 
 use anyhow::ensure;
 use serde_json::json;
-use suite_tests::Stage;
+use suite_tests::{Stage, Tuning};
 
-use super::{dancers, explained, finding, found, kinds, says};
+use super::{explained, finding, found, kinds, says};
 use crate::Test;
 
 #[tokio::test]
 async fn a_completed_order_waits_for_nothing() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
-    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
+    let (_stage, suite) = Stage::selling(100, 1_000).await?;
+    let placed = suite.confirmed(&[("A", 1)]).await?;
     let explanation = testkit::eventually(super::LIMIT, async || {
         let explanation = explained(&suite.order, &placed).await?;
         // The order's last event may still be on its way, though nobody waits for it.
@@ -33,8 +31,7 @@ async fn a_completed_order_waits_for_nothing() -> Test {
 
 #[tokio::test]
 async fn inventory_refused_because_there_is_not_enough() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (_stage, suite) = Stage::selling(100, 1_000).await?;
     let placed = suite.place(&[("A", 1_001)], "tok_visa").await?;
     suite.saga_becomes(&placed, "COMPENSATED").await?;
     let (explanation, refused) = found(&suite.order, &placed, "refused").await?;
@@ -46,8 +43,7 @@ async fn inventory_refused_because_there_is_not_enough() -> Test {
 
 #[tokio::test]
 async fn the_card_was_declined() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (_stage, suite) = Stage::selling(100, 1_000).await?;
     let placed = suite.place(&[("A", 1)], "tok_insufficient_funds").await?;
     suite.saga_becomes(&placed, "COMPENSATED").await?;
     let (explanation, refused) = found(&suite.order, &placed, "refused").await?;
@@ -58,8 +54,7 @@ async fn the_card_was_declined() -> Test {
 
 #[tokio::test]
 async fn a_step_came_too_late() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     stage.pause(&suite.payment, "process_payment").await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     suite.saga_becomes(&placed, "IN_PROGRESS").await?;
@@ -74,15 +69,12 @@ async fn a_step_came_too_late() -> Test {
 
 #[tokio::test]
 async fn somebody_injected_a_fault() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers_with_faults().await?;
-    suite.sell("A", 100, 1_000).await?;
+    let (_stage, suite) = Stage::faulty(Tuning::default(), 100, 1_000).await?;
     let fault = json!({"point": "in_step", "kind": "latency", "latency_ms": 500, "scope": {"step": "process_payment"}});
     suite.payment.arm(&fault).await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     let (_, hit) = found(&suite.order, &placed, "fault_hit").await?;
     says(&hit, &["A fault was injected: latency at in_step in process_payment of payment"])?;
     ensure!(hit["since"].is_string(), "{hit:#}");
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }

@@ -7,18 +7,17 @@ use contracts::INVENTORY;
 use serde_json::json;
 use suite_tests::{Dancers, Stage, Tuning};
 
-use super::{awaited, count_becomes, dancers, explained, finding, follow, found, kinds, says};
+use super::{awaited, explained, finding, follow, found, kinds, says};
 use crate::Test;
 
 const RESERVED: &str = "select count(*) from inventory.outbox where event_type = 'StockReserved.v1'";
 
 #[tokio::test]
 async fn an_operator_has_paused_the_relay_of_another_service() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     suite.inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    count_becomes(&stage, RESERVED, 1).await?;
+    stage.becomes(RESERVED, 1).await?;
     let (explanation, paused) = found(&suite.order, &placed, "relay_paused").await?;
     says(&paused, &["operator", "relay of inventory"])?;
     ensure!(kinds(&explanation) == ["relay_paused", "publication_pending"], "{explanation:#}");
@@ -27,18 +26,16 @@ async fn an_operator_has_paused_the_relay_of_another_service() -> Test {
     says(&pending, &["StockReserved", "relay of inventory", "last receipt"])?;
     ensure!(pending["since"].is_string(), "{pending:#}");
     follow(&paused, &suite.inventory).await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
 async fn nobody_leads_the_relay_of_a_service_that_died_before_it_published() -> Test {
     let tuning = Tuning { relay_lease: std::time::Duration::from_secs(1), ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling_with(tuning, 100, 1_000).await?;
     suite.inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    count_becomes(&stage, RESERVED, 1).await?;
+    stage.becomes(RESERVED, 1).await?;
     let Dancers { order, inventory, payment } = suite;
     drop(inventory);
     let (explanation, gone) = found(&order, &placed, "no_relay").await?;
@@ -46,14 +43,12 @@ async fn nobody_leads_the_relay_of_a_service_that_died_before_it_published() -> 
     ensure!(explanation["findings"].to_string().contains("Start a replica of inventory."), "{explanation:#}");
     let suite = Dancers { inventory: stage.start(INVENTORY).await?, order, payment };
     suite.inventory.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
 async fn the_broker_is_away() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     stage.nats.lock().await.stop().await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     let (explanation, away) = found(&suite.order, &placed, "broker_away").await?;
@@ -69,26 +64,23 @@ async fn the_broker_is_away() -> Test {
 
 #[tokio::test]
 async fn the_broker_refuses_an_event_until_it_is_parked() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
-    message_size(&stage, 64).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
+    stage.message_size("ORDER", 64).await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     let (explanation, refused) = found(&suite.order, &placed, "publication_refused").await?;
     says(&refused, &["refused OrderCreated", "tried again"])?;
     ensure!(refused["since"].is_string() && awaited(&explanation) == ["reserve_stock of inventory"], "{explanation:#}");
     let (_, parked) = found(&suite.order, &placed, "publication_parked").await?;
     says(&parked, &["OrderCreated is parked", "5 times"])?;
-    message_size(&stage, -1).await?;
+    stage.message_size("ORDER", -1).await?;
     follow(&parked, &suite.order).await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
 async fn an_event_waits_behind_one_of_the_same_order_that_the_broker_refuses() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
-    message_size(&stage, 64).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
+    stage.message_size("ORDER", 64).await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     found(&suite.order, &placed, "publication_parked").await?;
     ensure!(suite.cancel(&placed).await? == 202);
@@ -97,7 +89,7 @@ async fn an_event_waits_behind_one_of_the_same_order_that_the_broker_refuses() -
     let both = ["release_stock of inventory", "refund_payment of payment"];
     ensure!(awaited(&explanation) == both, "{explanation:#}");
     let parked = finding(&explanation, "publication_parked").unwrap();
-    message_size(&stage, -1).await?;
+    stage.message_size("ORDER", -1).await?;
     follow(&parked, &suite.order).await?;
     suite.saga_becomes(&placed, "COMPENSATED").await?;
     stage.audit().await
@@ -105,22 +97,12 @@ async fn an_event_waits_behind_one_of_the_same_order_that_the_broker_refuses() -
 
 #[tokio::test]
 async fn an_event_is_gone_from_the_outbox_without_having_been_published() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     suite.order.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    sqlx::query("delete from orders.outbox").execute(&stage.pool).await?;
+    stage.execute("delete from orders.outbox").await?;
     let (explanation, missing) = found(&suite.order, &placed, "event_missing").await?;
     says(&missing, &["OrderCreated is neither in the outbox of order nor among the events", "lost"])?;
     ensure!(explanation["at_deadline"].as_str().is_some_and(|s| s.contains("times out")), "{explanation:#}");
-    Ok(())
-}
-
-/// How large the messages of the order service may be; -1: any size.
-async fn message_size(stage: &Stage, bytes: i32) -> Test {
-    let jetstream = stage.jetstream().await?;
-    let mut config = jetstream.get_stream("ORDER").await?.cached_info().config.clone();
-    config.max_message_size = bytes;
-    jetstream.update_stream(config).await?;
     Ok(())
 }

@@ -10,32 +10,21 @@ use sqlx::Connection;
 use suite_tests::{Dancers, Forged, Replica, Stage, Tuning, order_of};
 use testkit::eventually;
 
-use super::{LIMIT, awaited, dancers, explained, finding, follow, found, kinds, says};
+use super::{LIMIT, awaited, explained, finding, follow, found, kinds, says};
 use crate::Test;
 
 /// Payment can write no payment of exactly 6.66.
 async fn forbid(stage: &Stage) -> Test {
-    sqlx::query("alter table payment.payment add constraint forbidden check (amount <> 666)")
-        .execute(&stage.pool)
-        .await?;
-    Ok(())
+    stage.execute("alter table payment.payment add constraint forbidden check (amount <> 666)").await.map(drop)
 }
 
 async fn allow(stage: &Stage) -> Test {
-    sqlx::query("alter table payment.payment drop constraint forbidden").execute(&stage.pool).await?;
-    Ok(())
-}
-
-async fn latency(stage: &Stage, milliseconds: u32) -> Test {
-    let faults = json!({"latency_ms": milliseconds});
-    stage.gateway_client().post("/v1/faults", &faults).await?.expect(200)?;
-    Ok(())
+    stage.execute("alter table payment.payment drop constraint forbidden").await.map(drop)
 }
 
 #[tokio::test]
 async fn the_step_has_the_event_and_is_not_done() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     // Whoever wants the product waits for this transaction.
     let mut other = sqlx::PgConnection::connect(&stage.database.admin_url()).await?;
     let mut lock = other.begin().await?;
@@ -45,14 +34,12 @@ async fn the_step_has_the_event_and_is_not_done() -> Test {
     says(&under_way, &["OrderCreated is in the stream ORDER", "reserve_stock of inventory has not finished"])?;
     ensure!(kinds(&explanation) == ["under_way"] && under_way["since"].is_string(), "{explanation:#}");
     lock.rollback().await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
 async fn an_operator_has_paused_the_consumer() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     stage.pause(&suite.payment, "process_payment").await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     suite.saga_becomes(&placed, "IN_PROGRESS").await?;
@@ -62,14 +49,12 @@ async fn an_operator_has_paused_the_consumer() -> Test {
     ensure!(paused["since"].is_string(), "{paused:#}");
     ensure!(paused["remedy"]["request"] == "POST /api/admin/consumers/process_payment/resume", "{paused:#}");
     follow(&paused, &suite.payment).await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
 async fn only_another_build_can_read_the_event() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     stage.pause(&suite.payment, "process_payment").await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     let published = "select stream_sequence from inventory.outbox_published where event_type = 'StockReserved.v1'";
@@ -94,8 +79,7 @@ async fn only_another_build_can_read_the_event() -> Test {
 async fn the_service_that_should_go_on_was_never_started() -> Test {
     let stage = Stage::new().await?;
     let (order, inventory) = (stage.start(ORDER).await?, stage.start(INVENTORY).await?);
-    let product = json!({"sku": "A", "name": "a", "initial_quantity": 9, "price": {"amount": 100, "currency": "USD"}});
-    inventory.client.post("/api/products", &product).await?.expect(201)?;
+    inventory.client.create_product("A", 100, 9).await?.expect(201)?;
     let placed = eventually(LIMIT, async || {
         order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201).map(Some)
     })
@@ -105,15 +89,13 @@ async fn the_service_that_should_go_on_was_never_started() -> Test {
     ensure!(down["since"].is_null() && down["remedy"]["what"] == "Start a replica of payment.", "{down:#}");
     ensure!(awaited(&explanation) == ["process_payment of payment"], "{explanation:#}");
     let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
 async fn the_service_that_should_go_on_has_died() -> Test {
     let tuning = Tuning { relay_lease: std::time::Duration::from_secs(1), ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let Dancers { order, inventory, payment } = dancers(&stage).await?;
+    let (stage, Dancers { order, inventory, payment }) = Stage::selling_with(tuning, 100, 1_000).await?;
     drop(payment);
     let placed = order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
     let (_, down) = found(&order, &placed, "service_down").await?;
@@ -128,27 +110,22 @@ async fn the_service_that_should_go_on_has_died() -> Test {
 #[tokio::test]
 async fn the_steps_circuit_breaker_is_open() -> Test {
     let resilience = "process_payment.open_for=1h,process_payment.attempts=100,process_payment.initial=10ms";
-    let stage = Stage::with(Tuning { resilience, ..Tuning::default() }).await?;
-    let suite = dancers(&stage).await?;
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 1.0})).await?.expect(200)?;
-    let mut placed = Vec::new();
-    for _ in 0..8 {
-        placed.push(suite.place(&[("A", 1)], "tok_visa").await?);
-    }
+    let tuning = Tuning { resilience, ..Tuning::default() };
+    let (stage, suite) = Stage::selling_with(tuning, 100, 1_000).await?;
+    stage.break_gateway(&json!({"error_rate": 1.0})).await?;
+    let placed = suite.place_many(8, "tok_visa").await?;
     let (_, open) = found(&suite.order, &placed[7], "breaker_open").await?;
     says(&open, &["circuit breaker of process_payment of payment is open in replica payment-"])?;
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 0.0})).await?.expect(200)?;
+    stage.break_gateway(&json!({"error_rate": 0.0})).await?;
     follow(&open, &suite.payment).await?;
-    for order in &placed {
-        suite.saga_becomes(order, "COMPLETED").await?;
-    }
+    suite.sagas_become(&placed, "COMPLETED").await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn the_step_has_failed_and_tries_again() -> Test {
-    let stage = Stage::with(Tuning { resilience: "process_payment.attempts=7", ..Tuning::default() }).await?;
-    let suite = dancers(&stage).await?;
+    let tuning = Tuning { resilience: "process_payment.attempts=7", ..Tuning::default() };
+    let (stage, suite) = Stage::selling_with(tuning, 100, 1_000).await?;
     suite.sell("BEAST", 666, 10).await?;
     forbid(&stage).await?;
     let placed = suite.place(&[("BEAST", 1)], "tok_visa").await?;
@@ -163,18 +140,18 @@ async fn the_step_has_failed_and_tries_again() -> Test {
 }
 
 /// A suite with an order whose payment is a dead letter.
-async fn with_a_dead_letter(stage: &Stage) -> anyhow::Result<(Dancers, serde_json::Value)> {
-    let suite = dancers(stage).await?;
+async fn with_a_dead_letter() -> anyhow::Result<(Stage, Dancers, serde_json::Value)> {
+    let tuning = Tuning { resilience: "process_payment.attempts=1", ..Tuning::default() };
+    let (stage, suite) = Stage::selling_with(tuning, 100, 1_000).await?;
     suite.sell("BEAST", 666, 10).await?;
-    forbid(stage).await?;
+    forbid(&stage).await?;
     let placed = suite.place(&[("BEAST", 1)], "tok_visa").await?;
-    Ok((suite, placed))
+    Ok((stage, suite, placed))
 }
 
 #[tokio::test]
 async fn the_event_is_a_dead_letter_of_the_step() -> Test {
-    let stage = Stage::with(Tuning { resilience: "process_payment.attempts=1", ..Tuning::default() }).await?;
-    let (suite, placed) = with_a_dead_letter(&stage).await?;
+    let (stage, suite, placed) = with_a_dead_letter().await?;
     let (explanation, dead) = found(&suite.order, &placed, "dead_letter").await?;
     says(&dead, &["StockReserved is a dead letter of process_payment of payment", "forbidden", "replayed 0 times"])?;
     ensure!(kinds(&explanation) == ["dead_letter"], "{explanation:#}");
@@ -189,8 +166,7 @@ async fn the_event_is_a_dead_letter_of_the_step() -> Test {
 
 #[tokio::test]
 async fn an_operator_has_given_the_dead_letter_up() -> Test {
-    let stage = Stage::with(Tuning { resilience: "process_payment.attempts=1", ..Tuning::default() }).await?;
-    let (suite, placed) = with_a_dead_letter(&stage).await?;
+    let (_stage, suite, placed) = with_a_dead_letter().await?;
     let (_, dead) = found(&suite.order, &placed, "dead_letter").await?;
     let replay = dead["remedy"]["request"].as_str().unwrap_or_default();
     let path = replay.trim_start_matches("POST ").trim_end_matches("/replay");
@@ -209,50 +185,42 @@ async fn discard(payment: &Replica, path: &str) -> Test {
 
 #[tokio::test]
 async fn the_card_processor_has_not_answered_the_charge() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
-    latency(&stage, 2_000).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
+    stage.break_gateway(&json!({"latency_ms": 2_000})).await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     let (explanation, asked) = found(&suite.order, &placed, "at_gateway").await?;
     says(&asked, &["Payment ", "card processor's answer is not there"])?;
     ensure!(kinds(&explanation) == ["at_gateway"] && asked["since"].is_string(), "{explanation:#}");
     follow(&asked, &suite.payment).await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
 async fn the_card_processor_has_not_answered_the_refund() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
-    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    latency(&stage, 2_000).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
+    let placed = suite.confirmed(&[("A", 1)]).await?;
+    stage.break_gateway(&json!({"latency_ms": 2_000})).await?;
     ensure!(suite.cancel(&placed).await? == 202);
     let (explanation, asked) = found(&suite.order, &placed, "at_gateway").await?;
     says(&asked, &["is to be given back", "card processor's answer is not there"])?;
     ensure!(awaited(&explanation).contains(&"refund_payment of payment".to_owned()), "{explanation:#}");
-    suite.saga_becomes(&placed, "COMPENSATED").await?;
-    Ok(())
+    suite.saga_becomes(&placed, "COMPENSATED").await.map(drop)
 }
 
 #[tokio::test]
 async fn the_card_processor_has_not_said_that_an_unpaid_order_is_unpaid() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     suite.sell("RARE", 100, 1).await?;
-    latency(&stage, 2_000).await?;
+    stage.break_gateway(&json!({"latency_ms": 2_000})).await?;
     let unfillable = suite.place(&[("RARE", 2)], "tok_visa").await?;
     let (_, asked) = found(&suite.order, &unfillable, "at_gateway").await?;
     says(&asked, &["is to be given back, if it was taken", "card processor's answer is not there"])?;
-    suite.saga_becomes(&unfillable, "COMPENSATED").await?;
-    Ok(())
+    suite.saga_becomes(&unfillable, "COMPENSATED").await.map(drop)
 }
 
 #[tokio::test]
 async fn the_step_is_done_and_the_saga_goes_on_at_this_moment() -> Test {
-    let stage = Stage::new().await?;
-    let suite = dancers(&stage).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     stage.pause(&suite.payment, "process_payment").await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     suite.saga_becomes(&placed, "IN_PROGRESS").await?;

@@ -23,11 +23,9 @@ async fn crash_at(point: FaultPoint, settings: &[(&str, &str)]) -> Test {
     let mut order = Running::start(&stage, ORDER, &settings).await?;
     let mut inventory = Running::start(&stage, INVENTORY, &settings).await?;
     let mut payment = Running::start(&stage, PAYMENT, &settings).await?;
-    let product =
-        json!({"sku": "A", "name": "a", "initial_quantity": 100, "price": {"amount": 100, "currency": "USD"}});
     // A service that has just started may shed the first requests.
     eventually(LIMIT, async || {
-        inventory.client.post("/api/products", &product).await.is_ok_and(|a| matches!(a.status, 201 | 409))
+        inventory.client.create_product("A", 100, 100).await.is_ok_and(|a| matches!(a.status, 201 | 409))
     })
     .await?;
     eventually(LIMIT, async || order.client.get("/api/products/A").await.is_ok_and(|a| a.status == 200)).await?;

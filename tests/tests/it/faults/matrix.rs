@@ -148,9 +148,7 @@ every_kind! {
 #[tokio::test]
 async fn every_kind_at_between_timeout_and_compensation() -> Test {
     let tuning = Tuning { saga_deadline: Duration::from_millis(700), ..Tuning::default() };
-    let stage = Stage::with(tuning).await?;
-    let suite = stage.dancers_with_faults().await?;
-    suite.sell("A", 100, 100).await?;
+    let (stage, suite) = Stage::faulty(tuning, 100, 100).await?;
     stage.pause(&suite.payment, "process_payment").await?;
     let point = FaultPoint::BetweenTimeoutAndCompensation;
     for kind in point.kinds().iter().copied().filter(|kind| *kind != Kind::Crash) {

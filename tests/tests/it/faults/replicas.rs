@@ -30,7 +30,6 @@ fn names<'a>(replicas: impl IntoIterator<Item = &'a Replica>) -> BTreeSet<&'a st
     replicas.into_iter().map(holder).collect()
 }
 
-/// The names in a list of an answer.
 fn listed<'a>(answer: &'a Value, list: &str) -> BTreeSet<&'a str> {
     answer[list].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
@@ -135,7 +134,7 @@ async fn who_does_not_answer_is_named() -> Test {
     let stage = Stage::new().await?;
     let both = two(&stage, INVENTORY).await?;
     let ghost = "insert into inventory.lease values ('replica ghost', 'ghost', now() + interval '1 hour')";
-    sqlx::query(ghost).execute(&stage.pool).await?;
+    stage.execute(ghost).await?;
     let fault = arm(&both[0], &json!({"point": "in_step", "kind": "error"})).await?;
     ensure!(listed(&fault, "replicas") == names(&both) && listed(&fault, "missing") == ["ghost"].into(), "{fault:#}");
     let items = armed(&both[1]).await?;
@@ -181,7 +180,7 @@ async fn a_hang_that_a_replica_holds_ends_when_another_disarms_it() -> Test {
     arm(&both[0], &json!({"point": "http_in", "kind": "hang", "first": 1})).await?;
     let client = both[1].client.clone();
     let held = tokio::spawn(async move { client.get("/api/products").await });
-    eventually(LIMIT, async || stage.number("select count(*) from saga.fault_hit").await.is_ok_and(|n| n == 1)).await?;
+    stage.becomes("select count(*) from saga.fault_hit", 1).await?;
     let items = armed(&both[0]).await?;
     ensure!(items.len() == 1 && listed(&items[0], "replicas") == names(&both[1..]), "{items:#?}");
     ensure!(items[0]["missing"] == json!([]) && items[0]["hits"] == 1 && !held.is_finished(), "{items:#?}");
@@ -285,7 +284,7 @@ async fn without_the_database_it_is_armed_all_the_same_and_written_down_later() 
     let again = arm(&both[0], &spec).await?;
     server.start_again().await?;
     let bands = "select count(*) from saga.annotation";
-    eventually(LIMIT, async || stage.number(bands).await.is_ok_and(|written| written == 1)).await?;
+    stage.becomes(bands, 1).await?;
     let late = stage.start_with(INVENTORY, Faults::armable(), "").await?;
     let held: Vec<Value> = late.faults.armed().iter().map(|armed| json!(armed.id)).collect();
     ensure!(held == [again["id"].clone()], "{held:?}");

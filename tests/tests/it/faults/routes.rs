@@ -61,8 +61,7 @@ async fn a_fault_of_a_step_that_is_not_there_is_refused() -> Test {
 
 #[tokio::test]
 async fn without_faults_enabled_the_routes_are_not_there() -> Test {
-    let stage = Stage::new().await?;
-    let inventory = stage.start(INVENTORY).await?;
+    let (_stage, inventory) = Stage::alone(INVENTORY).await?;
     for (method, path) in [(Method::GET, "/api/admin/faults"), (Method::POST, "/api/admin/faults")] {
         let request = inventory.client.request(method, path).json(&json!({"point": "in_step", "kind": "error"}));
         ensure!(inventory.client.send(request).await?.status == 404);

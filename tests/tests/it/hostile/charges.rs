@@ -41,12 +41,7 @@ async fn whatever_order_accepts_the_card_processor_looks_at() -> Test {
     }
     ensure!(accepted > 0 && refused > 0, "{accepted} accepted, {refused} refused: this proves little");
     let open = "select count(*) from saga.saga_instance where status not in ('COMPLETED', 'COMPENSATED')";
-    eventually(Duration::from_secs(60), async || {
-        let open = stage.number(open).await?;
-        ensure!(open == 0, "{open} of {accepted} sagas are open");
-        anyhow::Ok(())
-    })
-    .await?;
+    stage.becomes(open, 0).await?;
     let scrape = Scrape::of(&stage.gateway_client()).await?;
     let charges = scrape.samples("http_server_requests_total", &[("route", "/v1/charges")]);
     let statuses: Vec<_> = charges.map(|sample| sample.labels["status"].as_str()).collect();

@@ -60,8 +60,7 @@ async fn every_route_opens_to_whom_its_document_says_and_to_nobody_else() -> Tes
 
 #[tokio::test]
 async fn no_spelling_of_an_admin_path_and_no_method_gets_around_the_door() -> Test {
-    let stage = Stage::new().await?;
-    let payment = stage.start(contracts::PAYMENT).await?;
+    let (_stage, payment) = Stage::alone(contracts::PAYMENT).await?;
     for path in ["/api/admin", "/api/admin/", "/api/admin/relay", "/api/admin/relay/", "/api/admin/unknown"] {
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"] {
             let route = Route { method: method.parse()?, path: path.to_owned(), guarded: true };

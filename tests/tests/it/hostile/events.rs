@@ -28,9 +28,7 @@ struct Lane {
 
 #[tokio::test]
 async fn garbage_in_every_lane_is_parked_as_it_came_and_stops_nobody() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 10).await?;
+    let (stage, suite) = Stage::selling(100, 10).await?;
     let mut dice = Dice::new();
     let jetstream = stage.jetstream().await?;
     let (mut deliveries, mut sent) = (0, Vec::new());
@@ -68,9 +66,7 @@ async fn garbage_in_every_lane_is_parked_as_it_came_and_stops_nobody() -> Test {
         let listed = replica.client.get("/api/admin/dlq?limit=200").await?.expect(200)?;
         ensure!(listed["items"].as_array().is_some_and(|items| !items.is_empty()), "{listed}");
     }
-    let order = suite.place(&[("A", 1)], "tok_visa").await?;
-    suite.saga_becomes(&order, "COMPLETED").await?;
-    Ok(())
+    suite.confirmed(&[("A", 1)]).await.map(drop)
 }
 
 /// Every subject that a step waits for, with one event that would be good.
@@ -171,8 +167,7 @@ fn put(headers: &mut HeaderMap, name: &'static str, value: &str) {
 
 #[tokio::test]
 async fn texts_that_the_database_cannot_store_are_parked_all_the_same() -> Test {
-    let stage = Stage::new().await?;
-    let order = stage.start(contracts::ORDER).await?;
+    let (stage, order) = Stage::alone(contracts::ORDER).await?;
     let golden = fs::read_to_string(format!("{}/golden/ProductCreated.v1.json", env!("CARGO_MANIFEST_DIR")))?;
     let subject = "events.inventory.ProductCreated";
     let mut typed = envelope("ProductCreated.v1", "a\0b");

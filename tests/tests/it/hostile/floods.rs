@@ -20,8 +20,11 @@ use crate::Test;
 const LIMIT: Duration = Duration::from_secs(20);
 const SLOW: Duration = Duration::from_millis(50);
 
-async fn order(stage: &Stage, settings: &[(&str, &str)]) -> anyhow::Result<Running> {
-    Running::start(stage, ORDER, settings).await
+/// A stage with order alone, as a process.
+async fn order(settings: &[(&str, &str)]) -> anyhow::Result<(Stage, Running)> {
+    let stage = Stage::new().await?;
+    let order = Running::start(&stage, ORDER, settings).await?;
+    Ok((stage, order))
 }
 
 fn address(client: &Client) -> String {
@@ -65,9 +68,8 @@ async fn is_answered(client: &Client) -> Test {
 #[tokio::test]
 async fn clients_that_dribble_their_headers_are_hung_up_on_and_the_others_answered() -> Test {
     // Not audited: order alone is there.
-    let stage = Stage::new().await?;
     let settings = [("HTTP_HEADER_READ_TIMEOUT", "1s"), ("HTTP_MAX_CONNECTIONS", "40")];
-    let order = order(&stage, &settings).await?;
+    let (_stage, order) = order(&settings).await?;
     let start = || "GET /api/products HTTP/1.1\r\nhost: a\r\nx-slow: ".to_owned();
     // Fewer than there are connections, then three times as many: then one has to wait for one's turn, but not for ever.
     for slow in [30, 120] {
@@ -87,9 +89,8 @@ async fn clients_that_dribble_their_headers_are_hung_up_on_and_the_others_answer
 #[tokio::test]
 async fn clients_that_dribble_their_bodies_take_no_place_from_others_and_are_answered_408() -> Test {
     // Not audited: order alone is there.
-    let stage = Stage::new().await?;
     let settings = [("HTTP_BODY_READ_TIMEOUT", "2s"), ("HTTP_MAX_IN_FLIGHT", "4")];
-    let order = order(&stage, &settings).await?;
+    let (stage, order) = order(&settings).await?;
     let start =
         "POST /api/orders HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{";
     let dribbling: Vec<_> =
@@ -108,12 +109,10 @@ async fn clients_that_dribble_their_bodies_take_no_place_from_others_and_are_ans
 
 #[tokio::test]
 async fn ten_times_what_can_be_served_is_shed_with_503_and_nothing_of_it_has_an_effect() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1_000).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     // Nobody reserves, so who is willing to wait for the order's end keeps a place for as long.
     stage.pause(&suite.inventory, "reserve_stock").await?;
-    let order = order(&stage, &[("HTTP_MAX_IN_FLIGHT", "8")]).await?;
+    let order = Running::start(&stage, ORDER, &[("HTTP_MAX_IN_FLIGHT", "8")]).await?;
     let place = async || {
         let body = order_of(&[("A", 1)], "tok_visa");
         let request = order.client.request(Method::POST, "/api/orders").header("prefer", "wait=3").json(&body);
@@ -139,15 +138,14 @@ async fn ten_times_what_can_be_served_is_shed_with_503_and_nothing_of_it_has_an_
     is_answered(&order.client).await?;
     stage.resume(&suite.inventory, "reserve_stock").await?;
     let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
-    eventually(LIMIT, async || stage.number(confirmed).await.is_ok_and(|n| n == accepted)).await?;
+    stage.becomes(confirmed, accepted).await?;
     stage.audit().await
 }
 
 #[tokio::test]
 async fn floods_of_headers_are_refused_and_cost_nobody_else_anything() -> Test {
     // Not audited: order alone is there.
-    let stage = Stage::new().await?;
-    let order = order(&stage, &[]).await?;
+    let (_stage, order) = order(&[]).await?;
     let address = address(&order.client);
     let many: String = (0..1_000).map(|n| format!("x-{n}: {n}\r\n")).collect();
     let floods = [
@@ -176,8 +174,7 @@ async fn floods_of_headers_are_refused_and_cost_nobody_else_anything() -> Test {
 #[tokio::test]
 async fn requests_that_are_no_http_are_refused_and_leave_no_trace() -> Test {
     // Not audited: order alone is there.
-    let stage = Stage::new().await?;
-    let order = order(&stage, &[]).await?;
+    let (_stage, order) = order(&[]).await?;
     let address = address(&order.client);
     let body = order_of(&[("A", 1)], "tok_visa").to_string();
     for request in [
@@ -201,9 +198,8 @@ async fn requests_that_are_no_http_are_refused_and_leave_no_trace() -> Test {
 #[tokio::test]
 async fn connections_without_a_request_are_closed_and_make_room() -> Test {
     // Not audited: order alone is there.
-    let stage = Stage::new().await?;
     let settings = [("HTTP_HEADER_READ_TIMEOUT", "1s"), ("HTTP_MAX_CONNECTIONS", "40")];
-    let order = order(&stage, &settings).await?;
+    let (_stage, order) = order(&settings).await?;
     let address = address(&order.client);
     let connections = join_all((0..200).map(|_| TcpStream::connect(&address))).await;
     is_answered(&Client::new(order.client.base())).await?;
@@ -218,14 +214,12 @@ async fn connections_without_a_request_are_closed_and_make_room() -> Test {
 /// Lists that take as long as if they had to look for their rows among millions.
 #[tokio::test]
 async fn a_storm_of_readers_keeps_nobody_from_placing_orders() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1_000).await?;
+    let (stage, suite) = Stage::selling(100, 1_000).await?;
     suite.place(&[("A", 1)], "tok_visa").await?;
     let slow = "alter table orders.customer_order enable row level security;
         create policy slow on orders.customer_order using
             (case when current_query() like '%desc%limit%' then pg_sleep(5) is not null else true end)";
-    sqlx::raw_sql(slow).execute(&stage.pool).await?;
+    stage.execute(slow).await?;
     let reader = || {
         let client = suite.order.client.clone();
         tokio::spawn(async move { client.get("/api/orders?status=CANCELLED").await })
@@ -240,10 +234,10 @@ async fn a_storm_of_readers_keeps_nobody_from_placing_orders() -> Test {
     for answer in join_all(readers).await {
         ensure!(answer??.status == 503, "a list that takes so long is given up");
     }
-    sqlx::raw_sql(
-        "drop policy slow on orders.customer_order; alter table orders.customer_order disable row level security",
-    )
-    .execute(&stage.pool)
-    .await?;
+    stage
+        .execute(
+            "drop policy slow on orders.customer_order; alter table orders.customer_order disable row level security",
+        )
+        .await?;
     stage.audit().await
 }

@@ -53,19 +53,19 @@ async fn of_two_replicas_one_shows_the_sampled_gauges_and_the_other_takes_over_w
 
 #[tokio::test]
 async fn a_replica_that_has_lost_the_lease_shows_nothing_any_more() -> Test {
-    let stage = Stage::with(Tuning { metrics_every: Duration::from_millis(100), ..Tuning::default() }).await?;
-    let order = stage.start(ORDER).await?;
+    let (stage, order) =
+        Stage::alone_with(Tuning { metrics_every: Duration::from_millis(100), ..Tuning::default() }, ORDER).await?;
     eventually(LIMIT, async || shown_by(&order).await.is_ok_and(|shown| !shown.is_empty())).await?;
     // Renewed, because one that ends later than in twice its time (200 ms) counts as free.
     let another_holds = "update orders.lease set holder = 'another', expires_at = now() + interval '300 milliseconds'
         where name = 'metrics'";
     eventually(LIMIT, async || {
-        sqlx::query(another_holds).execute(&stage.pool).await?;
+        stage.execute(another_holds).await?;
         let shown = shown_by(&order).await?;
         ensure!(shown.is_empty(), "{shown:?}");
         anyhow::Ok(())
     })
     .await?;
-    sqlx::query("update orders.lease set expires_at = now() where name = 'metrics'").execute(&stage.pool).await?;
+    stage.execute("update orders.lease set expires_at = now() where name = 'metrics'").await?;
     eventually(LIMIT, async || shown_by(&order).await.is_ok_and(|shown| !shown.is_empty())).await
 }

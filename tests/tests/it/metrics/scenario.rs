@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use contracts::{
-    Currency, INVENTORY, Money, Sku,
-    catalogue::{Product, ProductCreated, ProductStatus},
-};
+use contracts::INVENTORY;
 use faults::{FaultPoint, FaultSpec, Kind};
 use serde_json::{Value, json};
 use suite_tests::{Dancers, Forged, Stage, Tuning, order_of};
@@ -14,7 +11,7 @@ use testkit::eventually;
 use uuid::Uuid;
 
 use super::Shown;
-use crate::Test;
+use crate::{Test, messages::product};
 
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 pub(super) const PRICE: i64 = 700;
@@ -95,32 +92,29 @@ pub(super) async fn gets_stuck(stage: &Stage, suite: &Dancers, order: &Value) ->
     suite.order.client.post(&resume, &json!({})).await?.expect(200)?;
     stage.resume(&suite.payment, "refund_payment").await?;
     stage.resume(&suite.inventory, "release_stock").await?;
-    suite.saga_becomes(order, "COMPENSATED").await?;
-    Ok(())
+    suite.saga_becomes(order, "COMPENSATED").await.map(drop)
 }
 
 /// Six orders meet a card processor that fails, until the breaker has opened; all are confirmed in the end.
 pub(super) async fn opens_the_breaker(stage: &Stage, suite: &Dancers) -> Test {
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 1.0})).await?.expect(200)?;
+    stage.break_gateway(&json!({"error_rate": 1.0})).await?;
     let mut orders = Vec::new();
     for _ in 0..6 {
         orders.push(place(suite, 1, "tok_visa").await?);
     }
     let opened = async || suite.payment.breaker("process_payment").await.is_ok_and(|b| b["totals"]["opened"] != 0);
     eventually(LIMIT, opened).await?;
-    stage.gateway_client().post("/v1/faults", &json!({"error_rate": 0.0})).await?.expect(200)?;
-    for order in &orders {
-        suite.saga_becomes(order, "COMPLETED").await?;
-    }
+    stage.break_gateway(&json!({"error_rate": 0.0})).await?;
+    suite.sagas_become(&orders, "COMPLETED").await?;
     Ok(())
 }
 
 /// Two events become dead letters: one is replayed, after a dry run, and the other given up.
 pub(super) async fn leaves_dead_letters(stage: &Stage, suite: &Dancers) -> Test {
     let forbidden = "alter table orders.product_view add constraint forbidden check (sku not like 'X%')";
-    sqlx::query(forbidden).execute(&stage.pool).await?;
+    stage.execute(forbidden).await?;
     for sku in ["X-1", "X-2"] {
-        stage.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &product(sku)?)).await?;
+        stage.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &product(sku))).await?;
     }
     let step = [("step", "project_product_created")];
     eventually(LIMIT, async || Shown::by(suite).await?.expect(&[("dead_letters_pending", &step, 2.0)])).await?;
@@ -128,7 +122,7 @@ pub(super) async fn leaves_dead_letters(stage: &Stage, suite: &Dancers) -> Test 
     let client = &suite.order.client;
     let wish = json!({"filter": {"step": "project_product_created"}, "dry_run": true});
     client.post("/api/admin/dlq/replay", &wish).await?.expect(200)?;
-    sqlx::query("alter table orders.product_view drop constraint forbidden").execute(&stage.pool).await?;
+    stage.execute("alter table orders.product_view drop constraint forbidden").await?;
     client.post("/api/admin/dlq/replay", &wish).await?.expect(200)?;
     Shown::by(suite).await?.expect(&[("inbox_applied_total", &step, before)])?;
     let letters = client.get("/api/admin/dlq?step=project_product_created").await?.expect(200)?;
@@ -137,12 +131,6 @@ pub(super) async fn leaves_dead_letters(stage: &Stage, suite: &Dancers) -> Test 
     let discard = client.request(reqwest::Method::DELETE, &path(1)).json(&json!({"reason": "not needed"}));
     client.send(discard).await?.expect(200)?;
     Shown::by(suite).await?.expect(&[("inbox_applied_total", &step, before + 1.0)])
-}
-
-fn product(sku: &str) -> anyhow::Result<ProductCreated> {
-    let (sku, price, name) = (Sku::try_from(sku.to_owned())?, Money::new(1, Currency::USD), sku.to_lowercase());
-    let product = Product { sku, name, category: None, price, status: ProductStatus::Active, version: 1 };
-    Ok(ProductCreated { product })
 }
 
 async fn change(stage: &Stage, order: &Value, sql: &'static str) -> Test {

@@ -50,8 +50,7 @@ struct Event {
 
 impl ByHand {
     pub(super) async fn new() -> anyhow::Result<ByHand> {
-        let stage = Stage::with(Tuning { by_hand: true, ..Tuning::default() }).await?;
-        let order = stage.start(ORDER).await?;
+        let (stage, order) = Stage::alone_with(Tuning { by_hand: true, ..Tuning::default() }, ORDER).await?;
         let inventory = stage.start(INVENTORY).await?;
         let payment = stage.start(PAYMENT).await?;
         Ok(ByHand { stage, order, inventory, payment })
@@ -60,9 +59,7 @@ impl ByHand {
     /// A product of its own with so many units, and two orders for one of them.
     pub(super) async fn begin(&self, stock: i8, good_cards: &[bool]) -> anyhow::Result<Case> {
         let sku = format!("S-{}", Uuid::now_v7().simple());
-        let product =
-            json!({"sku": sku, "name": "a", "initial_quantity": stock, "price": {"amount": AMOUNT, "currency": "USD"}});
-        self.inventory.client.post("/api/products", &product).await?.expect(201)?;
+        self.inventory.client.create_product(&sku, AMOUNT, stock.into()).await?.expect(201)?;
         let created = self.event("aggregate_id = $1 and event_type like $2", &sku, "ProductCreated.%", 0).await?;
         self.replay(&self.order, &contracts::catalogue::PROJECT_PRODUCT_CREATED, &created).await?;
         let mut orders = Vec::new();

@@ -52,10 +52,8 @@ pub(super) struct Variable {
     /// The query of a `query` variable; the values of a `custom` one, separated by commas.
     pub(super) query: String,
     pub(super) language: Language,
-    pub(super) multi: bool,
     pub(super) include_all: bool,
     pub(super) all_value: Option<String>,
-    pub(super) current: Vec<String>,
 }
 
 pub(super) fn path(relative: &str) -> PathBuf {
@@ -153,19 +151,13 @@ fn variable(variable: &Value) -> anyhow::Result<Variable> {
     let inner = |key| text(&variable["query"], key).or_else(|| text(variable, "definition"));
     let query = text(variable, "query").or_else(|| inner("query")).or_else(|| inner("rawSql")).unwrap_or_default();
     let is_sql = variable["datasource"]["type"].as_str().is_some_and(|kind| kind.contains("postgres"));
-    let current = match &variable["current"]["value"] {
-        Value::Array(values) => values.iter().filter_map(|value| value.as_str().map(str::to_owned)).collect(),
-        value => value.as_str().map(str::to_owned).into_iter().collect(),
-    };
     Ok(Variable {
         kind: text(variable, "type").with_context(|| format!("variable {name} has no type"))?,
         language: if is_sql { Language::Sql } else { Language::PromQl },
-        multi: variable["multi"] == true,
         include_all: variable["includeAll"] == true,
         all_value: text(variable, "allValue").filter(|value| !value.is_empty()),
         name,
         query,
-        current,
     })
 }
 

@@ -1,13 +1,10 @@
-//! Variables, put into queries as Grafana does it.
+//! Variables and macros, put into queries as Grafana does it; of its language what the boards use.
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use super::boards::{Language, Variable};
-
-/// What Grafana writes for "All".
-const ALL: &str = "$__all";
 
 /// The time that a dashboard shows, and how often Prometheus scrapes; in seconds.
 #[derive(Debug, Clone, Copy)]
@@ -19,62 +16,40 @@ pub(super) struct Times {
 
 /// What the variables of a dashboard stand for.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Chosen(BTreeMap<String, Choice>);
-
-#[derive(Debug, Clone)]
-enum Choice {
-    /// Put in as it is.
-    Raw(String),
-    /// One value of a variable that has one at a time.
-    One(String),
-    Many(Vec<String>),
-}
+pub(super) struct Chosen(BTreeMap<String, String>);
 
 impl Chosen {
-    /// Chooses what a dashboard shows at first: everything, if the variable has that, else what is stored with it, or the
-    /// first of the values that its query has answered.
+    /// Chooses what a dashboard shows at first: everything, if the variable has that, else its first value.
     pub(super) fn choose(&mut self, variable: &Variable, values: Vec<String>) -> anyhow::Result<()> {
-        let stored: Vec<String> = variable.current.iter().filter(|value| *value != ALL).cloned().collect();
-        let choice = match (&variable.all_value, variable.include_all) {
-            (Some(all), true) => Choice::Raw(all.clone()),
-            (None, true) => Choice::Many(values),
-            _ if variable.multi => Choice::Many(if stored.is_empty() { values } else { stored }),
-            _ => {
-                let value = stored.into_iter().next().or_else(|| values.into_iter().next());
-                Choice::One(value.with_context(|| format!("{} has no value to choose", variable.name))?)
-            }
-        };
-        if matches!(&choice, Choice::Many(values) if values.is_empty()) {
-            bail!("{} has no values", variable.name);
-        }
+        let all = variable.all_value.clone().filter(|_| variable.include_all);
+        let choice = all.or_else(|| values.into_iter().next());
+        let choice = choice.with_context(|| format!("{} has no value to choose", variable.name))?;
         self.0.insert(variable.name.clone(), choice);
         Ok(())
     }
 
-    /// The query with every variable put in.
-    ///
-    /// # Errors
-    /// When it uses a variable or a macro that is not there.
+    /// The query with every variable put in, `$name`, `${name}` or `${name:raw}`. It may use no other, and no other macro.
     pub(super) fn put_into(&self, text: &str, language: Language, step: f64, times: Times) -> anyhow::Result<String> {
-        let text = match language {
+        let mut text = match language {
             Language::PromQl => text.to_owned(),
             Language::Sql => macros(text, times)?,
         };
-        replace(&text, &|name, format| {
-            if let Some(value) = built_in(name, step, times) {
-                return Ok(value);
+        let chosen = self.0.iter().map(|(name, value)| (name.as_str(), value.clone()));
+        let mut values: Vec<(&str, String)> = built_in(step, times).into_iter().chain(chosen).collect();
+        // A name may be the beginning of another one.
+        values.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+        for (name, value) in values {
+            for written in [format!("${{{name}}}"), format!("${{{name}:raw}}"), format!("${name}")] {
+                text = text.replace(&written, &value);
             }
-            let choice = self.0.get(name).with_context(|| format!("there is no variable {name}"))?;
-            match (choice, language, format) {
-                (Choice::Raw(value) | Choice::One(value), _, Some("raw")) | (Choice::Raw(value), ..) => {
-                    Ok(value.clone())
-                }
-                (Choice::One(value), Language::PromQl, None) => Ok(value.replace('\\', r"\\").replace('"', "\\\"")),
-                (Choice::One(value), Language::Sql, None) => Ok(value.replace('\'', "''")),
-                (Choice::One(value), ..) => formatted(std::slice::from_ref(value), language, format),
-                (Choice::Many(values), ..) => formatted(values, language, format),
-            }
-        })
+        }
+        // `$1` is a group of a regular expression, a lone `$` its end.
+        let left = text
+            .split('$')
+            .skip(1)
+            .find(|rest| rest.starts_with(|c: char| c.is_ascii_alphabetic() || "_{".contains(c)));
+        ensure!(left.is_none() && !text.contains("[["), "what is ${} in {text}?", left.unwrap_or("[["));
+        Ok(text)
     }
 }
 
@@ -85,159 +60,53 @@ pub(super) fn step(interval: Option<&str>, times: Times) -> anyhow::Result<f64> 
 }
 
 fn seconds(duration: &str) -> anyhow::Result<f64> {
-    let (number, unit) = duration.split_at(duration.find(|c: char| c.is_alphabetic()).context("no unit")?);
-    let unit = match unit {
-        "ms" => 0.001,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        other => bail!("{other} is no unit of time"),
-    };
-    Ok(number.parse::<f64>()? * unit)
+    let unit = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let found = unit.iter().find_map(|(name, unit)| Some(duration.strip_suffix(name)?.parse::<f64>().ok()? * unit));
+    found.with_context(|| format!("{duration} is no time"))
 }
 
-fn built_in(name: &str, step: f64, times: Times) -> Option<String> {
+fn built_in(step: f64, times: Times) -> [(&'static str, String); 4] {
     let range = (times.to - times.from).round();
     // As in Grafana's documentation of `$__rate_interval`.
     let rate = (step + times.scrape).max(4.0 * times.scrape);
-    Some(match name {
-        "__interval" => format!("{step}s"),
-        "__interval_ms" => format!("{}", step * 1000.0),
-        "__rate_interval" => format!("{rate}s"),
-        "__rate_interval_ms" => format!("{}", rate * 1000.0),
-        "__range" => format!("{range}s"),
-        "__range_s" => format!("{range}"),
-        "__range_ms" => format!("{}", range * 1000.0),
-        "__from" => format!("{}", (times.from * 1000.0).round()),
-        "__to" => format!("{}", (times.to * 1000.0).round()),
-        _ => return None,
-    })
-}
-
-fn formatted(values: &[String], language: Language, format: Option<&str>) -> anyhow::Result<String> {
-    let quoted = || values.iter().map(|v| format!("'{}'", v.replace('\'', "''"))).collect::<Vec<_>>().join(",");
-    let alternatives = || match values {
-        [value] => escaped(value),
-        _ => format!("({})", values.iter().map(|value| escaped(value)).collect::<Vec<_>>().join("|")),
-    };
-    Ok(match (format, language) {
-        (None | Some("regex"), Language::PromQl) => alternatives().replace('\\', r"\\"),
-        (Some("regex"), Language::Sql) => alternatives(),
-        (None | Some("sqlstring" | "singlequote"), Language::Sql) => quoted(),
-        (Some("csv" | "raw"), _) => values.join(","),
-        (Some("pipe"), _) => values.join("|"),
-        (other, _) => bail!("the format {other:?} is not known here"),
-    })
-}
-
-/// A value as a regular expression that matches nothing else.
-fn escaped(value: &str) -> String {
-    value.chars().flat_map(|c| r"\^$*+?.()|[]{}/".contains(c).then_some('\\').into_iter().chain([c])).collect()
+    [
+        ("__interval", format!("{step}s")),
+        ("__rate_interval", format!("{rate}s")),
+        ("__range", format!("{range}s")),
+        ("__range_s", format!("{range}")),
+    ]
 }
 
 /// The macros of Grafana's PostgreSQL datasource.
 fn macros(sql: &str, times: Times) -> anyhow::Result<String> {
     let [from, to] = [times.from, times.to].map(|at| format!("to_timestamp({at})"));
     let mut sql = sql.replace("$__timeFrom()", &from).replace("$__timeTo()", &to);
-    while let Some(at) = sql.find("$__timeFilter(") {
-        let begin = at + "$__timeFilter(".len();
-        let end = begin + sql[begin..].find(')').context("$__timeFilter is not closed")?;
-        let between = format!("{} between {from} and {to}", &sql[begin..end]);
-        sql.replace_range(at..=end, &between);
+    while let Some((before, rest)) = sql.split_once("$__timeFilter(") {
+        let Some((column, after)) = rest.split_once(')') else { bail!("$__timeFilter is not closed") };
+        sql = format!("{before}{column} between {from} and {to}{after}");
     }
     Ok(sql)
 }
 
-/// Puts a value in place of each `$name`, `${name}`, `${name:format}` and `[[name]]`.
-fn replace(text: &str, value: &dyn Fn(&str, Option<&str>) -> anyhow::Result<String>) -> anyhow::Result<String> {
-    let mut done = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(['$', '[']) {
-        done.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let braced = |open: &str, close: &str| {
-            let inner = rest.strip_prefix(open)?;
-            let end = inner.find(close)?;
-            Some((inner[..end].to_owned(), open.len() + end + close.len()))
-        };
-        let plain = || {
-            let name = rest.strip_prefix('$')?;
-            let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len());
-            // `$1` is a group of a regular expression, a lone `$` its end.
-            name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_').then(|| (name[..end].to_owned(), 1 + end))
-        };
-        match braced("${", "}").or_else(|| braced("[[", "]]")).or_else(plain) {
-            Some((inner, length)) => {
-                let (name, format) = inner.split_once(':').map_or((&*inner, None), |(n, f)| (n, Some(f)));
-                done.push_str(&value(name, format)?);
-                rest = &rest[length..];
-            }
-            None => {
-                done.push_str(&rest[..1]);
-                rest = &rest[1..];
-            }
-        }
-    }
-    Ok(done + rest)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TIMES: Times = Times { from: 1_000.0, to: 1_120.0, scrape: 1.0 };
-
-    fn variable(name: &str, include_all: bool, all_value: Option<&str>) -> Variable {
-        Variable {
-            name: name.to_owned(),
-            kind: "query".to_owned(),
-            query: String::new(),
-            language: Language::PromQl,
-            multi: include_all,
-            include_all,
-            all_value: all_value.map(str::to_owned),
-            current: vec![ALL.to_owned()],
-        }
-    }
-
-    fn chosen() -> Chosen {
-        let mut chosen = Chosen::default();
-        let values = || vec!["order".to_owned(), "a.b".to_owned()];
-        chosen.choose(&variable("service", true, None), values()).expect("chosen");
-        chosen.choose(&variable("step", true, Some(".*")), values()).expect("chosen");
-        chosen.choose(&variable("saga", false, None), values()).expect("chosen");
-        chosen
-    }
-
-    fn promql(text: &str) -> anyhow::Result<String> {
-        chosen().put_into(text, Language::PromQl, 1.0, TIMES)
-    }
-
-    #[test]
-    fn all_of_a_variable_is_a_choice_of_its_values_or_what_it_says_itself() {
-        let put = promql(r#"x{a=~"$service", b=~"${step:regex}", c="[[saga]]"}"#).expect("put in");
-        assert_eq!(put, r#"x{a=~"(order|a\\.b)", b=~".*", c="order"}"#);
-    }
-
-    #[test]
-    fn intervals_follow_the_scrapes_and_the_range() {
-        let put = promql("rate(x[$__rate_interval]) + y[$__range] + z[${__interval}]").expect("put in");
-        assert_eq!(put, "rate(x[4s]) + y[120s] + z[1s]");
-        assert_eq!(step(Some("30s"), TIMES).expect("a step"), 30.0);
-        assert_eq!(step(None, TIMES).expect("a step"), 1.0);
-    }
-
-    #[test]
-    fn groups_and_ends_of_regular_expressions_are_no_variables_and_unknown_ones_are_refused() {
-        let text = r#"label_replace(x{a=~"b$"}, "c", "$1", "d", "(.*)")"#;
-        assert_eq!(promql(text).expect("put in"), text);
-        assert!(promql("x{a=\"$unknown\"}").is_err());
-    }
-
-    #[test]
-    fn sql_is_given_quoted_lists_and_times() {
-        let sql = |text| chosen().put_into(text, Language::Sql, 1.0, TIMES).expect("put in");
-        assert_eq!(sql("a in ($service) and b = '$saga'"), "a in ('order','a.b') and b = 'order'");
-        assert_eq!(sql("$__timeFilter(t)"), "t between to_timestamp(1000) and to_timestamp(1120)");
-    }
+#[test]
+fn variables_and_macros_are_put_in_and_unknown_ones_are_refused() {
+    let times = Times { from: 1_000.0, to: 1_120.0, scrape: 1.0 };
+    let mut chosen = Chosen::default();
+    let (name, all_value) = ("service".to_owned(), Some(".*".to_owned()));
+    let (kind, query) = (String::new(), String::new());
+    let variable = Variable { name, kind, query, language: Language::PromQl, include_all: true, all_value };
+    chosen.choose(&variable, Vec::new()).expect("chosen");
+    let put = |language, text: &str| chosen.put_into(text, language, 1.0, times);
+    let promql = |text: &str| put(Language::PromQl, text).expect("put in");
+    assert_eq!(promql(r#"x{a=~"$service", b=~"${service:raw}"}"#), r#"x{a=~".*", b=~".*"}"#);
+    assert_eq!(
+        promql("rate(x[$__rate_interval]) + y[$__range] / $__range_s + z[${__interval}]"),
+        "rate(x[4s]) + y[120s] / 120 + z[1s]"
+    );
+    let groups = r#"label_replace(x{a=~"b$"}, "c", "$1", "d", "(.*)")"#;
+    assert_eq!(promql(groups), groups);
+    assert!(put(Language::PromQl, "x{a=\"$unknown\"}").is_err() && put(Language::PromQl, "[[service]]").is_err());
+    let sql = put(Language::Sql, "$__timeFilter(t) and u < $__timeTo()").expect("put in");
+    assert_eq!(sql, "t between to_timestamp(1000) and to_timestamp(1120) and u < to_timestamp(1120)");
+    assert_eq!([step(Some("30s"), times).expect("a step"), step(None, times).expect("a step")], [30.0, 1.0]);
 }

@@ -133,9 +133,7 @@ impl Monitored {
 
     /// Puts a product on sale and waits until order knows it.
     pub(super) async fn sell(&self, sku: &str, quantity: i64) -> Test {
-        let price = json!({"amount": 1_999, "currency": "USD"});
-        let product = json!({"sku": sku, "name": sku, "initial_quantity": quantity, "price": price});
-        self.inventory.post("/api/products", &product).await?.expect(201)?;
+        self.inventory.create_product(sku, 1_999, quantity).await?.expect(201)?;
         let path = format!("/api/products/{sku}");
         eventually(LIMIT, async || self.order.get(&path).await.is_ok_and(|answer| answer.status == 200)).await
     }

@@ -1,0 +1,85 @@
+//! The audit: every invariant of the suite, checked on one snapshot of the database and compared
+//! with the outside world (the gateway's books, the broker's streams). It writes nothing.
+
+mod acknowledged;
+mod broker;
+mod forgotten;
+mod gateway;
+mod invariant;
+mod ledger;
+mod options;
+mod pages;
+mod report;
+mod settle;
+mod snapshot;
+mod streams;
+
+use std::time::Instant;
+
+pub(crate) use broker::{connect as connect_broker, deliveries};
+pub(crate) use forgotten::{Forgotten, forgotten};
+pub use invariant::{Invariant, Violations, invariants};
+pub use options::{AuditError, Options, Stores};
+pub(crate) use pages::event_ids;
+pub use report::{Report, Verdict};
+pub(crate) use snapshot::connect as connect_database;
+pub use snapshot::{check, leave_out_in_flight};
+
+use sqlx::Connection;
+
+use self::{gateway::Gateway, settle::InFlight};
+
+/// `console audit`.
+#[derive(Debug, clap::Args)]
+pub struct AuditArgs {
+    #[command(flatten)]
+    pub(crate) stores: Stores,
+    /// The payment gateway, whose books are compared with ours
+    #[arg(long, env = "GATEWAY_URL", default_value = "http://127.0.0.1:8084")]
+    pub(crate) gateway_url: String,
+    #[command(flatten)]
+    options: Options,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Audits and prints the report; `Ok(false)` when there are violations.
+pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
+    let report = audit(&args.stores, &args.gateway_url, &args.options).await?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        print!("{report}");
+    }
+    Ok(report.clean)
+}
+
+/// Waits for what is in flight if asked to, reads what consumers have acknowledged and how far the gateway's ledger is,
+/// takes the snapshot, then reads the streams. In this order what was acknowledged must be in the snapshot, and everything
+/// that the snapshot holds must be in the streams, too.
+///
+/// Orders may be placed meanwhile. Whatever is in flight at the snapshot's moment is left out where it cannot be compared,
+/// by name, unless it should have ended: it may not be in flight for ever, since every saga has a deadline.
+pub async fn audit(stores: &Stores, gateway_url: &str, options: &Options) -> Result<Report, AuditError> {
+    let began = Instant::now();
+    let broker = broker::connect(stores).await?;
+    let mut connection = snapshot::connect(&stores.database_url).await?;
+    let mut verdicts = Vec::new();
+    let mut unsettled = InFlight::default();
+    if !options.settle.is_zero() {
+        unsettled = settle::settle(&mut connection, &broker, options.settle).await?;
+        verdicts.push(unsettled.verdict(options.settle));
+    }
+    let floors = acknowledged::floors(&broker).await?;
+    let gateway = Gateway::new(gateway_url).await?;
+    let snapshot = snapshot::take(&mut connection, &gateway, &unsettled, options).await?;
+    verdicts.extend(snapshot.verdicts);
+    let streams = streams::check(&broker, &mut connection, snapshot.published, &floors, options).await?;
+    verdicts.extend(streams);
+    connection.close().await?;
+    if options.allow_dead_letters {
+        verdicts.iter_mut().filter(|v| v.name == "dead_letters").for_each(|v| v.tolerated = true);
+    }
+    Ok(Report::new(verdicts, began.elapsed()))
+}

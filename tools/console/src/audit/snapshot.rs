@@ -1,0 +1,87 @@
+//! One read-only snapshot of the database: all SQL invariants see the same moment, and so do the
+//! ledger and the receipts that are compared with the outside world.
+
+use futures_util::TryStreamExt;
+use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
+use uuid::Uuid;
+
+use super::{
+    AuditError, Options, Verdict,
+    gateway::{self, Gateway},
+    invariant::{Invariant, Violations, invariants},
+    settle::InFlight,
+    streams::{self, Published},
+};
+
+/// All that is known of the snapshot's moment.
+pub(super) struct Snapshot {
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) published: Vec<Published>,
+}
+
+/// What waits to be done, by a program or by an operator. If it waits too long, its saga is stuck, and that counts; the
+/// catalogue has no saga, and order compares it by itself.
+const WAITING: [&str; 3] = ["outbox_empty", "dead_letters", "catalogue_agrees"];
+
+/// A connection that neither writes nor waits for ever.
+pub(crate) async fn connect(database_url: &str) -> Result<PgConnection, AuditError> {
+    let options: PgConnectOptions = database_url.parse()?;
+    let limits = [("statement_timeout", "120000"), ("lock_timeout", "10000"), ("default_transaction_read_only", "on")];
+    Ok(PgConnection::connect_with(&options.application_name("auditor").options(limits)).await?)
+}
+
+/// Checks all SQL invariants, compares payment's books with the gateway's, and reads what the other checks need, at one
+/// moment.
+pub(super) async fn take(
+    connection: &mut PgConnection,
+    gateway: &Gateway,
+    unsettled: &InFlight,
+    options: &Options,
+) -> Result<Snapshot, AuditError> {
+    let reach = options.reach();
+    let mut snapshot = connection.begin_with("begin isolation level repeatable read read only").await?;
+    let in_flight = leave_out_in_flight(&mut snapshot, &unsettled.sagas()).await?;
+    sqlx::query("select set_config('audit.unsettled', array_to_string($1::uuid[], ','), true)")
+        .bind(unsettled.events())
+        .execute(&mut *snapshot)
+        .await?;
+    let left_out: Vec<String> = in_flight.iter().map(|order_id| format!("order {order_id} is in flight")).collect();
+    let mut verdicts = Vec::new();
+    for invariant in invariants().iter().filter(|i| !options.at_work || !WAITING.contains(&i.name)) {
+        let found = check(&mut snapshot, invariant).await?;
+        let verdict = Verdict::new(invariant.name, invariant.sentence(), found);
+        verdicts.push(if invariant.leaves_out() { verdict.without(&left_out) } else { verdict });
+    }
+    verdicts.extend(gateway::compare(&mut snapshot, gateway, &in_flight, &left_out, reach).await?);
+    let published = streams::published(&mut snapshot, reach).await?;
+    snapshot.commit().await?;
+    Ok(Snapshot { verdicts, published })
+}
+
+/// Tells the invariants, for the rest of the transaction, which orders are in flight: those whose sagas run, but for the
+/// sagas that are `unsettled`, which should have ended. Returns the orders.
+pub async fn leave_out_in_flight(connection: &mut PgConnection, unsettled: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar(
+        "with in_flight as (
+            select coalesce(array_agg(business_key), '{}') as orders
+            from saga.saga_instance
+            where status in ('STARTED', 'IN_PROGRESS', 'TIMED_OUT', 'COMPENSATING') and saga_id <> all($1)
+        )
+        select orders
+        from in_flight
+        where set_config('audit.in_flight', array_to_string(orders, ','), true) is not null",
+    )
+    .bind(unsettled)
+    .fetch_one(connection)
+    .await
+}
+
+/// The violations of one invariant, as the connection's transaction sees the database.
+pub async fn check(connection: &mut PgConnection, invariant: &Invariant) -> Result<Violations, sqlx::Error> {
+    let mut rows = sqlx::query_scalar::<_, String>(invariant.sql).fetch(connection);
+    let mut found = Violations::default();
+    while let Some(violation) = rows.try_next().await? {
+        found.add(violation);
+    }
+    Ok(found)
+}

@@ -1,0 +1,85 @@
+//! The operator's desk. It knows the suite only from outside: REST, a read-only database role and a
+//! read-only NATS user. Every command answers whether all is well.
+
+pub mod after_restore;
+pub mod audit;
+pub mod demo;
+pub mod forward;
+pub mod health;
+pub mod load;
+pub mod samples;
+pub mod suite;
+pub mod watch;
+
+use anyhow::bail;
+use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Audits, demonstrates and loads a running suite.
+#[derive(Debug, Parser)]
+#[command(name = "console", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Checks every invariant on one snapshot of the suite (exit code 0 clean, 1 violations, 2 could not audit)
+    Audit(AuditCommand),
+    /// Lists what the database has forgotten after it was set back to an earlier moment, and puts it right (exit code 0 done,
+    /// 1 something is left to be put right, 2 could not look)
+    AfterRestore(after_restore::AfterRestoreArgs),
+    /// Exits with 0 when the URL answers 200; for the health checks of containers
+    Health(health::HealthArgs),
+    /// Plays scenarios against the running suite: `list`, `all` or a number
+    Demo(demo::DemoArgs),
+    /// Hands TCP connections on to services by their names, to one replica after the other
+    Forward(forward::ForwardArgs),
+    /// Places orders at a rate and checks that each one comes to its end
+    Load(load::LoadArgs),
+    /// Creates sample products, and waits until order knows them
+    Samples(samples::SamplesArgs),
+}
+
+/// `console audit`: once, or again and again.
+#[derive(Debug, clap::Args)]
+struct AuditCommand {
+    #[command(flatten)]
+    once: audit::AuditArgs,
+    #[command(flatten)]
+    watch: watch::WatchArgs,
+}
+
+/// Runs one command. `Ok(false)` means that it did its work and found something wrong.
+pub async fn run(cli: Cli) -> anyhow::Result<bool> {
+    match cli.command {
+        Command::Audit(AuditCommand { once, watch }) if watch.watch => {
+            watch::command(&watch, &once.stores, &once.gateway_url).await
+        }
+        Command::Audit(args) => tokio::select! {
+            audited = audit::command(&args.once) => audited,
+            () = interrupted() => bail!("interrupted"),
+        },
+        Command::AfterRestore(args) => after_restore::command(&args).await,
+        Command::Health(args) => health::command(&args).await,
+        Command::Demo(args) => demo::command(&args).await,
+        Command::Forward(args) => forward::command(&args).await,
+        Command::Load(args) => load::command(&args).await,
+        Command::Samples(args) => samples::command(&args).await,
+    }
+}
+
+/// Ctrl-C, the polite request to end, or a terminal that was closed. In a container nothing of that ends a process by
+/// itself.
+async fn interrupted() {
+    let received = async |kind| match signal(kind) {
+        Ok(mut signal) => drop(signal.recv().await),
+        Err(_) => std::future::pending().await,
+    };
+    tokio::select! {
+        () = received(SignalKind::interrupt()) => {}
+        () = received(SignalKind::terminate()) => {}
+        () = received(SignalKind::hangup()) => {}
+    }
+}

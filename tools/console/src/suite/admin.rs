@@ -1,0 +1,158 @@
+//! The administration that all services share: consumers and relays.
+
+use std::{net::SocketAddr, time::Duration};
+
+use reqwest::Method;
+use serde::Deserialize;
+use tokio::net::lookup_host;
+use uuid::Uuid;
+
+use super::{Service, Suite, SuiteError, until};
+
+/// A step's consumer on one stream.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Consumer {
+    pub step: String,
+    pub consumer: String,
+    pub stream: String,
+    /// Published and not delivered yet; `None` while the broker is away.
+    pub lag: Option<u64>,
+    /// Delivered and not acknowledged yet.
+    pub in_flight: Option<u64>,
+    /// Whether a replica asks the broker for more just now.
+    pub pulling: Option<bool>,
+    /// Why it does not consume.
+    pub paused: Option<String>,
+}
+
+impl Consumer {
+    pub fn is_paused_by_operator(&self) -> bool {
+        self.paused.as_deref() == Some("paused by an operator")
+    }
+}
+
+/// Who publishes a service's events, and how far that is.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Relay {
+    pub holder: String,
+    /// Grows with every takeover.
+    pub epoch: i64,
+    pub active: bool,
+    pub paused: bool,
+    /// Events that wait to be published.
+    pub lag: i64,
+}
+
+/// An event in the outbox of the service that says it, or published from there.
+#[derive(Debug, Clone, Deserialize)]
+pub struct OutboxEntry {
+    /// `PENDING`, `PARKED` or `PUBLISHED`
+    pub state: String,
+    /// How often it was published once more because the broker had lost it.
+    pub republication: i64,
+}
+
+impl Suite {
+    pub async fn outbox_entry(&self, service: Service, event_id: Uuid) -> Result<Option<OutboxEntry>, SuiteError> {
+        self.http.found(self.admin(Method::GET, service, &format!("outbox/{event_id}"))).await
+    }
+
+    pub async fn consumers(&self, service: Service) -> Result<Vec<Consumer>, SuiteError> {
+        #[derive(Deserialize)]
+        struct Consumers {
+            items: Vec<Consumer>,
+        }
+        let consumers: Consumers = self.http.json(self.admin(Method::GET, service, "consumers")).await?;
+        Ok(consumers.items)
+    }
+
+    /// Lets a service stop consuming for one of its steps; returns when it has stopped.
+    pub async fn pause_consumer(&self, service: Service, step: &str) -> Result<(), SuiteError> {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        self.http.text(self.admin(Method::POST, service, &format!("consumers/{step}/pause"))).await?;
+        let stopped = async || {
+            let consumers = self.consumers(service).await?;
+            Ok(consumers.iter().all(|c| c.step != step || c.pulling == Some(false)).then_some(()))
+        };
+        until(PATIENCE, stopped).await.map(drop)
+    }
+
+    pub async fn resume_consumer(&self, service: Service, step: &str) -> Result<(), SuiteError> {
+        self.done(self.admin(Method::POST, service, &format!("consumers/{step}/resume"))).await
+    }
+
+    pub async fn relay(&self, service: Service) -> Result<Relay, SuiteError> {
+        self.http.json(self.admin(Method::GET, service, "relay")).await
+    }
+
+    pub async fn pause_relay(&self, service: Service) -> Result<(), SuiteError> {
+        self.done(self.admin(Method::POST, service, "relay/pause")).await
+    }
+
+    pub async fn resume_relay(&self, service: Service) -> Result<(), SuiteError> {
+        self.done(self.admin(Method::POST, service, "relay/resume")).await
+    }
+
+    /// One of a service's metrics, all its labels and all replicas behind its address summed up; `None` when it has no
+    /// such metric.
+    pub async fn metric(&self, service: Service, name: &str) -> Result<Option<f64>, SuiteError> {
+        Ok(sum_of(&self.metrics(service).await?, name, ""))
+    }
+
+    /// The same of the samples with one label, such as `state="used"`.
+    pub async fn labelled_metric(&self, service: Service, name: &str, label: &str) -> Result<Option<f64>, SuiteError> {
+        Ok(sum_of(&self.metrics(service).await?, name, label))
+    }
+
+    async fn metrics(&self, service: Service) -> Result<String, SuiteError> {
+        let mut all = String::new();
+        for replica in replicas_at(self.addresses.of(service)).await {
+            all += &self.http.text(self.http.get(&format!("{replica}/metrics"))).await?;
+        }
+        Ok(all)
+    }
+}
+
+/// The address of each replica, where a name stands for several; the same address where nothing is known of others.
+async fn replicas_at(address: &str) -> Vec<String> {
+    let Some((host, port)) = address.strip_prefix("http://").and_then(|rest| rest.rsplit_once(':')) else {
+        return vec![address.to_owned()];
+    };
+    // A machine with two kinds of addresses is one replica.
+    let found = lookup_host(format!("{host}:{port}")).await.into_iter().flatten().filter(SocketAddr::is_ipv4);
+    let replicas: Vec<String> = found.map(|replica| format!("http://{replica}")).collect();
+    if replicas.is_empty() { vec![address.to_owned()] } else { replicas }
+}
+
+/// The sum of a metric's samples in the Prometheus text format: of those with a label, or of all when it is empty.
+pub(super) fn sum_of(text: &str, name: &str, label: &str) -> Option<f64> {
+    let samples = text.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let (labels, value) = match rest.strip_prefix('{') {
+            Some(labelled) => labelled.split_once("} ")?,
+            None => ("", rest.strip_prefix(' ')?),
+        };
+        if !labels.contains(label) {
+            return None;
+        }
+        // An exemplar or a timestamp may follow.
+        value.split(' ').next()?.parse::<f64>().ok()
+    });
+    samples.reduce(|sum, sample| sum + sample)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_the_sum_of_its_samples_and_no_other_metrics() {
+        let text =
+            "# TYPE a counter\na_total{step=\"x\"} 2 # {trace=\"1\"} 9\na_total{step=\"y\"} 3\na_total_more 7\nb 1.5\n";
+        assert_eq!(sum_of(text, "a_total", ""), Some(5.0));
+        assert_eq!(sum_of(text, "a_total", "step=\"y\""), Some(3.0));
+        assert_eq!(sum_of(text, "b", ""), Some(1.5));
+        assert_eq!(sum_of(text, "b", "step=\"y\""), None);
+        assert_eq!(sum_of(text, "c", ""), None);
+    }
+}

@@ -1,0 +1,28 @@
+//! Named bands on every board.
+
+use reqwest::{Method, StatusCode};
+use serde::Deserialize;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::{Service, Suite, SuiteError, with_json};
+
+impl Suite {
+    /// Begins a band with this name; `None` where faults are not enabled, and nothing is annotated.
+    pub async fn begin_annotation(&self, title: &str) -> Result<Option<Uuid>, SuiteError> {
+        #[derive(Deserialize)]
+        struct Begun {
+            annotation_id: Uuid,
+        }
+        let request = with_json(self.admin(Method::POST, Service::Order, "annotations"), &json!({"title": title}));
+        match self.http.json::<Begun>(request).await {
+            Ok(begun) => Ok(Some(begun.annotation_id)),
+            Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub async fn end_annotation(&self, annotation_id: Uuid) -> Result<(), SuiteError> {
+        self.done(self.admin(Method::POST, Service::Order, &format!("annotations/{annotation_id}/end"))).await
+    }
+}

@@ -1,0 +1,188 @@
+//! Requests and their answers. Whoever wants to know of every exchange may listen.
+
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use reqwest::{Body, Method, RequestBuilder, StatusCode};
+use serde::{Deserialize, de::DeserializeOwned};
+
+use super::SuiteError;
+
+/// Longer than any answer of the suite should take.
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(10);
+
+/// A request, and what came back.
+#[derive(Debug, Clone)]
+pub struct Exchange {
+    pub method: Method,
+    pub url: String,
+    pub body: Option<String>,
+    /// Status and body, or why there is no answer.
+    pub answer: Result<(StatusCode, String), String>,
+    pub took: Duration,
+}
+
+/// Hears of every exchange.
+pub type Listener = Arc<dyn Fn(&Exchange) + Send + Sync>;
+
+/// An HTTP client with a time limit.
+#[derive(Clone)]
+pub(crate) struct Http {
+    client: reqwest::Client,
+    listener: Option<Listener>,
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Http").field("listener", &self.listener.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Http {
+    pub(crate) fn new() -> Result<Self, reqwest::Error> {
+        Ok(Http { client: reqwest::Client::builder().timeout(TIME_LIMIT).build()?, listener: None })
+    }
+
+    /// The same client; each request opens a connection.
+    pub(super) fn without_keep_alive(self) -> Result<Self, reqwest::Error> {
+        let client = reqwest::Client::builder().timeout(TIME_LIMIT).pool_max_idle_per_host(0).build()?;
+        Ok(Http { client, ..self })
+    }
+
+    /// From now on the listener hears of every exchange.
+    pub(super) fn heard_by(self, listener: Listener) -> Self {
+        Http { listener: Some(listener), ..self }
+    }
+
+    pub(crate) fn request(&self, method: Method, url: &str) -> RequestBuilder {
+        self.client.request(method, url)
+    }
+
+    pub(crate) fn get(&self, url: &str) -> RequestBuilder {
+        self.client.get(url)
+    }
+
+    pub(crate) fn post(&self, url: &str) -> RequestBuilder {
+        self.client.post(url)
+    }
+
+    /// The answer's body, if its status is a success.
+    pub(crate) async fn text(&self, request: RequestBuilder) -> Result<String, SuiteError> {
+        self.named_text(request).await.map(|(_, body)| body)
+    }
+
+    /// What the request is called, too.
+    async fn named_text(&self, request: RequestBuilder) -> Result<(String, String), SuiteError> {
+        let unreachable = |name: &str, source| SuiteError::Unreachable { request: name.to_owned(), source };
+        let request = request.build().map_err(|error| unreachable("a request", error))?;
+        // Without the query, which may be long.
+        let name = format!("{} {}", request.method(), request.url().as_str().split('?').next().unwrap_or_default());
+        let mut exchange = Exchange {
+            method: request.method().clone(),
+            url: request.url().to_string(),
+            body: request.body().and_then(Body::as_bytes).map(|body| String::from_utf8_lossy(body).into_owned()),
+            answer: Err(String::new()),
+            took: Duration::ZERO,
+        };
+        let began = Instant::now();
+        let answered = self.exchange(request).await;
+        exchange.took = began.elapsed();
+        exchange.answer = match &answered {
+            Ok((status, body)) => Ok((*status, body.clone())),
+            Err(error) => Err(why(error)),
+        };
+        if let Some(listener) = &self.listener {
+            listener(&exchange);
+        }
+        match answered.map_err(|error| unreachable(&name, error))? {
+            (status, body) if status.is_success() => Ok((name, body)),
+            (status, body) => Err(SuiteError::Refused { request: name, status, detail: detail(&body) }),
+        }
+    }
+
+    async fn exchange(&self, request: reqwest::Request) -> Result<(StatusCode, String), reqwest::Error> {
+        let answer = self.client.execute(request).await?;
+        Ok((answer.status(), answer.text().await?))
+    }
+
+    /// The answer, decoded.
+    pub(crate) async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, SuiteError> {
+        let (request, body) = self.named_text(request).await?;
+        serde_json::from_str(&body).map_err(|source| SuiteError::Undecodable { request, source })
+    }
+
+    /// The answer, or `None` for 404.
+    pub(crate) async fn found<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<Option<T>, SuiteError> {
+        match self.json(request).await {
+            Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// All pages of a list.
+    pub(crate) async fn list_of<T: DeserializeOwned>(
+        &self,
+        request: impl Fn() -> RequestBuilder,
+    ) -> Result<Vec<T>, SuiteError> {
+        let mut items = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let mut request = request().query(&[("limit", "200")]);
+            if let Some(cursor) = &cursor {
+                request = request.query(&[("cursor", cursor)]);
+            }
+            let page: Page<T> = self.json(request).await?;
+            items.extend(page.items);
+            cursor = page.next_cursor;
+            if cursor.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+}
+
+/// A page of a list.
+#[derive(Debug, Deserialize)]
+struct Page<T> {
+    items: Vec<T>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+/// The innermost cause says most: the outer ones only that a request was sent.
+fn why(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// The sentence of a problem document, or the beginning of whatever else was answered.
+fn detail(body: &str) -> String {
+    #[derive(Deserialize)]
+    struct Problem {
+        detail: Option<String>,
+        title: Option<String>,
+    }
+    serde_json::from_str::<Problem>(body)
+        .ok()
+        .and_then(|problem| problem.detail.or(problem.title))
+        .unwrap_or_else(|| body.chars().take(200).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_tells_its_detail_and_anything_else_its_beginning() {
+        assert_eq!(detail(r#"{"title": "Conflict", "detail": "the SKU exists"}"#), "the SKU exists");
+        assert_eq!(detail(r#"{"title": "Conflict"}"#), "Conflict");
+        assert_eq!(detail("<html>"), "<html>");
+        assert_eq!(detail(&"é".repeat(900)).chars().count(), 200);
+    }
+}

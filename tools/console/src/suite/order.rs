@@ -1,0 +1,202 @@
+//! Order's API: orders, their sagas, and order's own view of the catalogue.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::{Money, Service, Suite, SuiteError, http::TIME_LIMIT, with_json};
+
+/// A customer's order, before it is placed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NewOrder {
+    pub customer_id: String,
+    pub lines: Vec<OrderLine>,
+    pub payment_method: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderLine {
+    pub sku: String,
+    pub quantity: i64,
+}
+
+impl NewOrder {
+    /// An order of one line.
+    pub fn of(customer_id: &str, sku: &str, quantity: i64, payment_method: &str) -> Self {
+        NewOrder {
+            customer_id: customer_id.to_owned(),
+            lines: vec![OrderLine { sku: sku.to_owned(), quantity }],
+            payment_method: payment_method.to_owned(),
+        }
+    }
+
+    /// So many customers who want one unit each, and pay by card.
+    pub fn crowd(sku: &str, count: usize, payment_method: &str) -> Vec<Self> {
+        (0..count).map(|n| NewOrder::of(&format!("customer-{n}"), sku, 1, payment_method)).collect()
+    }
+}
+
+/// An order as its customer sees it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Order {
+    pub order_id: Uuid,
+    pub status: String,
+    pub total: Money,
+    pub saga_id: Uuid,
+    pub cancel_reason: Option<String>,
+    pub lines: Vec<OrderLine>,
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+}
+
+impl Order {
+    pub fn is_terminal(&self) -> bool {
+        self.status != "PENDING"
+    }
+}
+
+/// Where a saga stands; `steps` only when it was asked for by its own id.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Saga {
+    pub saga_id: Uuid,
+    pub status: String,
+    #[serde(with = "time::serde::rfc3339")]
+    pub started_at: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
+    pub deadline: OffsetDateTime,
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    pub completed_at: Option<OffsetDateTime>,
+    pub failed_at_step: Option<String>,
+    pub failure_reason: Option<String>,
+    #[serde(default)]
+    pub compensation_attempts: u16,
+    #[serde(default)]
+    pub receipts_due: Vec<String>,
+    #[serde(default)]
+    pub steps: Vec<SagaStep>,
+}
+
+/// An entry of the saga's journal.
+#[derive(Debug, Clone, Deserialize)]
+pub struct SagaStep {
+    pub position: i64,
+    pub step: String,
+    pub service: String,
+    pub event_type: String,
+    /// The event that it emitted, if any.
+    pub event_id: Option<Uuid>,
+    pub status: String,
+    #[serde(with = "time::serde::rfc3339")]
+    pub occurred_at: OffsetDateTime,
+    pub reason: Option<String>,
+    /// What was broken on purpose when it happened.
+    pub fault: Option<String>,
+}
+
+impl Saga {
+    /// Nothing more happens by itself.
+    pub fn is_terminal(&self) -> bool {
+        matches!(self.status.as_str(), "COMPLETED" | "COMPENSATED" | "FAILED")
+    }
+
+    /// The step whose refusal made it turn back, if its journal was asked for.
+    pub fn refused_at(&self) -> Option<&SagaStep> {
+        self.steps.iter().find(|step| step.status == "FAILED")
+    }
+}
+
+/// Where an order is, in plain sentences.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Explanation {
+    pub summary: String,
+    pub findings: Vec<Finding>,
+}
+
+/// Something that explains it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Finding {
+    pub kind: String,
+    pub what: String,
+    pub remedy: Option<Remedy>,
+}
+
+/// What somebody can do about it.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Remedy {
+    pub what: String,
+    /// As a request to a service.
+    pub request: Option<String>,
+}
+
+/// A product as order knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct ProductView {
+    pub sku: String,
+    pub name: String,
+    pub price: Money,
+    pub status: String,
+}
+
+impl Suite {
+    /// Places an order. With `wait` the answer comes when its saga has ended, or after that many seconds.
+    pub async fn place(&self, order: &NewOrder, key: &str, wait: Option<u8>) -> Result<Order, SuiteError> {
+        let request = self.api(Method::POST, Service::Order, "orders").header("Idempotency-Key", key);
+        let mut request = with_json(request, order);
+        if let Some(seconds) = wait {
+            request = request
+                .header("Prefer", format!("wait={seconds}"))
+                .timeout(TIME_LIMIT + Duration::from_secs(seconds.into()));
+        }
+        self.http.json(request).await
+    }
+
+    pub async fn order(&self, order_id: Uuid) -> Result<Option<Order>, SuiteError> {
+        self.http.found(self.get(Service::Order, &format!("orders/{order_id}"))).await
+    }
+
+    /// All orders of a customer, newest first.
+    pub async fn orders_of(&self, customer_id: &str) -> Result<Vec<Order>, SuiteError> {
+        self.http.list_of(|| self.get(Service::Order, &format!("orders?customer_id={customer_id}"))).await
+    }
+
+    pub async fn cancel(&self, order_id: Uuid, reason: &str) -> Result<(), SuiteError> {
+        let request = self.api(Method::POST, Service::Order, &format!("orders/{order_id}/cancel"));
+        self.done(with_json(request, &serde_json::json!({ "reason": reason }))).await
+    }
+
+    /// The saga of an order, without its journal.
+    pub async fn saga_of(&self, order_id: Uuid) -> Result<Option<Saga>, SuiteError> {
+        Ok(self.http.list_of(|| self.get(Service::Order, &format!("sagas?order_id={order_id}"))).await?.pop())
+    }
+
+    /// A saga with its journal.
+    pub async fn saga(&self, saga_id: Uuid) -> Result<Option<Saga>, SuiteError> {
+        self.http.found(self.get(Service::Order, &format!("sagas/{saga_id}"))).await
+    }
+
+    pub async fn product_view(&self, sku: &str) -> Result<Option<ProductView>, SuiteError> {
+        self.http.found(self.get(Service::Order, &format!("products/{sku}"))).await
+    }
+
+    pub async fn product_views(&self) -> Result<Vec<ProductView>, SuiteError> {
+        self.http.list_of(|| self.get(Service::Order, "products")).await
+    }
+
+    /// Lets order make its view of the catalogue equal to inventory's.
+    pub async fn rebuild_catalogue(&self) -> Result<(), SuiteError> {
+        self.done(self.admin(Method::POST, Service::Order, "catalogue/rebuild")).await
+    }
+
+    /// Drives the compensation of a stuck saga again.
+    pub async fn resume_saga(&self, saga_id: Uuid) -> Result<(), SuiteError> {
+        self.done(self.admin(Method::POST, Service::Order, &format!("sagas/{saga_id}/resume"))).await
+    }
+
+    /// Where an order is and what it waits for.
+    pub async fn explain(&self, order_id: Uuid) -> Result<Explanation, SuiteError> {
+        self.http.json(self.get(Service::Order, &format!("orders/{order_id}/explain"))).await
+    }
+}

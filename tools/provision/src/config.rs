@@ -1,0 +1,303 @@
+//! What can be set, by flag or by environment variable; `provision --help` is the reference.
+
+use std::{io::IsTerminal, str::FromStr, time::Duration};
+
+use anyhow::{Context, bail};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use messaging::topology::{ConsumerSettings, StreamSettings};
+use sqlx::postgres::PgConnectOptions;
+
+use crate::{
+    broker::{self, Access},
+    database::{self, Passwords},
+};
+
+/// Makes the database and the broker ready for the services. May be run again at any time.
+#[derive(Parser)]
+#[command(name = "provision", version)]
+pub struct Config {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+    #[command(flatten)]
+    pub broker: BrokerArgs,
+    #[command(flatten)]
+    pub others: OtherPasswords,
+    #[command(flatten)]
+    pub log: LogArgs,
+    /// Production refuses passwords that are only fit for development.
+    #[arg(long, env = "APP_ENV", value_enum, default_value_t = AppEnv::Development)]
+    pub app_env: AppEnv,
+}
+
+/// What to do instead of making everything ready once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Make the broker ready, then stay and put back the streams and consumers that it loses. Needs nothing of the database.
+    Keep,
+    /// Make the streams anew, empty, as after the database was set back to an earlier moment: what they tell and the database
+    /// does not know is forgotten, and services publish again what unfinished sagas need. Needs nothing of the database.
+    Renew,
+    /// Print the configuration of the NATS server: its users and what each of them may do.
+    NatsConf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AppEnv {
+    Development,
+    Production,
+}
+
+#[derive(Args)]
+pub struct DatabaseArgs {
+    /// The database, as a user who may create roles and schemas in it.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    #[arg(default_value = "postgres://postgres@127.0.0.1:5432/postgres")]
+    pub database_url: String,
+    /// Password of the role `order_service`. In development a role's password defaults to its name.
+    #[arg(long, env = "ORDER_DB_PASSWORD", hide_env_values = true, default_value = "order_service")]
+    pub order_db_password: String,
+    /// Password of the role `inventory_service`.
+    #[arg(long, env = "INVENTORY_DB_PASSWORD", hide_env_values = true, default_value = "inventory_service")]
+    pub inventory_db_password: String,
+    /// Password of the role `payment_service`.
+    #[arg(long, env = "PAYMENT_DB_PASSWORD", hide_env_values = true, default_value = "payment_service")]
+    pub payment_db_password: String,
+    /// Password of the role `auditor`.
+    #[arg(long, env = "AUDITOR_DB_PASSWORD", hide_env_values = true, default_value = "auditor")]
+    pub auditor_db_password: String,
+    /// Connections that each role may hold at a time; without limit when not given.
+    #[arg(long, env = "DB_CONNECTION_LIMIT")]
+    pub db_connection_limit: Option<u32>,
+    /// How long to wait for the database.
+    #[arg(long, env = "DATABASE_STARTUP_LIMIT", value_parser = humantime::parse_duration, default_value = "60s")]
+    pub database_startup_limit: Duration,
+}
+
+#[derive(Args)]
+pub struct BrokerArgs {
+    /// Server URL; several may be given, separated by commas.
+    #[arg(long, env = "NATS_URL", hide_env_values = true, default_value = "nats://127.0.0.1:4222")]
+    pub nats_url: String,
+    /// User name; not given when the server asks for none.
+    #[arg(long, env = "NATS_USER")]
+    pub nats_user: Option<String>,
+    /// Password of that user.
+    #[arg(long, env = "NATS_PASSWORD", hide_env_values = true)]
+    pub nats_password: Option<String>,
+    /// How long to wait for the broker.
+    #[arg(long, env = "NATS_STARTUP_LIMIT", value_parser = humantime::parse_duration, default_value = "60s")]
+    pub nats_startup_limit: Duration,
+    /// Size of each stream in bytes. Half of it is for events that all consumers have had; a stream full of others makes
+    /// its service's events wait in the outbox. The broker sets this much aside on its disk.
+    #[arg(long, env = "STREAM_MAX_BYTES", default_value_t = StreamSettings::default().max_bytes)]
+    pub stream_max_bytes: i64,
+    /// How long events stay in a stream at most, whoever has had them. The inbox must remember for longer.
+    #[arg(long, env = "STREAM_MAX_AGE", value_parser = humantime::parse_duration, default_value = "3d")]
+    pub stream_max_age: Duration,
+    /// Copies of each stream; more than 1 needs a cluster.
+    #[arg(long, env = "STREAM_REPLICAS", default_value_t = 1)]
+    pub stream_replicas: usize,
+    /// How long the broker recognises an event that is published again.
+    #[arg(long, env = "STREAM_DUPLICATE_WINDOW", value_parser = humantime::parse_duration, default_value = "2m")]
+    pub stream_duplicate_window: Duration,
+    /// How long a delivery may stay unanswered before it is repeated.
+    #[arg(long, env = "CONSUMER_ACK_WAIT", value_parser = humantime::parse_duration, default_value = "2500ms")]
+    pub consumer_ack_wait: Duration,
+    /// Unanswered deliveries of one step, over all replicas of its service.
+    #[arg(long, env = "CONSUMER_MAX_ACK_PENDING", default_value_t = 4096)]
+    pub consumer_max_ack_pending: i64,
+}
+
+/// Passwords that `provision` itself does not use: nobody who uses them tells production from development, so it judges
+/// them before anything starts.
+#[derive(Args)]
+pub struct OtherPasswords {
+    /// Password of the broker's user `order`. This and the following are only judged, where they are given.
+    #[arg(long, env = "ORDER_NATS_PASSWORD", hide_env_values = true)]
+    pub order_nats_password: Option<String>,
+    /// Password of the broker's user `inventory`.
+    #[arg(long, env = "INVENTORY_NATS_PASSWORD", hide_env_values = true)]
+    pub inventory_nats_password: Option<String>,
+    /// Password of the broker's user `payment`.
+    #[arg(long, env = "PAYMENT_NATS_PASSWORD", hide_env_values = true)]
+    pub payment_nats_password: Option<String>,
+    /// Password of the broker's user `auditor`.
+    #[arg(long, env = "AUDITOR_NATS_PASSWORD", hide_env_values = true)]
+    pub auditor_nats_password: Option<String>,
+    /// Password of Grafana's user `admin`.
+    #[arg(long, env = "GRAFANA_ADMIN_PASSWORD", hide_env_values = true)]
+    pub grafana_admin_password: Option<String>,
+}
+
+#[derive(Args)]
+pub struct LogArgs {
+    /// `json` for machines, `text` for people.
+    #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
+    pub log_format: LogFormat,
+    /// Which log lines are written, as a `tracing` filter.
+    #[arg(long, env = "RUST_LOG", default_value = "info,sqlx=warn,async_nats=warn")]
+    pub log_filter: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    Json,
+    Text,
+}
+
+impl Config {
+    /// What the database shall be like.
+    pub fn database_settings(&self) -> anyhow::Result<database::Settings> {
+        let given = &self.database;
+        let passwords = Passwords {
+            order_service: given.order_db_password.clone(),
+            inventory_service: given.inventory_db_password.clone(),
+            payment_service: given.payment_db_password.clone(),
+            auditor: given.auditor_db_password.clone(),
+        };
+        if self.app_env == AppEnv::Production {
+            self.refuse_public_passwords(&passwords)?;
+        }
+        Ok(database::Settings {
+            passwords,
+            connection_limit: given.db_connection_limit,
+            wait: given.database_startup_limit,
+        })
+    }
+}
+
+impl Config {
+    /// In development every password is the name of its user, for all to read.
+    fn refuse_public_passwords(&self, roles: &Passwords) -> anyhow::Result<()> {
+        let roles = roles.by_role().map(|(role, password)| ("the role", role, Some(password)));
+        let (owner, password) = self.database.owner();
+        let others = &self.others;
+        let users = [
+            ("the database's owner", owner, password),
+            (
+                "the broker's user",
+                self.broker.nats_user.as_deref().unwrap_or_default(),
+                self.broker.nats_password.as_deref(),
+            ),
+            ("the broker's user", "order", others.order_nats_password.as_deref()),
+            ("the broker's user", "inventory", others.inventory_nats_password.as_deref()),
+            ("the broker's user", "payment", others.payment_nats_password.as_deref()),
+            ("the broker's user", "auditor", others.auditor_nats_password.as_deref()),
+            ("Grafana's user", "admin", others.grafana_admin_password.as_deref()),
+        ];
+        for (what, user, password) in roles.into_iter().chain(users) {
+            if password.is_some_and(|password| password == user || password.is_empty()) {
+                bail!("{what} {user} has a password fit for development only, which APP_ENV=production refuses");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl DatabaseArgs {
+    /// The user that the URL names, and the password if it holds one.
+    fn owner(&self) -> (&str, Option<&str>) {
+        let address = self.database_url.split_once("://").map_or("", |(_, address)| address);
+        let owner = address.split_once('@').map_or("", |(owner, _)| owner);
+        owner.split_once(':').map_or((owner, None), |(user, password)| (user, Some(password)))
+    }
+
+    pub fn connect_options(&self) -> anyhow::Result<PgConnectOptions> {
+        PgConnectOptions::from_str(&self.database_url).context("DATABASE_URL is not the URL of a PostgreSQL database")
+    }
+}
+
+impl BrokerArgs {
+    /// Where the broker is, and who asks.
+    pub fn access(&self) -> Access {
+        let user = self.nats_user.clone();
+        Access { url: self.nats_url.clone(), user, password: self.nats_password.clone().unwrap_or_default() }
+    }
+
+    /// What streams and consumers shall be like.
+    pub fn settings(&self) -> broker::Settings {
+        broker::Settings {
+            stream: StreamSettings {
+                max_bytes: self.stream_max_bytes,
+                max_age: self.stream_max_age,
+                replicas: self.stream_replicas,
+                duplicate_window: self.stream_duplicate_window,
+            },
+            consumer: ConsumerSettings {
+                ack_wait: self.consumer_ack_wait,
+                max_ack_pending: self.consumer_max_ack_pending,
+            },
+        }
+    }
+}
+
+impl LogArgs {
+    /// Starts writing log lines.
+    pub fn start(&self) -> anyhow::Result<()> {
+        let filter = tracing_subscriber::EnvFilter::try_new(&self.log_filter).context("RUST_LOG is not a filter")?;
+        let lines = tracing_subscriber::fmt().with_env_filter(filter);
+        match self.log_format {
+            LogFormat::Json => lines.json().init(),
+            LogFormat::Text => lines.with_ansi(std::io::stdout().is_terminal()).init(),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As docker-compose.yml tells them, none of them fit for development only.
+    const STRONG: [&str; 12] = [
+        "--database-url=postgres://postgres:p1@postgres:5432/suite",
+        "--order-db-password=p2",
+        "--inventory-db-password=p3",
+        "--payment-db-password=p4",
+        "--auditor-db-password=p5",
+        "--nats-user=provision",
+        "--nats-password=p6",
+        "--order-nats-password=p7",
+        "--inventory-nats-password=p8",
+        "--payment-nats-password=p9",
+        "--auditor-nats-password=p10",
+        "--grafana-admin-password=p11",
+    ];
+
+    fn judge(environment: &str, changed: &str) -> anyhow::Result<database::Settings> {
+        let name = changed.split('=').next().unwrap_or_default();
+        let strong = STRONG.into_iter().filter(|argument| !argument.starts_with(name));
+        let arguments = ["provision", "--app-env", environment].into_iter().chain(strong).chain([changed]);
+        Config::try_parse_from(arguments)?.database_settings()
+    }
+
+    #[test]
+    fn production_refuses_every_password_that_is_public() {
+        for (public, named) in [
+            ("--database-url=postgres://postgres:postgres@postgres:5432/suite", "owner postgres"),
+            ("--order-db-password=order_service", "role order_service"),
+            ("--inventory-db-password=inventory_service", "role inventory_service"),
+            ("--payment-db-password=", "role payment_service"),
+            ("--auditor-db-password=auditor", "role auditor"),
+            ("--nats-password=provision", "user provision"),
+            ("--order-nats-password=order", "user order"),
+            ("--inventory-nats-password=inventory", "user inventory"),
+            ("--payment-nats-password=payment", "user payment"),
+            ("--auditor-nats-password=", "user auditor"),
+            ("--grafana-admin-password=admin", "user admin"),
+        ] {
+            let refused = judge("production", public).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(refused.contains(named), "{public}: {refused:?}");
+            assert!(judge("development", public).is_ok(), "{public}");
+        }
+    }
+
+    #[test]
+    fn production_accepts_passwords_of_its_own_and_an_owner_without_one() {
+        for accepted in [STRONG[0], "--database-url=postgres://postgres@127.0.0.1:5432/suite", "--nats-password=p6"] {
+            judge("production", accepted).unwrap();
+        }
+    }
+}
