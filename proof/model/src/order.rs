@@ -78,7 +78,10 @@ impl Fulfilment {
         self.told.driven_in_vain |= under_way && what != Drive::Cancel;
         match what {
             Drive::Wait => {}
-            Drive::Cancel => self.cancel_order(&DRIVE_COMPENSATION, false, guards),
+            Drive::Cancel => match domain::cancel(self.order, Some(self.saga.status)) {
+                Ending::Apply => self.cancel_order(&DRIVE_COMPENSATION, false, guards),
+                Ending::Skip(_) => {}
+            },
             Drive::Again => self.publish_again(Transition::DriveAgain),
             Drive::GiveUp => {
                 self.record(Transition::GiveUp);

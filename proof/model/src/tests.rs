@@ -44,7 +44,6 @@ fn without_tombstones_money_is_kept_after_its_receipt() {
 fn a_timeout_without_its_condition_turns_back_what_has_ended() {
     let unconditional = Guards { timeout_is_conditional: false, ..Guards::ALL };
     refute(names::PROGRESS, Bounds::CALM, unconditional);
-    refute(names::ONE_END, Bounds::CALM, unconditional);
 }
 
 #[test]

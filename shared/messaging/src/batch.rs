@@ -22,6 +22,11 @@ pub struct Delivery<E> {
 }
 
 impl<E> Batch<E> {
+    /// The step that it was delivered to.
+    pub fn step(&self) -> &'static Step {
+        self.step
+    }
+
     pub fn new(step: &'static Step, deliveries: Vec<Delivery<E>>) -> Self {
         Batch { step, deliveries }
     }

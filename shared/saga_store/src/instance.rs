@@ -144,6 +144,11 @@ impl Sagas {
         Ok(())
     }
 
+    /// Whether there is anything to save.
+    pub(crate) fn has_anything(&self) -> bool {
+        self.begun.is_some() || !self.journal.is_empty()
+    }
+
     pub(crate) fn definition(&self) -> &'static SagaDefinition {
         self.definition
     }

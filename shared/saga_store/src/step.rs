@@ -77,8 +77,11 @@ impl StepTransaction<()> {
     }
 
     /// Commits what answers nothing, such as the intent to ask another system.
-    pub(crate) async fn commit_intent(self) -> Result<(), sqlx::Error> {
-        self.work.into_unclaimed().commit_intent().await
+    pub(crate) async fn commit_intent(self) -> Result<(), StepError> {
+        if self.sagas.has_anything() {
+            return Err(StepError::failed("an intent begins no saga and publishes nothing"));
+        }
+        Ok(self.work.into_unclaimed().commit_intent().await?)
     }
 
     /// Gives up all that was done, and its locks, now; dropping does so some time later.
@@ -122,6 +125,9 @@ impl<E: Event> StepTransaction<Delivery<E>> {
         step: &'static StepOn<E>,
         batch: Batch<E>,
     ) -> Result<(Self, Vec<Delivery<E>>), StepError> {
+        if batch.step().name != step.step.name {
+            return Err(StepError::failed(format!("a batch of {} was given to {}", batch.step().name, step.step.name)));
+        }
         let (mut work, deliveries) = outbox.claim(batch).await?;
         if deliveries.iter().any(|delivery| delivery.meta.saga_id().is_none()) {
             return Err(outside());

@@ -42,7 +42,7 @@ impl ThreePhases for Oracle {
     async fn ask(&self, question: Uuid, _: &Context) -> Result<bool, StepError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         let open = "select count(*) from pg_stat_activity where datname = current_database() and xact_start is not null
-            and pid <> pg_backend_pid()";
+            and pid <> pg_backend_pid() and backend_type = 'client backend'";
         let open: i64 = sqlx::query_scalar(open).fetch_one(&self.pool).await?;
         let written: bool =
             sqlx::query_scalar("select to_regclass('intent') is not null").fetch_one(&self.pool).await?;
