@@ -1,6 +1,6 @@
 //! The step transaction. It claims the inbox, locks the sagas, and wants each of its causes answered exactly once. An answer
-//! publishes an event, journals the step and moves the saga, all in one call: what is published is journalled, and what is
-//! left unanswered, or answered twice, is not committed.
+//! publishes an event, journals the step and moves the saga, all in one call: what is published is journalled (but for
+//! sagas that are kept no longer), and what is left unanswered, or answered twice, is not committed.
 
 use std::{collections::HashMap, sync::Arc};
 
