@@ -100,21 +100,33 @@ async fn no_attempt_is_counted_while_the_broker_is_away() -> Test {
     stage.audit().await
 }
 
-/// What is lost is on its way to nobody.
+/// What is lost is on its way to nobody. The order's row knows why it was cancelled, or else, where an older build has
+/// cancelled it, the saga's turning point tells.
 #[tokio::test]
 async fn a_cancellation_that_vanished_is_published_again() -> Test {
     // Not audited: the stream has lost what its receipt tells of.
-    let (stage, suite) = Stage::selling(700, 10).await?;
-    let placed = suite.confirmed(&[("A", 1)]).await?;
-    stage.pause(&suite.payment, "refund_payment").await?;
-    cancel(&suite.order, &placed).await?;
-    due(&suite.order, &placed, &["payment"]).await?;
-    stage.lose_last("events.order.OrderCancelled").await?;
-    the_deadline_passes_again_and_again(&stage, &suite.order, &placed).await?;
-    let driven = saga(&suite.order, &placed).await?;
-    ensure!(driven["compensation_attempts"] == 1, "once, and that one waits: {driven:#}");
-    stage.resume(&suite.payment, "refund_payment").await?;
-    suite.saga_becomes(&placed, "COMPENSATED").await.map(drop)
+    for hidden in [
+        "update saga.saga_instance set failed_at_step = 'process_payment'",
+        "update orders.customer_order set cancel_code = null",
+    ] {
+        let (stage, suite) = Stage::selling(700, 10).await?;
+        let placed = suite.confirmed(&[("A", 1)]).await?;
+        stage.pause(&suite.payment, "refund_payment").await?;
+        cancel(&suite.order, &placed).await?;
+        due(&suite.order, &placed, &["payment"]).await?;
+        stage.execute(hidden).await?;
+        stage.lose_last("events.order.OrderCancelled").await?;
+        the_deadline_passes_again_and_again(&stage, &suite.order, &placed).await?;
+        let driven = saga(&suite.order, &placed).await?;
+        ensure!(driven["compensation_attempts"] == 1, "once, and that one waits: {driven:#}");
+        stage.resume(&suite.payment, "refund_payment").await?;
+        suite.saga_becomes(&placed, "COMPENSATED").await?;
+        let stream = stage.jetstream().await?.get_stream("ORDER").await?;
+        let again = stream.get_last_raw_message_by_subject("events.order.OrderCancelled").await?;
+        let again: Value = serde_json::from_slice(&again.payload)?;
+        ensure!(again["reason"] == "CUSTOMER_REQUEST" && again["detail"] == "too late", "{again:#}");
+    }
+    Ok(())
 }
 
 /// Sagas that were given up, because payment fails at every refund: each refund is a dead letter.

@@ -20,6 +20,7 @@ use uuid::Uuid;
 use self::{arrows::Arrow, finding::Finding};
 use crate::{
     App,
+    domain::OrderStatus,
     store::{self, AtGateway, Fact, FaultHit, OrderRow, SagaConsumers},
 };
 
@@ -32,7 +33,7 @@ const READS: u32 = 3;
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Explanation {
     order_id: Uuid,
-    order_status: String,
+    order_status: OrderStatus,
     /// Null when the saga is not kept any more.
     #[schema(required = true)]
     saga_status: Option<String>,
@@ -112,7 +113,9 @@ async fn read(app: &App, order_id: Uuid) -> Result<Read, Problem> {
     loop {
         let order = store::get_order(&mut *pool.acquire().await?, order_id).await?;
         let order = order.ok_or_else(|| Problem::not_found(format!("There is no order {order_id}.")))?;
-        let Some(saga) = query::get(pool, order.saga_id).await? else { return Ok(Read::WithoutSaga(Box::new(order))) };
+        let Some(saga) = query::get(pool, order.saga_id.0).await? else {
+            return Ok(Read::WithoutSaga(Box::new(order)));
+        };
         let known = read_around(app, order, saga).await?;
         let later = query::get(pool, known.saga.saga_id).await?;
         reads += 1;
@@ -133,7 +136,7 @@ async fn read_around(app: &App, order: OrderRow, saga: SagaView) -> Result<Known
     let mut conn = pool.acquire().await?;
     Ok(Known {
         facts: store::obstacles(&mut conn, saga.saga_id, &consumers).await?,
-        at_gateway: store::at_gateway(&mut conn, order.order_id).await?,
+        at_gateway: store::at_gateway(&mut conn, order.order_id.0).await?,
         fault_hits: store::fault_hits(&mut conn, saga.saga_id, FAULTS_TOLD).await?,
         broker_is_there: app.participant.bus.is_connected(),
         attempts: definition.steps.iter().map(|s| (s.name, app.participant.policy(s).retry.attempts)).collect(),
@@ -156,8 +159,8 @@ fn explain(known: &Known) -> Explanation {
     let findings = findings(known, &awaited);
     let (deadline, at_deadline) = clock::deadline(known.definition, saga);
     Explanation {
-        order_id: order.order_id,
-        order_status: order.status.clone(),
+        order_id: order.order_id.0,
+        order_status: order.status,
         saga_status: Some(saga.status.clone()),
         summary: clock::summary(known, &awaited, &findings),
         waiting_for: awaited.iter().map(Awaited::from).collect(),
@@ -190,8 +193,8 @@ impl From<&Arrow<'_>> for Awaited {
 
 fn without_saga(order: &OrderRow) -> Explanation {
     Explanation {
-        order_id: order.order_id,
-        order_status: order.status.clone(),
+        order_id: order.order_id.0,
+        order_status: order.status,
         saga_status: None,
         summary: "The order ended so long ago that its saga is not kept any more.".to_owned(),
         waiting_for: Vec::new(),

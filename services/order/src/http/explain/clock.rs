@@ -28,7 +28,7 @@ pub(super) fn summary(known: &Known, awaited: &[Arrow<'_>], findings: &[Finding]
 
 fn place(known: &Known) -> String {
     let Known { order, saga, definition, .. } = known;
-    let cancelled = order.cancel_reason.as_deref().unwrap_or("no reason given");
+    let cancelled = order.cancellation.as_ref().map_or("no reason given", |c| c.detail.as_str());
     match saga.status.as_str() {
         "STARTED" => "The order is accepted; its stock is not reserved yet.".to_owned(),
         "IN_PROGRESS" => {
