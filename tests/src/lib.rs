@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, clippy::disallowed_methods, reason = "this crate is for tests only")]
 
+mod audited;
 mod client;
 mod collector;
 mod door;
@@ -14,6 +15,7 @@ mod running;
 mod scrape;
 mod stage;
 
+pub use audited::audited;
 pub use client::{Answer, Client};
 pub use collector::{CollectedSpan, Collector};
 pub use door::Door;
@@ -24,3 +26,4 @@ pub use replica::{App, Replica, Tuning};
 pub use running::Running;
 pub use scrape::{Family, Sample, Scrape};
 pub use stage::{Dancers, Stage, order_of};
+pub use suite_tests_macros::test;

@@ -1,7 +1,5 @@
 //! `GET /api/orders/{id}/explain`: which steps an order waits for, what is in their way, that what an operator is told to do
 //! about it helps, and the deadline.
-//!
-//! Not audited: what is looked at is an order in the middle of its way; most are left there.
 
 mod obstacles;
 
@@ -15,6 +13,9 @@ use suite_tests::{Dancers, Replica, Stage, Tuning, order_of};
 use testkit::eventually;
 
 use crate::Test;
+
+/// Why no test of this file audits.
+const UNAUDITED: &str = "what is looked at is an order in the middle of its way; most are left there";
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -63,7 +64,7 @@ async fn follow(finding: &Value, service: &Replica) -> Test {
 }
 
 /// Walks the saga's table: an order is stopped before each step that an event sets in motion, and says which it is.
-#[tokio::test]
+#[suite_tests::test]
 async fn whichever_step_an_order_waits_for_is_named() -> Test {
     let (stage, suite) = Stage::selling(100, 1_000).await?;
     suite.sell("RARE", 100, 1).await?;
@@ -120,7 +121,7 @@ async fn bring_to(stage: &Stage, suite: &Dancers, step: &str) -> anyhow::Result<
     })
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_compensation_tells_its_attempts_until_it_is_stuck() -> Test {
     let (stage, suite) = Stage::selling(100, 1_000).await?;
     let placed = suite.confirmed(&[("A", 1)]).await?;
@@ -149,7 +150,7 @@ async fn a_compensation_tells_its_attempts_until_it_is_stuck() -> Test {
     suite.saga_becomes(&placed, "COMPENSATED").await.map(drop)
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn an_order_explains_itself_with_nothing_else_there() -> Test {
     let tuning = Tuning { saga_deadline: Duration::from_secs(60), ..Tuning::default() };
     let (stage, Dancers { order, inventory, payment }) = Stage::selling_with(tuning, 100, 1_000).await?;

@@ -1,6 +1,4 @@
 //! Each obstacle is brought about, told as what it is, and taken away.
-//!
-//! Not audited: what is looked at is an order in the middle of its way; most are left there.
 
 use anyhow::ensure;
 use async_nats::HeaderMap;
@@ -12,6 +10,9 @@ use testkit::eventually;
 
 use super::{LIMIT, awaited, follow, found, kinds};
 use crate::Test;
+
+/// Why no test of this file audits.
+const UNAUDITED: &str = "what is looked at is an order in the middle of its way; most are left there";
 
 const RESERVED: &str = "select count(*) from inventory.outbox where event_type = 'StockReserved.v1'";
 
@@ -25,7 +26,7 @@ async fn unpublished() -> anyhow::Result<(Stage, Dancers, Value)> {
     Ok((stage, suite, placed))
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn an_operator_has_paused_the_relay() -> Test {
     let (_stage, suite, placed) = unpublished().await?;
     let (explanation, paused) = found(&suite.order, &placed, "relay_paused", &["operator", "inventory"]).await?;
@@ -36,7 +37,7 @@ async fn an_operator_has_paused_the_relay() -> Test {
     suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_service_died_before_it_published() -> Test {
     let (stage, Dancers { order, inventory, payment }, placed) = unpublished().await?;
     drop(inventory);
@@ -47,7 +48,7 @@ async fn a_service_died_before_it_published() -> Test {
     suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn the_broker_is_away() -> Test {
     let (stage, suite) = Stage::selling(100, 1_000).await?;
     stage.nats.lock().await.stop().await?;
@@ -59,7 +60,7 @@ async fn the_broker_is_away() -> Test {
     suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn the_broker_refuses_an_event_and_the_next_one_waits() -> Test {
     let (stage, suite) = Stage::selling(100, 1_000).await?;
     stage.message_size("ORDER", 64).await?;
@@ -78,7 +79,7 @@ async fn the_broker_refuses_an_event_and_the_next_one_waits() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn an_event_is_gone_without_having_been_published() -> Test {
     let (stage, suite, placed) = unpublished().await?;
     stage.execute("delete from inventory.outbox").await?;
@@ -88,7 +89,7 @@ async fn an_event_is_gone_without_having_been_published() -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn the_step_has_the_event_and_is_not_done() -> Test {
     let (stage, suite) = Stage::selling(100, 1_000).await?;
     // Whoever wants the product waits for this transaction.
@@ -103,7 +104,7 @@ async fn the_step_has_the_event_and_is_not_done() -> Test {
     suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn only_another_build_can_read_the_event() -> Test {
     let (stage, suite) = Stage::selling(100, 1_000).await?;
     stage.pause(&suite.payment, "process_payment").await?;
@@ -126,7 +127,7 @@ async fn only_another_build_can_read_the_event() -> Test {
     found(&suite.order, &placed, "retry_wait", &words).await.map(drop)
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn the_service_that_should_go_on_is_not_there() -> Test {
     let tuning = Tuning { relay_lease: std::time::Duration::from_secs(1), ..Tuning::default() };
     let stage = Stage::with(tuning).await?;
@@ -149,7 +150,7 @@ async fn the_service_that_should_go_on_is_not_there() -> Test {
     suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn the_steps_circuit_breaker_is_open() -> Test {
     let resilience = "process_payment.open_for=1h,process_payment.attempts=100,process_payment.initial=10ms";
     let tuning = Tuning { resilience, ..Tuning::default() };
@@ -163,7 +164,7 @@ async fn the_steps_circuit_breaker_is_open() -> Test {
     suite.sagas_become(&placed, "COMPLETED").await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn the_step_tries_the_event_again_and_gives_it_up() -> Test {
     let resilience = "process_payment.attempts=3,process_payment.initial=2s,process_payment.max=2s";
     let (stage, suite) = Stage::selling_with(Tuning { resilience, ..Tuning::default() }, 100, 1_000).await?;
@@ -180,7 +181,7 @@ async fn the_step_tries_the_event_again_and_gives_it_up() -> Test {
     suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn the_card_processor_has_not_answered() -> Test {
     let (stage, suite) = Stage::selling(100, 1_000).await?;
     stage.break_gateway(&json!({"latency_ms": 2_000})).await?;
@@ -198,7 +199,7 @@ async fn the_card_processor_has_not_answered() -> Test {
     suite.saga_becomes(&unfillable, "COMPENSATED").await.map(drop)
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn the_step_is_done_and_the_saga_goes_on_at_this_moment() -> Test {
     let (stage, suite) = Stage::selling(100, 1_000).await?;
     stage.pause(&suite.payment, "process_payment").await?;
