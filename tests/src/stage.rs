@@ -15,7 +15,7 @@ use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
 use testkit::{Database, Nats, eventually};
 use tokio::{sync::Mutex, task::JoinHandle};
 
-use crate::{Replica, Tuning, client::Client};
+use crate::{Replica, Tuning, audited::Audited, client::Client};
 
 /// A database, a broker with its keeper, and a gateway.
 pub struct Stage {
@@ -27,6 +27,7 @@ pub struct Stage {
     pub pool: PgPool,
     pub tuning: Tuning,
     keeper: sync::Mutex<JoinHandle<()>>,
+    audited: Audited,
     _journal: tempfile::TempDir,
 }
 
@@ -77,6 +78,7 @@ impl Stage {
         // Shown with the output of a test that fails; RUST_LOG says how much.
         let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
         let _ = log.with_test_writer().try_init();
+        let audited = Audited::not_yet()?;
         let nats = Nats::start().await?;
         let nats_url = nats.url();
         let keeper = keep_topology(&nats_url, &tuning).await?.into();
@@ -85,7 +87,7 @@ impl Stage {
         let gateway = gateway_simulator::start(config).await?;
         let pool = PgPoolOptions::new().max_connections(4).connect_lazy(&database.admin_url())?;
         let nats = Arc::new(Mutex::new(nats));
-        Ok(Stage { database, nats, nats_url, gateway, pool, tuning, keeper, _journal: journal })
+        Ok(Stage { database, nats, nats_url, gateway, pool, tuning, keeper, audited, _journal: journal })
     }
 
     /// All three services, one replica each.
@@ -130,6 +132,7 @@ impl Stage {
 
     /// What an audit finds.
     pub async fn report(&self, options: &Options) -> anyhow::Result<Report> {
+        self.audited.done();
         let stores = Stores {
             database_url: self.database.url_for("auditor"),
             nats_url: self.nats_url.clone(),

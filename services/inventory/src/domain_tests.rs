@@ -98,7 +98,7 @@ fn an_order_that_cannot_be_meant_is_unusable() {
 }
 
 #[test]
-fn only_a_reservation_gives_anything_back_and_every_release_is_told() {
+fn only_a_reservation_gives_anything_back() {
     for status in ReservationStatus::ALL {
         let holds = status == ReservationStatus::Reserved;
         let line = StockLine { sku: sku("A"), quantity: 2 };
@@ -115,7 +115,7 @@ fn only_a_reservation_gives_anything_back_and_every_release_is_told() {
 }
 
 #[test]
-fn a_change_is_a_price_change_when_the_price_differs_and_nothing_when_nothing_does() {
+fn a_change_is_told_as_what_it_is() {
     let product = item("A", 1).product;
     let price = Some(Money::new(2_999, Currency::USD));
     let name = Some("Another name".to_owned());

@@ -12,7 +12,7 @@ use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 
-use crate::{App, store, store::ProductRow};
+use crate::{App, store};
 
 pub(crate) async fn project_product_created(app: App, batch: Batch<ProductCreated>) -> Result<Committed, StepError> {
     project(app, batch, |event| event.product).await
@@ -163,20 +163,4 @@ async fn products_of_inventory(app: &App) -> Result<Vec<Product>, RebuildError> 
             return Ok(products);
         }
     }
-}
-
-/// A row of the view as a product.
-pub(crate) fn product_of(row: ProductRow) -> Option<Product> {
-    let status = match row.status.as_str() {
-        "ACTIVE" => ProductStatus::Active,
-        _ => ProductStatus::Discontinued,
-    };
-    Some(Product {
-        sku: Sku::try_from(row.sku).ok()?,
-        name: row.name,
-        category: row.category,
-        price: Money::new(row.price, row.currency.parse().ok()?),
-        status,
-        version: row.version,
-    })
 }

@@ -72,10 +72,10 @@ pub async fn drive_compensation(app: &App) -> Result<usize, StepError> {
             (Drive::GiveUp, _) => give_up(&mut tx, saga),
             (_, None) => Err(StepError::failed("its order is not there")),
             (Drive::Cancel, Some(order)) => cancel(&mut tx, saga, order).map(|order| cancelled.push(order)),
-            (Drive::Again, Some(order)) => cancelled_before(saga, order).and_then(|event| {
+            (Drive::Again, Some(order)) => {
                 let reason = format!("the receipts are overdue, attempt {}", saga.attempts + 1);
-                tx.drive_again(saga, order.version, &event, reason)
-            }),
+                tx.drive_again(saga, order.version, &cancelled_before(saga, order), reason)
+            }
         };
         // One saga that cannot be driven holds up no other.
         if let Err(StepError::Failed(error)) = driven {
@@ -115,7 +115,7 @@ pub(crate) async fn resume(app: &App, saga_ids: &[Uuid], why: &str) -> Result<Ha
             Some(status) if domain::may_resume(status) => {
                 let order = orders.get(&OrderId(saga.business_key));
                 let order = order.ok_or_else(|| StepError::failed("the saga's order is not there"))?;
-                tx.resume(saga, order.version, &cancelled_before(saga, order)?, why.to_owned())?;
+                tx.resume(saga, order.version, &cancelled_before(saga, order), why.to_owned())?;
                 Resumed::Driven
             }
             other => {
@@ -131,19 +131,22 @@ pub(crate) async fn resume(app: &App, saga_ids: &[Uuid], why: &str) -> Result<Ha
 
 /// Cancels an order that timed out and that nobody cancelled.
 fn cancel(tx: &mut StepTransaction<Overdue>, saga: &Overdue, order: &mut OrderRow) -> Result<EndedOrder, StepError> {
-    match domain::cancel(order.status()?, tx.status(saga)) {
+    match domain::cancel(order.status, tx.status(saga)) {
         Ending::Apply => steps::cancel_order(tx, saga, order, CancelReason::TimedOut, "no end by the deadline"),
         Ending::Skip(reason) => Err(StepError::failed(reason)),
     }
 }
 
 /// The cancellation of an order that is cancelled, to be published once more.
-fn cancelled_before(saga: &Overdue, order: &OrderRow) -> Result<OrderCancelled, StepError> {
-    steps::cancelled(order, reason_of(saga), order.cancel_reason.as_deref().unwrap_or_default())
+fn cancelled_before(saga: &Overdue, order: &OrderRow) -> OrderCancelled {
+    let cancellation = order.cancellation.as_ref();
+    let reason = cancellation.and_then(|c| c.reason).unwrap_or_else(|| reason_by_step(saga));
+    steps::cancelled(order, reason, cancellation.map(|c| c.detail.as_str()).unwrap_or_default())
 }
 
-/// Why the order was cancelled in the first place: the step at which the saga turned says it.
-fn reason_of(saga: &Overdue) -> CancelReason {
+/// Why an order without a code was cancelled, as a build before 0005_cancel_code wrote it: the step at which the saga turned
+/// says it.
+fn reason_by_step(saga: &Overdue) -> CancelReason {
     match saga.failed_at_step.as_deref() {
         Some(step) if step == RESERVE_STOCK.name => CancelReason::OutOfStock,
         Some(step) if step == PROCESS_PAYMENT.name => CancelReason::PaymentRefused,

@@ -5,14 +5,17 @@ use std::collections::HashMap;
 use contracts::{
     Money, Sku,
     catalogue::{Product, ProductStatus},
+    order_fulfillment::CancelReason,
 };
 use saga::Status;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 pub const MAX_LINES: usize = 100;
-pub const MAX_QUANTITY: i64 = 1_000_000;
 
-/// Where an order stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Where an order stands
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
 pub enum OrderStatus {
     Pending,
     Confirmed,
@@ -33,6 +36,30 @@ impl OrderStatus {
     }
 }
 
+/// Why an order is cancelled: the code that its event has, and a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cancellation {
+    /// None where an earlier build, which kept no code, has cancelled it.
+    pub reason: Option<CancelReason>,
+    pub detail: String,
+}
+
+/// How many units of a product a line is about: 1 to [`Quantity::MAX`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quantity(i64);
+
+impl Quantity {
+    pub const MAX: i64 = 1_000_000;
+
+    pub fn new(units: i64) -> Option<Self> {
+        (1..=Self::MAX).contains(&units).then_some(Quantity(units))
+    }
+
+    pub const fn units(self) -> i64 {
+        self.0
+    }
+}
+
 /// A line as the customer asks for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedLine {
@@ -45,7 +72,7 @@ pub struct WantedLine {
 pub struct PricedLine {
     pub sku: Sku,
     pub name: String,
-    pub quantity: i64,
+    pub quantity: Quantity,
     pub unit_price: Money,
 }
 
@@ -93,24 +120,23 @@ pub fn price(wanted: &[WantedLine], catalogue: &HashMap<Sku, Product>) -> Result
 }
 
 fn price_line(place: usize, line: &WantedLine, catalogue: &HashMap<Sku, Product>) -> Result<PricedLine, Objection> {
-    if !(1..=MAX_QUANTITY).contains(&line.quantity) {
-        let detail = format!("A quantity is 1 to {MAX_QUANTITY}, not {}.", line.quantity);
+    let Some(quantity) = Quantity::new(line.quantity) else {
+        let detail = format!("A quantity is 1 to {}, not {}.", Quantity::MAX, line.quantity);
         return Err(Objection::new(format!("/lines/{place}/quantity"), detail));
-    }
+    };
     let unknown = |detail: String| Objection::new(format!("/lines/{place}/sku"), detail);
     let product = catalogue.get(&line.sku).ok_or_else(|| unknown(format!("There is no product {}.", line.sku)))?;
     if product.status == ProductStatus::Discontinued {
         return Err(unknown(format!("{} is discontinued.", line.sku)));
     }
-    let name = product.name.clone();
-    Ok(PricedLine { sku: line.sku.clone(), name, quantity: line.quantity, unit_price: product.price })
+    Ok(PricedLine { sku: line.sku.clone(), name: product.name.clone(), quantity, unit_price: product.price })
 }
 
 fn total(lines: &[PricedLine]) -> Result<Money, Objection> {
     let mut sum: Option<Money> = None;
     for (place, line) in lines.iter().enumerate() {
         let objection = |e| Objection::new(format!("/lines/{place}"), format!("The order has no total: {e}."));
-        let amount = line.unit_price.checked_times(line.quantity).map_err(objection)?;
+        let amount = line.unit_price.checked_times(line.quantity.units()).map_err(objection)?;
         sum = Some(match sum {
             None => amount,
             Some(sum) => sum.checked_add(amount).map_err(objection)?,
@@ -271,7 +297,7 @@ mod tests {
     #[test]
     fn currencies_do_not_mix_and_totals_do_not_overflow() {
         assert_eq!(price(&[line("A", 1), line("EURO", 1)], &catalogue(1)).expect_err("mixed")[0].pointer, "/lines/1");
-        assert!(price(&[line("A", MAX_QUANTITY)], &catalogue(i64::MAX)).is_err());
+        assert!(price(&[line("A", Quantity::MAX)], &catalogue(i64::MAX)).is_err());
         assert!(price(&[], &catalogue(1)).is_err());
     }
 

@@ -15,7 +15,6 @@ use uuid::Uuid;
 
 use crate::{
     App,
-    catalogue::product_of,
     domain::{self, Objection, Priced, PricedLine, WantedLine},
     store::{self, AcceptedOrder, KeyUse, OrderRow, StoredKey},
 };
@@ -105,7 +104,7 @@ async fn create_order(app: &App, placements: &[Placement]) -> Result<Vec<Outcome
     let outcome = |decided: Result<_, _>| match decided? {
         Decided::Replayed(order_id) => Ok(Placed::Replayed(order_id)),
         Decided::Accepted(order) => {
-            let row = written.remove(&order.order_id.0).ok_or_else(|| Refusal::Failed(Arc::new(not_all())))?;
+            let row = written.remove(&order.order_id).ok_or_else(|| Refusal::Failed(Arc::new(not_all())))?;
             Ok(Placed::New(Box::new(row), order.priced))
         }
     };
@@ -157,7 +156,7 @@ async fn catalogue_of(
     skus.sort_unstable();
     skus.dedup();
     let rows = store::products_of(tx.conn(), &skus).await?;
-    Ok(rows.into_iter().filter_map(product_of).map(|product| (product.sku.clone(), product)).collect())
+    Ok(rows.into_iter().map(|row| (row.product.sku.clone(), row.product)).collect())
 }
 
 /// Writes the orders, their sagas, events and keys, and commits.
@@ -165,7 +164,7 @@ async fn write_orders(
     app: &App,
     mut tx: StepTransaction<()>,
     orders: Vec<&Accepted<'_>>,
-) -> Result<HashMap<Uuid, OrderRow>, StepError> {
+) -> Result<HashMap<OrderId, OrderRow>, StepError> {
     if orders.is_empty() {
         // At once, because the keys are held until then.
         tx.rollback().await?;
@@ -192,8 +191,8 @@ async fn write_orders(
 
 fn row_of<'a>(order: &'a Accepted<'_>) -> AcceptedOrder<'a> {
     AcceptedOrder {
-        order_id: order.order_id.0,
-        saga_id: order.saga_id.0,
+        order_id: order.order_id,
+        saga_id: order.saga_id,
         customer_id: &order.placement.customer_id,
         payment_method: &order.placement.payment_method,
         shipping_address: order.placement.shipping_address.clone(),
@@ -202,7 +201,8 @@ fn row_of<'a>(order: &'a Accepted<'_>) -> AcceptedOrder<'a> {
 }
 
 fn created(order: &Accepted<'_>) -> OrderCreated {
-    let line = |l: &PricedLine| OrderLine { sku: l.sku.clone(), quantity: l.quantity, unit_price: l.unit_price };
+    let line =
+        |l: &PricedLine| OrderLine { sku: l.sku.clone(), quantity: l.quantity.units(), unit_price: l.unit_price };
     OrderCreated {
         order_id: order.order_id,
         customer_id: order.placement.customer_id.clone(),

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::{
     App,
-    domain::{self, CancelRequest, Ending, OrderStatus},
+    domain::{self, CancelRequest, Cancellation, Ending, OrderStatus},
     store::{self, EndedOrder, OrderRow},
 };
 
@@ -35,9 +35,9 @@ pub(crate) async fn confirm_order(app: App, batch: Batch<PaymentProcessed>) -> S
             tx.skip(payment, UNKNOWN)?;
             continue;
         };
-        let (order_id, total) = (payment.event.order_id, order.total()?);
+        let (order_id, total) = (order.order_id, order.total);
         domain::paid_in_full(payment.event.amount, total).map_err(|wrong| StepError::Poison(wrong.into()))?;
-        match domain::confirm(order.status()?, tx.status(payment)) {
+        match domain::confirm(order.status, tx.status(payment)) {
             Ending::Apply => {
                 let event = OrderConfirmed { order_id, customer_id: order.customer_id.clone(), total };
                 tx.complete(payment, order.version + 1, &event)?;
@@ -85,7 +85,7 @@ async fn cancel<E: Event>(
             tx.skip(cause, UNKNOWN)?;
             continue;
         };
-        match domain::cancel(order.status()?, tx.status(cause)) {
+        match domain::cancel(order.status, tx.status(cause)) {
             Ending::Apply => cancelled.push(cancel_order(&mut tx, cause, order, reason, &detail)?),
             Ending::Skip(reason) => tx.skip(cause, reason)?,
         }
@@ -107,7 +107,7 @@ pub(crate) async fn cancel_order_on_request(
     let mut tx = tx.lock(vec![request.clone()]).await?;
     let mut orders = store::lock_orders(tx.conn(), [OrderId(order_id)]).await?;
     let Some(order) = orders.get_mut(&OrderId(order_id)) else { return Ok(None) };
-    let wish = domain::cancel_on_request(order.status()?, tx.status(&request));
+    let wish = domain::cancel_on_request(order.status, tx.status(&request));
     if wish == CancelRequest::Apply {
         let cancelled = cancel_order(&mut tx, &request, order, CancelReason::CustomerRequest, reason)?;
         store::end_orders(tx.conn(), OrderStatus::Cancelled, &[cancelled]).await?;
@@ -124,18 +124,19 @@ pub(crate) fn cancel_order<C: Cause>(
     reason: CancelReason,
     detail: &str,
 ) -> Result<EndedOrder, StepError> {
-    tx.compensate(cause, order.version + 1, &cancelled(order, reason, detail)?, detail)?;
-    Ok(order.end(OrderStatus::Cancelled, Some(detail)))
+    tx.compensate(cause, order.version + 1, &cancelled(order, reason, detail), detail)?;
+    let cancellation = Cancellation { reason: Some(reason), detail: detail.to_owned() };
+    Ok(order.end(OrderStatus::Cancelled, Some(cancellation)))
 }
 
 /// The event that tells everybody to undo the order.
-pub(crate) fn cancelled(order: &OrderRow, reason: CancelReason, detail: &str) -> Result<OrderCancelled, StepError> {
-    Ok(OrderCancelled {
-        order_id: OrderId(order.order_id),
+pub(crate) fn cancelled(order: &OrderRow, reason: CancelReason, detail: &str) -> OrderCancelled {
+    OrderCancelled {
+        order_id: order.order_id,
         customer_id: order.customer_id.clone(),
         reason,
         detail: detail.to_owned(),
-        total: order.total()?,
+        total: order.total,
         payment_method: order.payment_method.clone(),
-    })
+    }
 }

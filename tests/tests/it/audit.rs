@@ -10,7 +10,7 @@ use suite_tests::{Dancers, Stage};
 
 use crate::Test;
 
-#[tokio::test]
+#[suite_tests::test]
 async fn audits_beside_a_load_are_clean_and_find_what_is_wrong() -> Test {
     let (stage, suite) = Stage::selling(1_000, 1_000_000).await?;
     let settled = suite.confirmed(&[("A", 1)]).await?;

@@ -41,8 +41,8 @@ async fn deliveries(stage: &Stage) -> anyhow::Result<u64> {
     Ok(info.delivered.consumer_sequence)
 }
 
-#[tokio::test]
-async fn it_opens_returns_what_it_holds_probes_opens_again_and_closes_and_nothing_is_lost() -> Test {
+#[suite_tests::test]
+async fn it_opens_probes_opens_again_closes_and_loses_nothing() -> Test {
     let resilience = "process_payment.open_for=3s,process_payment.attempts=20,process_payment.initial=50ms";
     let tuning = Tuning { resilience, ..Tuning::default() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 1000).await?;
@@ -94,7 +94,7 @@ async fn placed_while_open(suite: &Dancers) -> Test {
         .await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn refusals_move_no_breaker() -> Test {
     let (stage, suite) = Stage::selling(100, 1000).await?;
     suite.sell("SCARCE", 100, 1).await?;
@@ -114,7 +114,7 @@ async fn refusals_move_no_breaker() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn an_operator_can_close_it_and_the_kill_switch_takes_it_away() -> Test {
     let resilience = "process_payment.open_for=1h,process_payment.attempts=30,process_payment.initial=10ms";
     let tuning = Tuning { resilience, ..Tuning::default() };
@@ -150,8 +150,8 @@ async fn policy_with(resilience: &'static str) -> anyhow::Result<Value> {
     Ok(payment.breaker("process_payment").await?["policy"].clone())
 }
 
-#[tokio::test]
-async fn overrides_of_a_breaker_are_what_operators_see_and_unknown_steps_are_refused() -> Test {
+#[suite_tests::test(unaudited = "nothing is ordered")]
+async fn overrides_of_a_breaker_are_what_operators_see() -> Test {
     let row = PROCESS_PAYMENT.breaker;
     let shown = policy_with("").await?;
     ensure!(
@@ -188,7 +188,7 @@ async fn attempts_of(resilience: &'static str, step: &Step) -> anyhow::Result<(i
     Ok((attempts, begun.elapsed()))
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "the dead letter is left")]
 async fn overrides_of_a_retry_take_effect() -> Test {
     let step = &contracts::order_fulfillment::RESERVE_STOCK.step;
     let quick = "reserve_stock.initial=1ms,reserve_stock.open_for=1ms";
@@ -206,7 +206,7 @@ async fn overrides_of_a_retry_take_effect() -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn an_override_of_the_time_limit_takes_effect() -> Test {
     let tuning = Tuning { resilience: "reserve_stock.time_limit=200ms,reserve_stock.initial=1ms", ..Tuning::default() };
     let (stage, suite) = Stage::faulty(tuning, 100, 10).await?;
@@ -247,8 +247,8 @@ async fn cut_at_the_first_probe(to: String, cut: Arc<AtomicBool>) -> anyhow::Res
     Ok(url)
 }
 
-#[tokio::test]
-async fn a_connection_cut_between_the_request_for_probes_and_its_answer_holds_nothing_up() -> Test {
+#[suite_tests::test]
+async fn a_connection_cut_while_probing_holds_nothing_up() -> Test {
     let resilience = "process_payment.open_for=300ms,process_payment.attempts=50,process_payment.initial=50ms";
     let (mut stage, inventory) = Stage::alone_with(Tuning { resilience, ..Tuning::default() }, INVENTORY).await?;
     let order = stage.start_with(ORDER, Faults::none(), &inventory.url).await?;

@@ -45,8 +45,8 @@ async fn some_confirmed(stage: &Stage) -> Test {
     eventually(Duration::from_secs(20), async || stage.number(confirmed).await.is_ok_and(|n| n > 20)).await
 }
 
-#[tokio::test]
-async fn orders_are_accepted_while_the_broker_is_away_and_confirmed_when_it_is_back() -> Test {
+#[suite_tests::test]
+async fn orders_placed_without_a_broker_are_confirmed_later() -> Test {
     let (stage, suite) = Stage::selling(100, 100_000).await?;
     stage.nats.lock().await.stop().await?;
     place_many(&suite, 100).await??;
@@ -58,8 +58,8 @@ async fn orders_are_accepted_while_the_broker_is_away_and_confirmed_when_it_is_b
     all_confirmed_and_audited(&stage, 100).await
 }
 
-#[tokio::test]
-async fn the_broker_killed_and_started_again_under_load_loses_no_order() -> Test {
+#[suite_tests::test]
+async fn the_broker_killed_under_load_loses_no_order() -> Test {
     let (stage, suite) = Stage::selling_with(no_second_look(), 100, 100_000).await?;
     let load = place_many(&suite, 300);
     some_confirmed(&stage).await?;
@@ -72,7 +72,7 @@ async fn the_broker_killed_and_started_again_under_load_loses_no_order() -> Test
     all_confirmed_and_audited(&stage, 300).await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn the_broker_emptied_under_load_loses_no_order() -> Test {
     let (stage, suite) = Stage::selling_with(no_second_look(), 100, 100_000).await?;
     let load = place_many(&suite, 300);
@@ -82,8 +82,8 @@ async fn the_broker_emptied_under_load_loses_no_order() -> Test {
     all_confirmed_and_audited(&stage, 300).await
 }
 
-#[tokio::test]
-async fn the_broker_emptied_while_orders_are_on_their_way_publishes_what_they_still_need() -> Test {
+#[suite_tests::test]
+async fn an_emptied_broker_gets_what_orders_still_need() -> Test {
     let (stage, suite) = Stage::selling_with(no_second_look(), 100, 100_000).await?;
     // Nobody takes the payment step, so every order waits for an event that only the broker has.
     stage.pause(&suite.payment, "process_payment").await?;
@@ -98,17 +98,17 @@ async fn the_broker_emptied_while_orders_are_on_their_way_publishes_what_they_st
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn the_broker_back_in_an_older_state_loses_no_order() -> Test {
     rolled_back(Store::Whole).await
 }
 
-#[tokio::test]
-async fn the_broker_back_in_an_older_state_than_its_consumers_loses_no_order() -> Test {
+#[suite_tests::test]
+async fn a_broker_older_than_its_consumers_loses_no_order() -> Test {
     rolled_back(Store::Messages).await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn a_power_cut_that_leaves_consumers_places_loses_no_order() -> Test {
     rolled_back(Store::PowerCut).await
 }
@@ -132,7 +132,7 @@ async fn rolled_back(what: Store) -> Test {
 }
 
 /// Whoever asked the broker something before it died is answered by nobody, and asks again soon.
-#[tokio::test]
+#[suite_tests::test]
 async fn a_broker_killed_while_it_hangs_delays_orders_by_seconds() -> Test {
     let (stage, suite) = Stage::selling_with(no_second_look(), 100, 100_000).await?;
     place_many(&suite, 5).await??;
@@ -160,7 +160,7 @@ async fn a_broker_killed_while_it_hangs_delays_orders_by_seconds() -> Test {
 }
 
 /// More receipts than a statement may change within its limit, of a stream that comes back without them.
-#[tokio::test]
+#[suite_tests::test]
 async fn however_many_receipts_are_void_no_order_waits() -> Test {
     let tuning = Tuning { statement_timeout: Duration::from_secs(1), ..no_second_look() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 100_000).await?;
@@ -192,9 +192,8 @@ async fn however_many_receipts_are_void_no_order_waits() -> Test {
 }
 
 /// Its ids are of yesterday, and older than anything that is kept for a day.
-#[tokio::test]
+#[suite_tests::test(unaudited = "its events are made up")]
 async fn what_a_slow_clock_has_stamped_is_kept_and_put_back() -> Test {
-    // Not audited: its events are made up.
     let (stage, inventory) = Stage::alone_with(no_second_look(), INVENTORY).await?;
     let rows = "insert into inventory.outbox
             (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload)
@@ -216,8 +215,8 @@ async fn what_a_slow_clock_has_stamped_is_kept_and_put_back() -> Test {
     .await
 }
 
-#[tokio::test]
-async fn nothing_is_published_to_consumers_that_are_ahead_of_the_stream_whatever_the_receipts_say() -> Test {
+#[suite_tests::test(unaudited = "it would miss the events of which the receipts say where they were")]
+async fn nothing_is_published_to_consumers_ahead_of_the_stream() -> Test {
     let (stage, suite) = Stage::selling_with(no_second_look(), 100, 100_000).await?;
     place_many(&suite, 20).await??;
     all_confirmed(&stage, 20).await?;
@@ -241,12 +240,11 @@ async fn nothing_is_published_to_consumers_that_are_ahead_of_the_stream_whatever
     .await?;
     ensure!(stage.number(waiting).await? == 15, "their places are those of events that consumers have had");
     stage.appoint_keeper().await?;
-    // No audit: it would miss the events of which the receipts say where they were.
     all_confirmed(&stage, 45).await
 }
 
-#[tokio::test]
-async fn a_message_that_vanishes_is_published_once_more_at_half_the_deadline() -> Test {
+#[suite_tests::test]
+async fn a_message_that_vanishes_is_published_again_half_way() -> Test {
     let tuning = suite_tests::Tuning { saga_deadline: Duration::from_secs(6), ..Default::default() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 100).await?;
     stage.pause(&suite.payment, "process_payment").await?;

@@ -10,8 +10,8 @@ use testkit::eventually;
 
 use crate::Test;
 
-#[tokio::test]
-async fn two_replicas_replenish_what_runs_low_once_and_leave_small_supplies_alone() -> Test {
+#[suite_tests::test]
+async fn two_replicas_replenish_what_runs_low_once() -> Test {
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
     let second = stage.start(INVENTORY).await?;
@@ -36,9 +36,8 @@ async fn two_replicas_replenish_what_runs_low_once_and_leave_small_supplies_alon
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "nothing is ordered")]
 async fn a_view_that_missed_something_is_rebuilt_from_inventory() -> Test {
-    // Not audited: nothing is ordered.
     let (stage, suite) = Stage::selling(100, 10).await?;
     suite.sell("B", 200, 10).await?;
     stage.execute("update orders.product_view set price = 1 where sku = 'A'").await?;
@@ -56,7 +55,7 @@ async fn a_view_that_missed_something_is_rebuilt_from_inventory() -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn a_price_that_no_event_told_of_is_learned_all_the_same() -> Test {
     let tuning = Tuning { catalogue_rebuild_every: Duration::from_millis(300), ..Default::default() };
     let (stage, _suite) = Stage::selling_with(tuning, 100, 10).await?;
@@ -67,9 +66,8 @@ async fn a_price_that_no_event_told_of_is_learned_all_the_same() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
-async fn an_inventory_that_knows_no_product_at_all_empties_no_catalogue_by_itself() -> Test {
-    // Not audited: nothing is ordered.
+#[suite_tests::test(unaudited = "nothing is ordered")]
+async fn an_inventory_without_products_empties_no_catalogue() -> Test {
     let tuning = Tuning { catalogue_rebuild_every: Duration::from_millis(300), ..Default::default() };
     let (stage, _suite) = Stage::selling_with(tuning, 100, 10).await?;
     stage.execute("delete from inventory.product").await?;
@@ -85,7 +83,7 @@ async fn an_inventory_that_knows_no_product_at_all_empties_no_catalogue_by_itsel
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn a_reservation_shows_its_lines_and_what_became_of_them() -> Test {
     let (stage, suite) = Stage::selling(100, 10).await?;
     let order = suite.confirmed(&[("A", 2), ("A", 1)]).await?;
@@ -100,9 +98,8 @@ async fn a_reservation_shows_its_lines_and_what_became_of_them() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
-async fn old_finished_sagas_are_purged_and_the_order_can_no_longer_be_cancelled() -> Test {
-    // Not audited: sagas are made old by hand, and purged.
+#[suite_tests::test(unaudited = "sagas are made old by hand, and purged")]
+async fn an_order_whose_saga_was_purged_cannot_be_cancelled() -> Test {
     let (stage, suite) = Stage::selling(100, 10).await?;
     let order = suite.confirmed(&[("A", 1)]).await?;
     let mut service = as_order(&stage).await?;
@@ -117,9 +114,8 @@ async fn old_finished_sagas_are_purged_and_the_order_can_no_longer_be_cancelled(
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "sagas are made old by hand, and purged")]
 async fn a_purge_leaves_a_saga_alone_that_somebody_is_about_to_undo() -> Test {
-    // Not audited: sagas are made old by hand, and purged.
     let (stage, suite) = Stage::selling(100, 10).await?;
     suite.confirmed(&[("A", 1)]).await?;
     make_old(&stage).await?;

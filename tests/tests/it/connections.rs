@@ -1,6 +1,4 @@
 //! Connections to the database that open more slowly than anybody waits for one.
-//!
-//! Not audited: nothing is ordered.
 
 use std::{
     sync::{
@@ -19,6 +17,9 @@ use tokio::task::JoinSet;
 
 use crate::Test;
 
+/// Why no test of this file audits.
+const UNAUDITED: &str = "nothing is ordered";
+
 const LIMIT: Duration = Duration::from_secs(30);
 const SLOW: Duration = Duration::from_millis(600);
 const IMPATIENT: [(&str, &str); 2] = [("DATABASE_ACQUIRE_TIMEOUT", "500ms"), ("DATABASE_HTTP_POOL", "4")];
@@ -27,8 +28,8 @@ async fn door(stage: &Stage) -> anyhow::Result<Door> {
     Door::before(&stage.database.url_for("order_service")).await
 }
 
-#[tokio::test]
-async fn a_service_waits_for_a_database_that_is_away_and_then_slow_and_says_why() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn a_service_waits_for_a_slow_database_and_says_why() -> Test {
     let stage = Stage::new().await?;
     let door = door(&stage).await?;
     let settings = [&IMPATIENT[..], &[("DATABASE_URL", door.url.as_str())]].concat();
@@ -51,8 +52,8 @@ async fn a_service_waits_for_a_database_that_is_away_and_then_slow_and_says_why(
     Ok(())
 }
 
-#[tokio::test]
-async fn connections_are_opened_again_though_300_requests_wait_for_one() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn connections_are_opened_again_though_300_requests_wait() -> Test {
     let stage = Stage::new().await?;
     let door = door(&stage).await?;
     door.open(Duration::ZERO);
@@ -83,7 +84,7 @@ async fn connections_are_opened_again_though_300_requests_wait_for_one() -> Test
     order.ready().await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_schema_that_cannot_be_read_yet_is_waited_for() -> Test {
     let stage = Stage::new().await?;
     let door = door(&stage).await?;

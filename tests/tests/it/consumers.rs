@@ -12,7 +12,7 @@ use crate::Test;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-#[tokio::test]
+#[suite_tests::test]
 async fn a_pause_that_is_answered_holds_in_every_replica() -> Test {
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
@@ -40,9 +40,8 @@ async fn a_pause_that_is_answered_holds_in_every_replica() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "nothing is ordered")]
 async fn a_pause_that_a_replica_has_not_confirmed_is_accepted_only() -> Test {
-    // Not audited: nothing is ordered.
     let (stage, inventory) = Stage::alone(INVENTORY).await?;
     let ghost = "insert into inventory.lease values ('replica ghost', 'ghost', now() + interval '1 hour')";
     stage.execute(ghost).await?;

@@ -1,6 +1,4 @@
 //! The contracts: golden events, OpenAPI against the served routes.
-//!
-//! Not audited: nothing is ordered.
 
 use std::fs;
 
@@ -13,7 +11,6 @@ use contracts::{
         PaymentRefunded, SagaTimedOut, Shortage, StockLine, StockReleased, StockReservationFailed, StockReserved,
     },
 };
-use reqwest::Method;
 use saga::Event;
 use serde_json::Value;
 use suite_tests::Stage;
@@ -21,6 +18,9 @@ use time::macros::datetime;
 use uuid::uuid;
 
 use crate::Test;
+
+/// Why no test of this file audits.
+const UNAUDITED: &str = "nothing is ordered";
 
 const ORDER_ID: OrderId = OrderId(uuid!("019af3a0-0000-7000-8000-000000000001"));
 const PAYMENT_ID: PaymentId = PaymentId(uuid!("019af3a0-0000-7000-8000-000000000002"));
@@ -112,41 +112,34 @@ fn every_event_looks_as_its_golden_file_says() -> Test {
     golden(&StockReplenished { sku: sku(), quantity: 1000, available: 1050, reason: "automatic".to_owned() })
 }
 
-#[tokio::test]
-async fn every_documented_operation_is_served_and_every_error_is_a_problem() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn every_documented_operation_is_served() -> Test {
     let stage = Stage::new().await?;
     for service in [ORDER, INVENTORY, PAYMENT] {
         let replica = stage.start(service).await?;
         let document = serde_json::to_value(&replica.openapi)?;
         let served = replica.client.get("/openapi.json").await?.expect(200)?;
         ensure!(served == document, "{service} serves another document");
-        let paths = document["paths"].as_object().context("no paths")?;
-        for (path, operations) in paths {
-            for (method, operation) in operations.as_object().context("no operations")? {
-                let concrete = path.replace("{sku}", "NOPE").replace("{step}", "nope");
-                let id = ORDER_ID.to_string();
-                let concrete =
-                    ["{id}", "{event_id}", "{order_id}"].iter().fold(concrete, |p, name| p.replace(name, &id));
-                let verb = Method::from_bytes(method.to_uppercase().as_bytes())?;
-                let answer = replica.client.send(replica.client.request(verb, &concrete)).await?;
-                let declared = operation["responses"].as_object().context("no responses")?;
-                ensure!(
-                    declared.contains_key(&answer.status.to_string()),
-                    "{service} {method} {path} answers {}, which its document does not have: {}",
-                    answer.status,
-                    answer.body
-                );
-                ensure!(answer.status != 405, "{service} does not serve {method} {path}");
-                if answer.status >= 400 {
-                    let kind = answer.header("content-type").unwrap_or_default();
-                    ensure!(kind == "application/problem+json", "{service} {method} {path}: {kind}");
-                }
-                ensure!(answer.header("x-correlation-id").is_some() && answer.header("traceparent").is_some());
+        let operations = replica.operations()?;
+        for operation in &operations {
+            let (method, path) = (&operation.method, &operation.path);
+            let request = replica.client.request(method.clone(), &operation.filled());
+            let answer = replica.client.send(request).await?;
+            ensure!(
+                operation.answers.contains(&answer.status.to_string()) && answer.status != 405,
+                "{service} {method} {path} answers {}, which its document does not have: {}",
+                answer.status,
+                answer.body
+            );
+            if answer.status >= 400 {
+                let kind = answer.header("content-type").unwrap_or_default();
+                ensure!(kind == "application/problem+json", "{service} {method} {path}: {kind}");
             }
+            ensure!(answer.header("x-correlation-id").is_some() && answer.header("traceparent").is_some());
         }
-        let wanted = routes_of(service.0);
-        for (method, path) in wanted {
-            ensure!(paths.contains_key(*path) && paths[*path][*method].is_object(), "{service} lacks {method} {path}");
+        for (method, path) in routes_of(service.0) {
+            let has = operations.iter().any(|o| o.path == *path && o.method.as_str().eq_ignore_ascii_case(method));
+            ensure!(has, "{service} lacks {method} {path}");
         }
     }
     Ok(())
@@ -204,8 +197,8 @@ fn routes_of(service: &str) -> impl Iterator<Item = &'static (&'static str, &'st
     own.iter().chain(ADMINISTRATION)
 }
 
-#[tokio::test]
-async fn whatever_undoes_an_order_says_so_on_the_wire_and_in_the_journal() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn whatever_undoes_an_order_says_so() -> Test {
     let (stage, suite) = Stage::selling(100, 10).await?;
     let order = suite.place(&[("A", 1)], "tok_declined").await?;
     let saga = suite.saga_becomes(&order, "COMPENSATED").await?;

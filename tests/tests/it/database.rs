@@ -28,9 +28,8 @@ use uuid::Uuid;
 
 use crate::{Test, messages::product};
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "the saga is changed by hand")]
 async fn an_illegal_saga_transition_is_refused_by_the_database() -> Test {
-    // Not audited: the saga is changed by hand.
     let (stage, suite) = Stage::selling(100, 10).await?;
     suite.confirmed(&[("A", 1)]).await?;
     for (set, legal) in [
@@ -49,9 +48,8 @@ async fn an_illegal_saga_transition_is_refused_by_the_database() -> Test {
 }
 
 /// As on a half-open connection: the statement has no limit, and an hour passes at once.
-#[tokio::test]
-async fn a_unit_of_work_that_the_server_never_answers_is_an_outage_and_leaves_its_place_to_others() -> Test {
-    // Not audited: nothing is ordered.
+#[suite_tests::test(unaudited = "nothing is ordered")]
+async fn a_unit_of_work_that_is_never_answered_is_an_outage() -> Test {
     let (_stage, inventory) = Stage::alone_with(Tuning { by_hand: true, ..Tuning::default() }, INVENTORY).await?;
     let participant = inventory.app.participant();
     let silent = retry_contended(|| async {
@@ -91,9 +89,8 @@ const READ_WHOLE: [(&str, &str); 14] = [
 ];
 
 /// Prepared statements keep their plans from when tables were empty, which is when reading all of one looks best.
-#[tokio::test]
-async fn no_statement_of_a_service_reads_a_whole_table_because_it_is_empty_yet() -> Test {
-    // Not audited: nothing is ordered.
+#[suite_tests::test(unaudited = "nothing is ordered")]
+async fn no_statement_reads_a_whole_table_because_it_is_empty() -> Test {
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
     let partial = "select indexrelid::regclass::text from pg_index where indpred is not null";
@@ -133,9 +130,8 @@ async fn no_statement_of_a_service_reads_a_whole_table_because_it_is_empty_yet()
 }
 
 /// What has ended is many, and what a filter looks for among it may be at its far end.
-#[tokio::test]
+#[suite_tests::test(unaudited = "orders and sagas are made up")]
 async fn a_list_or_a_summary_looks_at_a_bounded_number_of_rows() -> Test {
-    // Not audited: orders and sagas are made up.
     let (stage, order) = Stage::alone_with(Tuning { by_hand: true, ..Tuning::default() }, ORDER).await?;
     let id = "(lpad(to_hex(n), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid";
     let rows = format!(
@@ -180,9 +176,8 @@ async fn a_list_or_a_summary_looks_at_a_bounded_number_of_rows() -> Test {
 
 /// While somebody's old transaction lasts, the outbox is long and the planner knows of few rows in it: an index that is
 /// read whole for them looks cheaper than looking up each event.
-#[tokio::test]
-async fn published_events_are_looked_up_one_by_one_though_nearly_all_rows_of_the_outbox_are_dead() -> Test {
-    // Not audited: events are made up.
+#[suite_tests::test(unaudited = "events are made up")]
+async fn a_move_looks_events_up_by_key_among_dead_rows() -> Test {
     let stage = Stage::with(Tuning { by_hand: true, ..Tuning::default() }).await?;
     let mut old = stage.pool.begin().await?;
     sqlx::query("select pg_current_xact_id()").execute(&mut *old).await?;
@@ -277,9 +272,8 @@ fn code(error: &sqlx::Error) -> String {
     error.as_database_error().and_then(|error| error.code()).unwrap_or_default().into_owned()
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "nothing is ordered")]
 async fn a_role_that_reads_a_foreign_schema_is_refused() -> Test {
-    // Not audited: nothing is ordered.
     let stage = Stage::new().await?;
     let tables = [
         ("order_service", ["inventory.product", "payment.payment"]),
@@ -326,8 +320,8 @@ async fn refused(conn: &mut sqlx::PgConnection, sql: String) -> Test {
     Ok(())
 }
 
-#[tokio::test]
-async fn postgres_stopped_at_once_and_started_again_under_load_loses_no_order() -> Test {
+#[suite_tests::test]
+async fn postgres_restarted_at_once_under_load_loses_no_order() -> Test {
     let mut server = Postgres::with_settings(&[("fsync", "on"), ("synchronous_commit", "on")]).await?;
     let prepare = async |url| Ok(provision::database::prepare(url).await?);
     let database = Database::from_template_on(&server.server(), "suite", prepare).await?;
@@ -359,8 +353,8 @@ async fn postgres_stopped_at_once_and_started_again_under_load_loses_no_order() 
     Ok(())
 }
 
-#[tokio::test]
-async fn a_server_that_lets_nobody_in_is_away_for_steps_and_for_clients() -> Test {
+#[suite_tests::test]
+async fn a_server_that_lets_nobody_in_is_away() -> Test {
     let server = Postgres::start().await?;
     let mut admin = PgConnection::connect(&server.server().url("postgres")).await?;
     for sql in
@@ -383,9 +377,8 @@ async fn a_server_that_lets_nobody_in_is_away_for_steps_and_for_clients() -> Tes
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "the event is made up")]
 async fn a_login_that_is_refused_costs_no_attempt() -> Test {
-    // Not audited: the event is made up.
     let server = Postgres::start().await?;
     let prepare = async |url| Ok(provision::database::prepare(url).await?);
     let database = Database::from_template_on(&server.server(), "suite", prepare).await?;
@@ -429,9 +422,8 @@ async fn take(outbox: Outbox, batch: Batch<ProductCreated>) -> Result<Committed,
     outbox.claim(batch).await?.0.commit().await
 }
 
-#[tokio::test]
-async fn a_newer_schema_is_accepted_when_all_that_is_new_are_additions() -> Test {
-    // Not audited: nothing is ordered.
+#[suite_tests::test(unaudited = "nothing is ordered")]
+async fn a_newer_schema_is_accepted_when_it_only_adds() -> Test {
     let stage = Stage::new().await?;
     let migrate = async |version: i64, description: &str| {
         let newer = "insert into payment._migration (version, description, success, checksum, execution_time)
@@ -449,9 +441,8 @@ async fn a_newer_schema_is_accepted_when_all_that_is_new_are_additions() -> Test
     Ok(())
 }
 
-#[tokio::test]
-async fn a_service_refuses_an_unsafe_server_and_a_schema_that_it_does_not_know() -> Test {
-    // Not audited: nothing is ordered.
+#[suite_tests::test(unaudited = "nothing is ordered")]
+async fn a_service_refuses_unsafe_servers_and_unknown_schemas() -> Test {
     let stage = Stage::new().await?;
     stage.execute("delete from payment._migration").await?;
     let error = stage.start(PAYMENT).await.err().map(|e| format!("{e:#}")).unwrap_or_default();
@@ -463,9 +454,8 @@ async fn a_service_refuses_an_unsafe_server_and_a_schema_that_it_does_not_know()
     Ok(())
 }
 
-#[tokio::test]
-async fn housekeeping_creates_days_ahead_drops_old_ones_and_deletes_nothing_younger() -> Test {
-    // Not audited: days are made up.
+#[suite_tests::test(unaudited = "days are made up")]
+async fn housekeeping_makes_new_days_and_drops_only_old_ones() -> Test {
     let stage = Stage::new().await?;
     let setup = "set search_path = payment;
         create table inbox_20200101 (like inbox including all);
@@ -493,7 +483,7 @@ async fn housekeeping_creates_days_ahead_drops_old_ones_and_deletes_nothing_youn
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn provisioning_again_is_harmless() -> Test {
     let (stage, suite) = Stage::selling(100, 10).await?;
     let order = suite.place(&[("A", 1)], "tok_visa").await?;

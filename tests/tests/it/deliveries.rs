@@ -26,6 +26,9 @@ use uuid::Uuid;
 
 use crate::Test;
 
+/// Why no test of this file audits.
+const UNAUDITED: &str = "events are made up, with no order behind them";
+
 /// How long the broker waits for an answer before it delivers again.
 const ACK_WAIT: Duration = Duration::from_secs(1);
 
@@ -121,7 +124,7 @@ async fn deliveries_of(stage: &Stage, events: i64) -> anyhow::Result<u64> {
     .await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn what_is_fetched_ahead_of_slow_work_is_not_delivered_again() -> Test {
     let (stage, order) = stage().await?;
     for _ in 0..3 {
@@ -133,7 +136,7 @@ async fn what_is_fetched_ahead_of_slow_work_is_not_delivered_again() -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn what_waits_behind_the_half_of_a_batch_is_not_delivered_again() -> Test {
     let (stage, order) = stage().await?;
     for _ in 0..8 {
@@ -147,8 +150,8 @@ async fn what_waits_behind_the_half_of_a_batch_is_not_delivered_again() -> Test 
 }
 
 /// Its request for messages is open until it expires, and the broker answers that first.
-#[tokio::test]
-async fn what_comes_to_a_consumer_that_finishes_its_work_goes_to_another() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn what_comes_to_a_stopping_consumer_goes_to_another() -> Test {
     let (stage, order) = stage_with(Duration::from_secs(600)).await?;
     stage.publish(&paid()).await?;
     let (in_hand, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
@@ -169,7 +172,7 @@ async fn what_comes_to_a_consumer_that_finishes_its_work_goes_to_another() -> Te
 
 /// The broker comes back empty while a step works on its first message. What takes the same place in the stream is in
 /// somebody else's hands when that work is answered for, and is given back then.
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn an_answer_to_a_lost_message_is_none_to_its_successor() -> Test {
     let (stage, order) = stage().await?;
     let (lost, successor) = (paid(), paid());
@@ -225,7 +228,7 @@ impl io::Write for Log {
     }
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn an_event_deferred_twice_in_a_batch_is_no_error() -> Test {
     let log = Log::default();
     let writer = log.clone();

@@ -11,10 +11,8 @@ use uuid::Uuid;
 
 use crate::Test;
 
-#[tokio::test]
-async fn a_timeout_and_a_success_fired_together_200_times_end_in_one_of_the_two() -> Test {
-    // Not audited: the payments are forged.
-    // The detector never runs by itself here: the test fires it.
+#[suite_tests::test(unaudited = "the payments are forged. The detector never runs by itself here: the test fires it")]
+async fn a_timeout_and_a_success_at_once_end_in_one_of_the_two() -> Test {
     let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 1000).await?;
     let Dancers { order, inventory, payment } = suite;
@@ -72,7 +70,7 @@ async fn a_timeout_and_a_success_fired_together_200_times_end_in_one_of_the_two(
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn two_detectors_time_each_saga_out_once() -> Test {
     let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 1000).await?;
@@ -102,9 +100,8 @@ async fn two_detectors_time_each_saga_out_once() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "the saga is left as it stands")]
 async fn an_event_that_still_waits_uses_up_no_nudge() -> Test {
-    // Not audited: the saga is left as it stands.
     let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 10).await?;
     stage.pause(&suite.inventory, "reserve_stock").await?;

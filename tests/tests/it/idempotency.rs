@@ -9,8 +9,8 @@ use suite_tests::{Answer, Stage, order_of};
 
 use crate::Test;
 
-#[tokio::test]
-async fn eight_identical_requests_at_once_a_hundred_times_place_a_hundred_orders() -> Test {
+#[suite_tests::test]
+async fn eight_identical_requests_at_once_place_one_order() -> Test {
     let (stage, suite) = Stage::selling(100, 1000).await?;
     let second = stage.start(contracts::ORDER).await?;
     let body = order_of(&[("A", 1)], "tok_visa");
@@ -37,7 +37,7 @@ async fn eight_identical_requests_at_once_a_hundred_times_place_a_hundred_orders
 }
 
 /// They are placed in transactions that they share.
-#[tokio::test]
+#[suite_tests::test]
 async fn each_of_ninety_requests_at_once_has_an_answer_of_its_own() -> Test {
     let (stage, suite) = Stage::selling(100, 1000).await?;
     let client = &suite.order.client;
@@ -62,8 +62,8 @@ async fn each_of_ninety_requests_at_once_has_an_answer_of_its_own() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
-async fn a_key_with_another_body_is_refused_and_another_customer_may_use_it() -> Test {
+#[suite_tests::test]
+async fn a_key_with_another_body_is_refused() -> Test {
     let (stage, suite) = Stage::selling(100, 1000).await?;
     let client = &suite.order.client;
     let place = |body: serde_json::Value| {
@@ -78,8 +78,8 @@ async fn a_key_with_another_body_is_refused_and_another_customer_may_use_it() ->
     stage.audit().await
 }
 
-#[tokio::test]
-async fn a_client_that_hangs_up_leaves_one_order_or_none_and_its_retry_makes_it_one() -> Test {
+#[suite_tests::test]
+async fn a_client_that_hangs_up_has_one_order_after_its_retry() -> Test {
     let (stage, suite) = Stage::selling(100, 1000).await?;
     let client = &suite.order.client;
     let body = order_of(&[("A", 1)], "tok_visa");

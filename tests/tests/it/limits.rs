@@ -31,8 +31,8 @@ async fn bytes_of(stage: &Stage, stream: &str) -> anyhow::Result<u64> {
 }
 
 /// Three times as many as a stream holds; nobody keeps what all consumers have had.
-#[tokio::test]
-async fn streams_take_orders_without_end_as_long_as_consumers_take_their_events() -> Test {
+#[suite_tests::test]
+async fn streams_never_fill_while_consumers_take_their_events() -> Test {
     const ROOM: i64 = 300_000;
     let tuning = Tuning { stream_max_bytes: ROOM, ..Tuning::default() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 100_000).await?;
@@ -78,8 +78,8 @@ async fn each_takes_at_most(stage: &Stage, limit: u64) -> Test {
     Ok(())
 }
 
-#[tokio::test]
-async fn an_order_of_three_lines_takes_at_most_2400_bytes_of_any_stream() -> Test {
+#[suite_tests::test]
+async fn an_order_of_three_lines_takes_at_most_2400_bytes_of_a_stream() -> Test {
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
     place_of_three_lines(&suite).await?;
@@ -90,9 +90,8 @@ async fn an_order_of_three_lines_takes_at_most_2400_bytes_of_any_stream() -> Tes
 }
 
 /// Its first event is published twice, and then its timeout and its cancellation.
-#[tokio::test]
-async fn an_order_that_inventory_never_takes_takes_at_most_4800_bytes_of_any_stream() -> Test {
-    // Not audited: its orders are left without their receipts.
+#[suite_tests::test(unaudited = "its orders are left without their receipts")]
+async fn an_order_never_taken_takes_at_most_4800_bytes_of_a_stream() -> Test {
     let stage = Stage::with(Tuning { saga_deadline: Duration::from_secs(4), ..Tuning::default() }).await?;
     let suite = stage.dancers().await?;
     for step in ["reserve_stock", "release_stock"] {
@@ -107,7 +106,7 @@ async fn an_order_that_inventory_never_takes_takes_at_most_4800_bytes_of_any_str
     each_takes_at_most(&stage, 4_800).await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "the stream is filled by a stranger")]
 async fn the_last_tenth_of_a_stream_is_for_cancellations() -> Test {
     tokio::try_join!(
         a_step_takes_no_events_and_their_stream_fills_up(ORDER, "reserve_stock"),
@@ -118,7 +117,6 @@ async fn the_last_tenth_of_a_stream_is_for_cancellations() -> Test {
 }
 
 async fn a_step_takes_no_events_and_their_stream_fills_up(publisher: Service, step: &str) -> Test {
-    // Not audited: the stream is filled by a stranger.
     let stage = Stage::with(Tuning { stream_max_bytes: 1_000_000, ..Tuning::default() }).await?;
     let suite = stage.dancers().await?;
     // Whoever asks before the stream is looked at again gets an order, too.
@@ -161,8 +159,8 @@ async fn a_step_takes_no_events_and_their_stream_fills_up(publisher: Service, st
     suite.saga_becomes(&next, "COMPLETED").await.map(drop)
 }
 
-#[tokio::test]
-async fn orders_are_refused_while_events_wait_for_too_long_and_everything_else_goes_on() -> Test {
+#[suite_tests::test]
+async fn orders_are_refused_while_events_wait_for_too_long() -> Test {
     let (stage, suite) = Stage::selling(100, 10).await?;
     let confirmed = suite.confirmed(&[("A", 1)]).await?;
     suite.order.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
@@ -200,9 +198,8 @@ async fn orders_are_refused_while_events_wait_for_too_long_and_everything_else_g
 }
 
 /// Its order's events wait for an operator; all others get out.
-#[tokio::test]
+#[suite_tests::test(unaudited = "the parked event is left")]
 async fn a_parked_event_keeps_no_orders_out() -> Test {
-    // Not audited: the parked event is left.
     let tuning = Tuning { placement_outbox_age: Duration::from_secs(2), ..Tuning::default() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 10).await?;
     suite.order.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
@@ -221,9 +218,8 @@ async fn a_parked_event_keeps_no_orders_out() -> Test {
 }
 
 /// As after a full disk: NATS keeps its connections, and JetStream answers nothing.
-#[tokio::test]
-async fn a_broker_that_is_there_and_does_not_answer_is_told_from_one_that_is_away_with_what_helps() -> Test {
-    // Not audited: nothing is ordered.
+#[suite_tests::test(unaudited = "nothing is ordered")]
+async fn a_silent_broker_is_told_from_one_that_is_away() -> Test {
     let (stage, inventory) = Stage::alone(contracts::INVENTORY).await?;
     let silent = async || Scrape::of(&inventory.client).await.map(|shown| shown.sum("broker_silent", &[]));
     ensure!(silent().await? == Some(0.0));

@@ -4,7 +4,6 @@
 
 mod arrows;
 mod audit;
-mod audited;
 mod breakers;
 mod broker;
 mod catalogue;

@@ -19,6 +19,9 @@ use stateright::Model;
 use self::{by_hand::ByHand, seen::Seen};
 use crate::Test;
 
+/// Why no test of this file audits.
+const UNAUDITED: &str = "the walk itself stands in for relays and broker, so nothing is in the streams";
+
 /// Draws from the actions that may come next: the kind of it, and which.
 type Choice = (u8, u8);
 
@@ -190,7 +193,7 @@ fn went_everywhere(seen: &BTreeMap<String, usize>) -> Test {
 #[test]
 fn random_walks_through_the_real_suite_end_where_the_model_ends() -> Test {
     let runtime = tokio::runtime::Runtime::new()?;
-    let suite = runtime.block_on(ByHand::new())?;
+    let suite = runtime.block_on(suite_tests::audited(Some(UNAUDITED), ByHand::new()))?;
     let seed = std::env::var("MODEL_SEED").ok().map_or_else(rand_seed, |text| Ok(text.parse::<u64>()?))?;
     println!("MODEL_SEED={seed}");
     let mut bytes = [0; 32];
@@ -229,7 +232,7 @@ fn rand_seed() -> anyhow::Result<u64> {
     Ok(seed)
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_compensation_is_given_up_and_resumed_as_the_model_has_it() -> Test {
     let suite = ByHand::new().await?;
     let saga = Saga::new(Bounds { faults: 20, ..BOUNDS });
@@ -251,7 +254,7 @@ async fn a_compensation_is_given_up_and_resumed_as_the_model_has_it() -> Test {
     walk.rest().await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_model_that_lacks_a_guard_is_found_to_differ_from_the_suite() -> Test {
     let suite = ByHand::new().await?;
     let created = (Kind::OrderCreated, 0);

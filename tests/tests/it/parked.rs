@@ -51,9 +51,8 @@ async fn ask(replica: &Replica, method: Method, path: &str, body: &Value) -> any
     replica.client.send(request).await
 }
 
-#[tokio::test]
-async fn a_discarded_event_is_never_published_its_followers_are_and_who_did_it_is_known() -> Test {
-    // Not audited: nothing is ordered.
+#[suite_tests::test(unaudited = "nothing is ordered")]
+async fn a_discarded_event_is_never_published_its_followers_are() -> Test {
     let (stage, inventory) = Stage::alone(INVENTORY).await?;
     create(&inventory, &["P-0", "P-1"]).await?;
     published(&stage, 2).await?;
@@ -88,8 +87,8 @@ async fn a_discarded_event_is_never_published_its_followers_are_and_who_did_it_i
     Ok(())
 }
 
-#[tokio::test]
-async fn an_order_whose_first_event_was_discarded_ends_all_the_same_and_the_audit_knows_why() -> Test {
+#[suite_tests::test]
+async fn an_order_ends_although_its_first_event_was_discarded() -> Test {
     let (stage, suite) = Stage::selling(100, 10).await?;
     relay(&suite.order, "pause").await?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
@@ -103,9 +102,8 @@ async fn an_order_whose_first_event_was_discarded_ends_all_the_same_and_the_audi
     stage.audit().await
 }
 
-#[tokio::test]
-async fn parked_events_are_requeued_in_bulk_after_a_dry_run_that_says_which() -> Test {
-    // Not audited: nothing is ordered.
+#[suite_tests::test(unaudited = "nothing is ordered")]
+async fn parked_events_are_requeued_in_bulk_after_a_dry_run() -> Test {
     let (stage, inventory) = Stage::alone(INVENTORY).await?;
     relay(&inventory, "pause").await?;
     create(&inventory, &["P-0", "P-1", "P-2"]).await?;

@@ -18,8 +18,8 @@ async fn sell(stage: &Stage, inventory: &Running, order: &Running) -> Test {
     .await
 }
 
-#[tokio::test]
-async fn each_service_killed_under_load_and_started_again_loses_no_order() -> Test {
+#[suite_tests::test]
+async fn each_service_killed_under_load_loses_no_order() -> Test {
     let stage = Stage::new().await?;
     let mut running = Vec::new();
     for service in [ORDER, INVENTORY, PAYMENT] {
@@ -47,8 +47,8 @@ async fn each_service_killed_under_load_and_started_again_loses_no_order() -> Te
     stage.audit().await
 }
 
-#[tokio::test]
-async fn a_relay_frozen_past_its_lease_and_woken_as_a_zombie_breaks_no_order() -> Test {
+#[suite_tests::test]
+async fn a_relay_frozen_past_its_lease_breaks_no_order() -> Test {
     let stage = Stage::new().await?;
     let mut first = Running::start(&stage, ORDER, &[]).await?;
     let inventory = Running::start(&stage, INVENTORY, &[]).await?;
@@ -84,8 +84,8 @@ async fn a_relay_frozen_past_its_lease_and_woken_as_a_zombie_breaks_no_order() -
     stage.audit().await
 }
 
-#[tokio::test]
-async fn a_service_without_its_servers_says_so_is_not_ready_and_gives_up_after_its_limit() -> Test {
+#[suite_tests::test]
+async fn a_service_without_its_servers_is_not_ready_and_gives_up() -> Test {
     let address = format!("127.0.0.1:{}", free_port());
     let nowhere = format!("127.0.0.1:{}", free_port());
     let mut command = Command::new(bin("order")?);
@@ -108,9 +108,8 @@ async fn a_service_without_its_servers_says_so_is_not_ready_and_gives_up_after_i
     Ok(())
 }
 
-#[tokio::test]
-async fn a_service_asked_to_stop_finishes_what_it_has_and_exits_with_success() -> Test {
-    // Not audited: nothing is ordered.
+#[suite_tests::test(unaudited = "nothing is ordered")]
+async fn a_service_asked_to_stop_finishes_its_work_first() -> Test {
     let stage = Stage::new().await?;
     for service in [ORDER, INVENTORY, PAYMENT] {
         let mut running = Running::start(&stage, service, &[]).await?;

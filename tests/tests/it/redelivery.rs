@@ -21,8 +21,8 @@ const STATE: &str = "
         || (select count(*) from inventory.outbox_published) || (select count(*) from inventory.outbox)
         || (select count(*) from payment.outbox_published) || (select count(*) from payment.outbox)";
 
-#[tokio::test]
-async fn every_event_delivered_three_times_more_to_two_replicas_changes_nothing() -> Test {
+#[suite_tests::test]
+async fn every_event_delivered_three_times_more_changes_nothing() -> Test {
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
     one_order_of_every_kind(&stage, &suite).await?;
@@ -51,8 +51,8 @@ async fn every_event_delivered_three_times_more_to_two_replicas_changes_nothing(
     stage.audit().await
 }
 
-#[tokio::test]
-async fn every_event_delivered_three_times_at_once_to_two_replicas_has_its_effect_once() -> Test {
+#[suite_tests::test]
+async fn every_event_three_times_at_once_has_its_effect_once() -> Test {
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
     let (_order, _inventory, _payment) =

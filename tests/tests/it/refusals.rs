@@ -89,7 +89,7 @@ async fn unmoved(suite: &Dancers, step: &str) -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn eight_odd_cards_stop_no_other_order() -> Test {
     let (stage, suite) = Stage::selling(100, 1000).await?;
     let odd = suite.place_many(8, &"é".repeat(128)).await?;
@@ -100,7 +100,7 @@ async fn eight_odd_cards_stop_no_other_order() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn a_charge_that_is_refused_for_good_is_told_its_customer() -> Test {
     let mut stage = Stage::new().await?;
     let refuses =
@@ -123,7 +123,7 @@ async fn a_charge_that_is_refused_for_good_is_told_its_customer() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn a_refund_that_is_refused_for_good_waits_for_an_operator() -> Test {
     let mut stage = Stage::new().await?;
     let (suite, strict) = suite_behind(&mut stage, |path, _| path.ends_with("/refund").then_some(409)).await?;
@@ -161,7 +161,7 @@ async fn a_refund_that_is_refused_for_good_waits_for_an_operator() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn a_processor_that_does_not_know_us_is_an_outage() -> Test {
     let resilience = "process_payment.open_for=300ms,refund_payment.open_for=300ms";
     for status in [401, 403, 407] {

@@ -1,6 +1,4 @@
 //! The relay: one at a time, in order, and never past a row.
-//!
-//! Not audited: most events are made up, with no order behind them.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -15,12 +13,15 @@ use testkit::eventually;
 
 use crate::Test;
 
+/// Why no test of this file audits.
+const UNAUDITED: &str = "most events are made up, with no order behind them";
+
 fn short_lease() -> Tuning {
     Tuning { relay_lease: Duration::from_millis(600), ..Tuning::default() }
 }
 
-#[tokio::test]
-async fn a_relay_stopped_between_publish_and_move_publishes_nothing_that_has_an_effect_twice() -> Test {
+#[suite_tests::test]
+async fn a_relay_stopped_between_publish_and_move_doubles_nothing() -> Test {
     let stage = Stage::new().await?;
     let faults = Faults::armable();
     let suite = stage.dancers().await?;
@@ -42,7 +43,7 @@ async fn a_relay_stopped_between_publish_and_move_publishes_nothing_that_has_an_
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_relay_that_wakes_up_after_its_lease_expired_writes_nothing() -> Test {
     let stage = Stage::with(short_lease()).await?;
     let faults = Faults::armable();
@@ -71,8 +72,8 @@ async fn a_relay_that_wakes_up_after_its_lease_expired_writes_nothing() -> Test 
     in_order_without_gaps(&stage, "INVENTORY", 21).await
 }
 
-#[tokio::test]
-async fn an_aggregates_thousand_events_keep_their_order_through_a_takeover() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn a_thousand_events_keep_their_order_through_a_takeover() -> Test {
     let (stage, first) = Stage::alone_with(short_lease(), INVENTORY).await?;
     let second = stage.start(INVENTORY).await?;
     create_products(&first, 0..1).await?;
@@ -92,8 +93,8 @@ async fn an_aggregates_thousand_events_keep_their_order_through_a_takeover() -> 
     in_order_without_gaps(&stage, "INVENTORY", 1000).await
 }
 
-#[tokio::test]
-async fn a_row_that_commits_after_a_later_one_is_published_all_the_same() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn a_row_that_commits_after_a_later_one_is_published() -> Test {
     let (stage, inventory) = Stage::alone(INVENTORY).await?;
     let mut late = sqlx::PgConnection::connect(&stage.database.admin_url()).await?;
     let mut transaction = late.begin().await?;
@@ -112,8 +113,8 @@ async fn a_row_that_commits_after_a_later_one_is_published_all_the_same() -> Tes
 }
 
 /// The broker refuses the first of the two, and the second one's place is just where the stream ends.
-#[tokio::test]
-async fn what_somebody_else_puts_into_the_stream_lets_no_event_overtake_the_one_before() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn a_strangers_message_lets_no_event_overtake_another() -> Test {
     let (stage, inventory) = Stage::alone(INVENTORY).await?;
     create_products(&inventory, 0..1).await?;
     in_order_without_gaps(&stage, "INVENTORY", 1).await?;
@@ -132,8 +133,8 @@ async fn what_somebody_else_puts_into_the_stream_lets_no_event_overtake_the_one_
 }
 
 /// The relay hears of nothing but commits here, and has nothing to do when the broker comes back empty.
-#[tokio::test]
-async fn what_the_broker_lost_is_put_back_before_anything_newer_is_published() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn what_the_broker_lost_is_put_back_before_anything_newer() -> Test {
     let long = Duration::from_secs(600);
     let tuning = Tuning { relay_lease: 2 * long, relay_poll: long, reconcile_every: long, ..Tuning::default() };
     let (stage, inventory) = Stage::alone_with(tuning, INVENTORY).await?;
@@ -150,7 +151,7 @@ async fn what_the_broker_lost_is_put_back_before_anything_newer_is_published() -
 }
 
 /// As it was left when the database's clock was an hour ahead.
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_lease_beyond_twice_its_time_is_free() -> Test {
     let stage = Stage::new().await?;
     for sql in [
@@ -168,7 +169,7 @@ async fn a_lease_beyond_twice_its_time_is_free() -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_batch_beyond_the_clients_default_limit_is_published() -> Test {
     let (stage, inventory) = Stage::alone_with(Tuning { relay_batch: 6_000, ..Tuning::default() }, INVENTORY).await?;
     inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
@@ -178,7 +179,7 @@ async fn a_batch_beyond_the_clients_default_limit_is_published() -> Test {
     stage.becomes(published, 6_500).await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn what_waits_when_the_broker_is_emptied_leaves_in_one_batch() -> Test {
     let (stage, inventory) = Stage::alone(INVENTORY).await?;
     create_products(&inventory, 0..1).await?;
@@ -215,8 +216,8 @@ async fn let_wait(stage: &Stage, events: i32) -> Test {
     Ok(())
 }
 
-#[tokio::test]
-async fn an_event_the_broker_refuses_is_parked_with_its_followers_and_the_others_go_on() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn a_refused_event_is_parked_and_only_its_followers_wait() -> Test {
     let (stage, inventory) = Stage::alone(INVENTORY).await?;
     create_products(&inventory, 0..2).await?;
     let room = room_for_a_short_name(&stage).await?;

@@ -9,7 +9,7 @@ use testkit::eventually;
 
 use crate::Test;
 
-#[tokio::test]
+#[suite_tests::test]
 async fn a_paid_order_is_confirmed() -> Test {
     let (stage, suite) = Stage::selling(1_250, 10).await?;
     suite.sell("B", 300, 10).await?;
@@ -25,8 +25,8 @@ async fn a_paid_order_is_confirmed() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
-async fn an_order_that_cannot_be_filled_reserves_nothing_and_is_cancelled() -> Test {
+#[suite_tests::test]
+async fn an_order_that_cannot_be_filled_reserves_nothing() -> Test {
     let (stage, suite) = Stage::selling(100, 10).await?;
     suite.sell("RARE", 100, 1).await?;
     let order = suite.place(&[("A", 2), ("RARE", 2)], "tok_visa").await?;
@@ -38,7 +38,7 @@ async fn an_order_that_cannot_be_filled_reserves_nothing_and_is_cancelled() -> T
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn a_declined_card_cancels_the_order_and_gives_the_stock_back() -> Test {
     let (stage, suite) = Stage::selling(100, 10).await?;
     let order = suite.place(&[("A", 3)], "tok_declined").await?;
@@ -52,8 +52,8 @@ async fn a_declined_card_cancels_the_order_and_gives_the_stock_back() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
-async fn a_saga_without_payment_times_out_and_a_late_payment_service_charges_nothing() -> Test {
+#[suite_tests::test]
+async fn a_late_payment_service_charges_nothing() -> Test {
     let tuning = Tuning { saga_deadline: Duration::from_secs(1), ..Tuning::default() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 10).await?;
     let suite_tests::Dancers { order, inventory, payment } = suite;
@@ -73,7 +73,7 @@ async fn a_saga_without_payment_times_out_and_a_late_payment_service_charges_not
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn a_customer_may_cancel_before_and_after_the_confirmation() -> Test {
     let (stage, suite) = Stage::selling(700, 10).await?;
     let confirmed = suite.confirmed(&[("A", 1)]).await?;
@@ -90,8 +90,8 @@ async fn a_customer_may_cancel_before_and_after_the_confirmation() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
-async fn an_order_that_timed_out_is_cancelled_also_when_the_news_of_it_never_arrives() -> Test {
+#[suite_tests::test]
+async fn a_timed_out_order_is_cancelled_without_its_event_too() -> Test {
     let tuning = Tuning {
         saga_deadline: Duration::from_millis(500),
         compensation_deadline: Duration::from_secs(2),
@@ -112,7 +112,7 @@ async fn an_order_that_timed_out_is_cancelled_also_when_the_news_of_it_never_arr
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn prefer_wait_answers_with_the_end_of_the_saga() -> Test {
     let (stage, suite) = Stage::selling(700, 10).await?;
     let request = suite.order.client.request(reqwest::Method::POST, "/api/orders").header("prefer", "wait=10");

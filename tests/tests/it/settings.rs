@@ -14,9 +14,8 @@ async fn refusal(stage: &Stage) -> String {
     stage.start(INVENTORY).await.err().map(|error| format!("{error:#}")).unwrap_or_default()
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "nothing is ordered")]
 async fn a_relay_that_would_sleep_through_its_lease_is_refused() -> Test {
-    // Not audited: nothing is ordered.
     let lease = Duration::from_secs(2);
     let mut stage = Stage::with(Tuning { relay_lease: lease, relay_poll: lease, ..Tuning::default() }).await?;
     let refused = refusal(&stage).await;
@@ -26,9 +25,8 @@ async fn a_relay_that_would_sleep_through_its_lease_is_refused() -> Test {
     Ok(())
 }
 
-#[tokio::test]
-async fn an_inbox_that_would_forget_what_can_still_be_delivered_is_refused() -> Test {
-    // Not audited: nothing is ordered.
+#[suite_tests::test(unaudited = "nothing is ordered")]
+async fn an_inbox_shorter_than_the_stream_is_refused() -> Test {
     let stage = Stage::new().await?;
     let jetstream = stage.jetstream().await?;
     let mut config = jetstream.get_stream("INVENTORY").await?.cached_info().config.clone();

@@ -78,7 +78,7 @@ fn is_one_connected_tree(spans: &[CollectedSpan]) -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn an_order_and_a_compensated_one_are_each_one_connected_trace() -> Test {
     let stage = Stage::new().await?;
     let (collector, [order, _inventory, _payment]) = traced(&stage, &[]).await?;
@@ -95,7 +95,7 @@ async fn an_order_and_a_compensated_one_are_each_one_connected_trace() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn what_a_deadline_sets_in_motion_belongs_to_the_orders_trace() -> Test {
     let stage = Stage::new().await?;
     let extra = [("SAGA_DEADLINE", "1s"), ("TIMEOUT_CHECK_EVERY", "100ms")];
@@ -108,8 +108,8 @@ async fn what_a_deadline_sets_in_motion_belongs_to_the_orders_trace() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
-async fn a_redelivery_has_a_trace_of_its_own_with_a_link_and_the_orders_trace_goes_on() -> Test {
+#[suite_tests::test]
+async fn a_redelivery_has_a_trace_of_its_own_with_a_link() -> Test {
     let stage = Stage::new().await?;
     let (collector, [order, inventory, _payment]) = traced(&stage, &[("FAULTS_ENABLED", "true")]).await?;
     let fault = json!({"point": "in_step", "kind": "error", "first": 1, "scope": {"step": "reserve_stock"}});

@@ -20,8 +20,8 @@ const WINDOWS: [FaultPoint; 5] = [
     FaultPoint::AfterCommitBeforeAck,
 ];
 
-#[tokio::test]
-async fn every_window_hit_again_and_again_in_every_service_loses_and_doubles_nothing() -> Test {
+#[suite_tests::test]
+async fn every_window_hit_again_and_again_loses_no_order() -> Test {
     let stage = Stage::new().await?;
     let faults = Faults::armable();
     let inventory = stage.start_with(INVENTORY, faults.clone(), "").await?;
@@ -46,9 +46,8 @@ async fn every_window_hit_again_and_again_in_every_service_loses_and_doubles_not
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "nothing is ordered")]
 async fn what_is_rolled_back_or_not_the_steps_own_is_never_published() -> Test {
-    // Not audited: nothing is ordered.
     let (stage, order) = Stage::alone(ORDER).await?;
     let outbox = &order.app.participant().outbox;
     let (order_id, total) = (OrderId::new(), Money::new(1, Currency::USD));

@@ -54,7 +54,7 @@ fn corruption(path: &Path) -> (u64, Corruption) {
 }
 
 #[tokio::test]
-async fn a_reopened_journal_gives_the_same_ledger_and_can_be_continued() {
+async fn a_reopened_journal_gives_the_same_ledger() {
     let (_folder, path) = journal_of(3).await;
     let (mut journal, mut ledger) = open(&path).unwrap();
     assert!(matches!(ledger.outcome(&key(2)), Some(ChargeAnswer::Captured(_))));

@@ -87,8 +87,7 @@ pub(crate) struct ProductBody {
 #[utoipa::path(post, path = "/api/products", tag = "products", request_body = NewProduct,
     responses((status = 201, description = "The product", body = ProductBody,
             headers(("Location" = String, description = "The product's path"))),
-        (status = 409, description = "The SKU exists", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "Not acceptable: `errors` says where and why", body = Problem, content_type = "application/problem+json")))]
+        (status = 409, description = "The SKU exists", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn create_product(
     State(app): State<App>,
     request: RequestContext,
@@ -123,8 +122,7 @@ async fn create(app: &App, context: &Context, new: NewProduct) -> Result<Stocked
 #[utoipa::path(get, path = "/api/products/{sku}", tag = "products",
     params(("sku" = Sku, Path, description = "The product's SKU")),
     responses((status = 200, description = "The product", body = ProductBody),
-        (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "Not a SKU", body = Problem, content_type = "application/problem+json")))]
+        (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn get_product(State(app): State<App>, Path(sku): Path<Sku>) -> Result<Json<ProductBody>, Problem> {
     let mut conn = app.participant.pools.http.acquire().await?;
     let found = store::find_product(&mut conn, &sku).await?;
@@ -136,8 +134,7 @@ pub(crate) async fn get_product(State(app): State<App>, Path(sku): Path<Sku>) ->
 /// Other lists are newest first. This one is in an order that never changes, so that who walks its
 /// pages while stock moves sees every product exactly once.
 #[utoipa::path(get, path = "/api/products", tag = "products", params(PageQuery),
-    responses((status = 200, description = "A page of products", body = Page<ProductBody>),
-        (status = 422, description = "Not a limit, or not a cursor of this list", body = Problem, content_type = "application/problem+json")))]
+    responses((status = 200, description = "A page of products", body = Page<ProductBody>)))]
 pub(crate) async fn list_products(
     State(app): State<App>,
     Query(page): Query<PageQuery>,
@@ -154,8 +151,7 @@ pub(crate) async fn list_products(
 #[utoipa::path(patch, path = "/api/products/{sku}", tag = "products", request_body = ProductPatch,
     params(("sku" = Sku, Path, description = "The product's SKU")),
     responses((status = 200, description = "The product", body = ProductBody),
-        (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "Not acceptable: `errors` says where and why", body = Problem, content_type = "application/problem+json")))]
+        (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn patch_product(
     State(app): State<App>,
     request: RequestContext,
@@ -193,8 +189,7 @@ async fn change(app: &App, context: &Context, sku: &Sku, changes: Changes) -> Re
 #[utoipa::path(post, path = "/api/products/{sku}/replenish", tag = "products", request_body = Replenishment,
     params(("sku" = Sku, Path, description = "The product's SKU")),
     responses((status = 200, description = "The product", body = ProductBody),
-        (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "Not acceptable, or more than can be counted", body = Problem, content_type = "application/problem+json")))]
+        (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn replenish_product(
     State(app): State<App>,
     request: RequestContext,

@@ -45,8 +45,7 @@ pub(crate) struct ReservationLineBody {
 #[utoipa::path(get, path = "/api/reservations/{order_id}", tag = "reservations",
     params(("order_id" = OrderId, Path, description = "The order's id")),
     responses((status = 200, description = "The reservation", body = ReservationBody),
-        (status = 404, description = "Inventory has not heard of this order", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "Not an id", body = Problem, content_type = "application/problem+json")))]
+        (status = 404, description = "Inventory has not heard of this order", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn get_reservation(
     State(app): State<App>,
     Path(order_id): Path<OrderId>,

@@ -5,7 +5,7 @@ use bootstrap::{
     Json, Page, PageQuery, Path, Problem, Query, RequestContext, detached,
     http::{Cursor, Limit},
 };
-use contracts::Money;
+use contracts::{Money, OrderId, SagaId, Sku};
 use messaging::{Context, retry_contended};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,44 +16,26 @@ use uuid::Uuid;
 use super::problem;
 use crate::{
     App,
-    domain::{CancelRequest, Priced, PricedLine},
+    domain::{CancelRequest, OrderStatus, PricedLine},
     steps,
-    store::{self, OrderLineRow, OrderRow},
+    store::{self, OrderRow},
 };
-
-/// Where an order stands
-#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "UPPERCASE")]
-pub(super) enum OrderStatusBody {
-    Pending,
-    Confirmed,
-    Cancelled,
-}
-
-impl OrderStatusBody {
-    const fn as_str(self) -> &'static str {
-        match self {
-            OrderStatusBody::Pending => "PENDING",
-            OrderStatusBody::Confirmed => "CONFIRMED",
-            OrderStatusBody::Cancelled => "CANCELLED",
-        }
-    }
-}
 
 /// An order.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct OrderBody {
-    pub(super) order_id: Uuid,
+    #[schema(value_type = Uuid)]
+    order_id: OrderId,
     customer_id: String,
-    #[schema(value_type = OrderStatusBody)]
-    status: String,
+    status: OrderStatus,
     lines: Vec<OrderLineBody>,
     total: Money,
     payment_method: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     shipping_address: Option<Value>,
-    saga_id: Uuid,
+    #[schema(value_type = Uuid)]
+    saga_id: SagaId,
     /// Why it was cancelled; null unless it is.
     #[schema(required = true)]
     cancel_reason: Option<String>,
@@ -65,7 +47,8 @@ pub(super) struct OrderBody {
 
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct OrderLineBody {
-    sku: String,
+    #[schema(value_type = String)]
+    sku: Sku,
     name: String,
     quantity: i64,
     unit_price: Money,
@@ -76,7 +59,7 @@ pub(super) struct OrderLineBody {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct OrderQuery {
-    status: Option<OrderStatusBody>,
+    status: Option<OrderStatus>,
     customer_id: Option<String>,
     /// Orders per page.
     #[serde(default)]
@@ -107,19 +90,17 @@ pub(super) async fn list_orders(
 ) -> Result<Json<Page<OrderBody>>, Problem> {
     let page = PageQuery::new(query.limit, query.cursor);
     let before = page.after()?.unwrap_or(Uuid::max());
-    let status = query.status.map(OrderStatusBody::as_str);
-    let distance = if status.is_some() { page.walk() } else { page.rows() };
+    let distance = if query.status.is_some() { page.walk() } else { page.rows() };
     let mut conn = app.participant.pools.read.acquire().await?;
-    let walked = store::walk_orders(&mut conn, query.customer_id.as_deref(), status, before, distance).await?;
+    let walked = store::walk_orders(&mut conn, query.customer_id.as_deref(), query.status, before, distance).await?;
     let Page { items: ids, next_cursor } = Page::from_walk(walked, &page, |id| *id);
     let rows = store::list_orders(&mut conn, &ids).await?;
-    let lines = store::lines_of(&mut conn, &ids).await?;
-    let of = |id: Uuid| lines.iter().filter(move |l| l.order_id == id);
+    let mut lines = store::lines_of(&mut conn, &rows).await?;
     let items = rows.into_iter().map(|row| {
-        let id = row.order_id;
-        body(row, of(id))
+        let lines = lines.remove(&row.order_id).unwrap_or_default();
+        body(row, lines)
     });
-    Ok(Json(Page { items: items.collect::<Result<_, _>>()?, next_cursor }))
+    Ok(Json(Page { items: items.collect(), next_cursor }))
 }
 
 /// Why the customer cancels
@@ -171,49 +152,35 @@ pub(super) async fn cancel_order(
 pub(super) async fn read(app: &App, order_id: Uuid) -> Result<OrderBody, Problem> {
     let mut conn = app.participant.pools.http.acquire().await?;
     let row = store::get_order(&mut conn, order_id).await?.ok_or_else(|| unknown(order_id))?;
-    let lines = store::lines_of(&mut conn, &[order_id]).await?;
-    body(row, lines.iter())
-}
-
-/// The order as it was accepted just now, without another look at the database.
-pub(super) fn accepted(row: OrderRow, priced: &Priced) -> Result<OrderBody, Problem> {
-    let line = |l: &PricedLine| OrderLineRow {
-        order_id: row.order_id,
-        sku: l.sku.to_string(),
-        name: l.name.clone(),
-        quantity: l.quantity,
-        unit_price: l.unit_price.amount,
-    };
-    let lines: Vec<_> = priced.lines.iter().map(line).collect();
-    body(row, lines.iter())
+    let lines = store::lines_of(&mut conn, std::slice::from_ref(&row)).await?;
+    Ok(body(row, lines.into_values().flatten()))
 }
 
 fn unknown(order_id: Uuid) -> Problem {
     Problem::not_found(format!("There is no order {order_id}."))
 }
 
-fn body<'l>(row: OrderRow, lines: impl Iterator<Item = &'l OrderLineRow>) -> Result<OrderBody, Problem> {
-    let currency = row.currency.parse().map_err(|e| Problem::internal(&e))?;
-    let money = |amount| Money::new(amount, currency);
-    let line = |l: &OrderLineRow| OrderLineBody {
-        sku: l.sku.clone(),
-        name: l.name.clone(),
-        quantity: l.quantity,
-        unit_price: money(l.unit_price),
+/// The order as it was read, or as it was accepted just now.
+pub(super) fn body(row: OrderRow, lines: impl IntoIterator<Item = PricedLine>) -> OrderBody {
+    let line = |l: PricedLine| OrderLineBody {
+        quantity: l.quantity.units(),
         // It fitted when the order was accepted.
-        line_total: money(l.unit_price.saturating_mul(l.quantity)),
+        line_total: Money { amount: l.unit_price.amount.saturating_mul(l.quantity.units()), ..l.unit_price },
+        sku: l.sku,
+        name: l.name,
+        unit_price: l.unit_price,
     };
-    Ok(OrderBody {
-        lines: lines.map(line).collect(),
-        total: money(row.total_amount),
+    OrderBody {
+        lines: lines.into_iter().map(line).collect(),
+        total: row.total,
         order_id: row.order_id,
         customer_id: row.customer_id,
         status: row.status,
         payment_method: row.payment_method,
         shipping_address: row.shipping_address,
         saga_id: row.saga_id,
-        cancel_reason: row.cancel_reason,
+        cancel_reason: row.cancellation.map(|cancellation| cancellation.detail),
         created_at: row.created_at,
         updated_at: row.updated_at,
-    })
+    }
 }

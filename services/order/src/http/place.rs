@@ -85,7 +85,7 @@ pub(super) async fn place_order(
     };
     let mut answer = HeaderMap::new();
     let (status, order_id) = match &placed {
-        Placed::New(order, _) => (StatusCode::CREATED, order.order_id),
+        Placed::New(order, _) => (StatusCode::CREATED, order.order_id.0),
         Placed::Replayed(order_id) => (StatusCode::OK, *order_id),
     };
     if status == StatusCode::CREATED {
@@ -102,10 +102,10 @@ pub(super) async fn place_order(
     }
     let order = match placed {
         // Accepted just now: its answer needs no connection that another order could have.
-        Placed::New(order, priced) if patience.is_none() => orders::accepted(*order, &priced)?,
+        Placed::New(order, priced) if patience.is_none() => orders::body(*order, priced.lines),
         Placed::New(order, priced) => match orders::read(&app, order_id).await {
             Ok(ended) => ended,
-            Err(_) => orders::accepted(*order, &priced)?,
+            Err(_) => orders::body(*order, priced.lines),
         },
         Placed::Replayed(_) => orders::read(&app, order_id).await?,
     };

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use axum::extract::State;
 use bootstrap::{Json, Page, PageQuery, Path, Problem, Query, detached_within};
-use contracts::Money;
+use contracts::{
+    Money, Sku,
+    catalogue::{Product, ProductStatus},
+};
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -12,19 +15,21 @@ use utoipa::ToSchema;
 use crate::{
     App,
     catalogue::{self, RebuildError},
-    store::{self, ProductRow},
+    store::{self, ViewedProduct},
 };
 
 /// A product as order knows it: eventually what inventory knows.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ProductBody {
-    sku: String,
+    #[schema(value_type = String)]
+    sku: Sku,
     name: String,
     #[schema(required = true)]
     category: Option<String>,
     price: Money,
     /// `ACTIVE` or `DISCONTINUED`.
-    status: String,
+    #[schema(value_type = String)]
+    status: ProductStatus,
     /// Inventory's count of the product's changes.
     version: i64,
     #[serde(with = "time::serde::rfc3339")]
@@ -52,9 +57,8 @@ pub(super) async fn list_products(
     let mut conn = app.participant.pools.read.acquire().await?;
     let after: Option<String> = page.after()?;
     let rows = store::list_products(&mut conn, after.as_deref(), page.rows()).await?;
-    let page = Page::from_rows(rows, &page, |row| row.sku.clone());
-    let items = page.items.into_iter().map(body).collect::<Result<_, _>>()?;
-    Ok(Json(Page { items, next_cursor: page.next_cursor }))
+    let page = Page::from_rows(rows, &page, |row| row.product.sku.to_string());
+    Ok(Json(Page { items: page.items.into_iter().map(body).collect(), next_cursor: page.next_cursor }))
 }
 
 /// One product
@@ -66,7 +70,7 @@ pub(super) async fn get_product(State(app): State<App>, Path(sku): Path<String>)
     let mut conn = app.participant.pools.http.acquire().await?;
     let row = store::get_product(&mut conn, &sku).await?;
     let row = row.ok_or_else(|| Problem::not_found(format!("There is no product {sku}.")))?;
-    Ok(Json(body(row)?))
+    Ok(Json(body(row)))
 }
 
 /// How long a rebuild may take, most of it for reading inventory's pages.
@@ -92,15 +96,7 @@ impl From<RebuildError> for Problem {
     }
 }
 
-fn body(row: ProductRow) -> Result<ProductBody, Problem> {
-    let currency = row.currency.parse().map_err(|e| Problem::internal(&e))?;
-    Ok(ProductBody {
-        sku: row.sku,
-        name: row.name,
-        category: row.category,
-        price: Money::new(row.price, currency),
-        status: row.status,
-        version: row.version,
-        updated_at: row.updated_at,
-    })
+fn body(row: ViewedProduct) -> ProductBody {
+    let Product { sku, name, category, price, status, version } = row.product;
+    ProductBody { sku, name, category, price, status, version, updated_at: row.updated_at }
 }

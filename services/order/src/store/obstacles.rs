@@ -13,7 +13,6 @@ pub(crate) struct Fact {
     /// The durable consumer's name, or for a breaker the step's.
     pub(crate) consumer: Option<String>,
     pub(crate) event_id: Option<Uuid>,
-    pub(crate) event_type: Option<String>,
     pub(crate) state: Option<String>,
     pub(crate) detail: Option<String>,
     pub(crate) attempts: i32,
@@ -37,14 +36,14 @@ pub(crate) async fn obstacles(
 ) -> Result<Vec<Fact>, sqlx::Error> {
     sqlx::query_as!(
         Fact,
-        r#"select 'order' as "service!", kind as "kind!", consumer, event_id, event_type, state, detail,
+        r#"select 'order' as "service!", kind as "kind!", consumer, event_id, state, detail,
             attempts as "attempts!", since, reference
         from orders.obstacles($1, $2)
         union all
-        select 'inventory', kind, consumer, event_id, event_type, state, detail, attempts, since, reference
+        select 'inventory', kind, consumer, event_id, state, detail, attempts, since, reference
         from inventory.obstacles($1, $3)
         union all
-        select 'payment', kind, consumer, event_id, event_type, state, detail, attempts, since, reference
+        select 'payment', kind, consumer, event_id, state, detail, attempts, since, reference
         from payment.obstacles($1, $4)"#,
         saga_id,
         &consumers.order,
@@ -72,36 +71,5 @@ pub(crate) async fn at_gateway(conn: &mut PgConnection, order_id: Uuid) -> Resul
         order_id,
     )
     .fetch_optional(conn)
-    .await
-}
-
-/// A fault that somebody armed and that hit the saga.
-#[derive(Debug, Clone)]
-pub(crate) struct FaultHit {
-    pub(crate) service: String,
-    pub(crate) step: Option<String>,
-    pub(crate) point: String,
-    pub(crate) kind: String,
-    pub(crate) fault_id: i64,
-    pub(crate) hit_at: OffsetDateTime,
-}
-
-/// Newest first.
-pub(crate) async fn fault_hits(
-    conn: &mut PgConnection,
-    saga_id: Uuid,
-    limit: i64,
-) -> Result<Vec<FaultHit>, sqlx::Error> {
-    sqlx::query_as!(
-        FaultHit,
-        "select service, step, point, kind, fault_id, hit_at
-        from saga.fault_hit
-        where saga_id = $1
-        order by hit_id desc
-        limit $2",
-        saga_id,
-        limit,
-    )
-    .fetch_all(conn)
     .await
 }

@@ -1,20 +1,21 @@
-//! Orders and their lines.
+//! Orders and their lines. Texts of the tables become types here, and nowhere else.
 
 use std::collections::HashMap;
 
-use contracts::{Money, OrderId};
+use contracts::{Currency, Money, OrderId, SagaId, Sku, order_fulfillment::CancelReason};
 use serde_json::Value;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::domain::{OrderStatus, Priced, PricedLine};
+use super::unreadable;
+use crate::domain::{Cancellation, OrderStatus, Priced, PricedLine, Quantity};
 
 /// An order that was accepted just now.
 #[derive(Debug)]
 pub(crate) struct AcceptedOrder<'a> {
-    pub(crate) order_id: Uuid,
-    pub(crate) saga_id: Uuid,
+    pub(crate) order_id: OrderId,
+    pub(crate) saga_id: SagaId,
     pub(crate) customer_id: &'a str,
     pub(crate) payment_method: &'a str,
     pub(crate) shipping_address: Option<Value>,
@@ -27,11 +28,11 @@ pub(crate) async fn insert_orders(
     orders: &[AcceptedOrder<'_>],
 ) -> Result<Vec<OrderRow>, sqlx::Error> {
     let numbered =
-        |o: &AcceptedOrder<'_>| (1..).take(o.priced.lines.len()).map(|line| (o.order_id, line)).collect::<Vec<_>>();
+        |o: &AcceptedOrder<'_>| (1..).take(o.priced.lines.len()).map(|line| (o.order_id.0, line)).collect::<Vec<_>>();
     let (orders_of_lines, numbers): (Vec<Uuid>, Vec<i16>) = orders.iter().flat_map(numbered).unzip();
     let lines: Vec<&PricedLine> = orders.iter().flat_map(|o| &o.priced.lines).collect();
-    sqlx::query_as!(
-        OrderRow,
+    let rows = sqlx::query_as!(
+        Columns,
         "with lines as (
             insert into order_line (order_id, line, sku, name, quantity, unit_price)
             select order_id, line, sku, name, quantity, unit_price
@@ -44,65 +45,105 @@ pub(crate) async fn insert_orders(
         from unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::json[], $7::uuid[])
             as t (order_id, customer_id, total_amount, currency, payment_method, shipping_address, saga_id)
         returning order_id, customer_id, status, total_amount, currency, payment_method, shipping_address, saga_id,
-            cancel_reason, version, created_at, updated_at",
-        &orders.iter().map(|o| o.order_id).collect::<Vec<_>>(),
+            cancel_reason, cancel_code, version, created_at, updated_at",
+        &orders.iter().map(|o| o.order_id.0).collect::<Vec<_>>(),
         &orders.iter().map(|o| o.customer_id.to_owned()).collect::<Vec<_>>(),
         &orders.iter().map(|o| o.priced.total.amount).collect::<Vec<_>>(),
         &orders.iter().map(|o| o.priced.total.currency.to_string()).collect::<Vec<_>>(),
         &orders.iter().map(|o| o.payment_method.to_owned()).collect::<Vec<_>>(),
         &orders.iter().map(|o| o.shipping_address.clone()).collect::<Vec<_>>() as &[Option<Value>],
-        &orders.iter().map(|o| o.saga_id).collect::<Vec<_>>(),
+        &orders.iter().map(|o| o.saga_id.0).collect::<Vec<_>>(),
         &orders_of_lines,
         &numbers,
         &lines.iter().map(|l| l.sku.to_string()).collect::<Vec<_>>(),
         &lines.iter().map(|l| l.name.clone()).collect::<Vec<_>>(),
-        &lines.iter().map(|l| l.quantity).collect::<Vec<_>>(),
+        &lines.iter().map(|l| l.quantity.units()).collect::<Vec<_>>(),
         &lines.iter().map(|l| l.unit_price.amount).collect::<Vec<_>>(),
     )
     .fetch_all(conn)
-    .await
+    .await?;
+    rows.into_iter().map(OrderRow::try_from).collect()
 }
 
 /// An order as its table has it.
 #[derive(Debug, Clone)]
 pub(crate) struct OrderRow {
-    pub(crate) order_id: Uuid,
+    pub(crate) order_id: OrderId,
     pub(crate) customer_id: String,
-    pub(crate) status: String,
-    pub(crate) total_amount: i64,
-    pub(crate) currency: String,
+    pub(crate) status: OrderStatus,
+    pub(crate) total: Money,
     pub(crate) payment_method: String,
     pub(crate) shipping_address: Option<Value>,
-    pub(crate) saga_id: Uuid,
-    pub(crate) cancel_reason: Option<String>,
+    pub(crate) saga_id: SagaId,
+    pub(crate) cancellation: Option<Cancellation>,
     pub(crate) version: i64,
     pub(crate) created_at: OffsetDateTime,
     pub(crate) updated_at: OffsetDateTime,
 }
 
 /// An order that has come to its end, and why it was cancelled.
-pub(crate) type EndedOrder = (Uuid, Option<String>);
+pub(crate) type EndedOrder = (OrderId, Option<Cancellation>);
 
 impl OrderRow {
-    pub(crate) fn status(&self) -> Result<OrderStatus, sqlx::Error> {
-        OrderStatus::parse(&self.status).ok_or_else(|| unreadable("status", &self.status))
-    }
-
-    pub(crate) fn total(&self) -> Result<Money, sqlx::Error> {
-        let currency = self.currency.parse().map_err(|_| unreadable("currency", &self.currency))?;
-        Ok(Money::new(self.total_amount, currency))
-    }
-
     /// How the order ends, which is still to be written.
-    pub(crate) fn end(&mut self, status: OrderStatus, reason: Option<&str>) -> EndedOrder {
-        status.as_str().clone_into(&mut self.status);
-        (self.order_id, reason.map(str::to_owned))
+    pub(crate) fn end(&mut self, status: OrderStatus, cancellation: Option<Cancellation>) -> EndedOrder {
+        self.status = status;
+        (self.order_id, cancellation)
     }
 }
 
-/// A value that the table's own constraints should have kept out.
-fn unreadable(column: &str, value: &str) -> sqlx::Error {
-    sqlx::Error::Decode(format!("{column} is {value:?}").into())
+/// The same, column by column.
+struct Columns {
+    order_id: Uuid,
+    customer_id: String,
+    status: String,
+    total_amount: i64,
+    currency: String,
+    payment_method: String,
+    shipping_address: Option<Value>,
+    saga_id: Uuid,
+    cancel_reason: Option<String>,
+    cancel_code: Option<String>,
+    version: i64,
+    created_at: OffsetDateTime,
+    updated_at: OffsetDateTime,
+}
+
+impl TryFrom<Columns> for OrderRow {
+    type Error = sqlx::Error;
+
+    fn try_from(row: Columns) -> Result<Self, sqlx::Error> {
+        let currency = row.currency.parse().map_err(|_| unreadable("currency", &row.currency))?;
+        let reason = |code: String| {
+            REASONS.into_iter().find(|r| code_of(*r) == code).ok_or_else(|| unreadable("cancel_code", &code))
+        };
+        let reason = row.cancel_code.map(reason).transpose()?;
+        Ok(OrderRow {
+            order_id: OrderId(row.order_id),
+            customer_id: row.customer_id,
+            status: OrderStatus::parse(&row.status).ok_or_else(|| unreadable("status", &row.status))?,
+            total: Money::new(row.total_amount, currency),
+            payment_method: row.payment_method,
+            shipping_address: row.shipping_address,
+            saga_id: SagaId(row.saga_id),
+            cancellation: row.cancel_reason.map(|detail| Cancellation { reason, detail }),
+            version: row.version,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        })
+    }
+}
+
+const REASONS: [CancelReason; 4] =
+    [CancelReason::OutOfStock, CancelReason::PaymentRefused, CancelReason::TimedOut, CancelReason::CustomerRequest];
+
+const fn code_of(reason: CancelReason) -> &'static str {
+    match reason {
+        CancelReason::OutOfStock => "OUT_OF_STOCK",
+        CancelReason::PaymentRefused => "PAYMENT_REFUSED",
+        CancelReason::TimedOut => "TIMED_OUT",
+        CancelReason::CustomerRequest => "CUSTOMER_REQUEST",
+    }
 }
 
 /// Locks the orders, in the order of their ids.
@@ -112,9 +153,9 @@ pub(crate) async fn lock_orders(
 ) -> Result<HashMap<OrderId, OrderRow>, sqlx::Error> {
     let order_ids: Vec<Uuid> = order_ids.into_iter().map(|id| id.0).collect();
     let rows = sqlx::query_as!(
-        OrderRow,
+        Columns,
         "select order_id, customer_id, status, total_amount, currency, payment_method, shipping_address, saga_id,
-            cancel_reason, version, created_at, updated_at
+            cancel_reason, cancel_code, version, created_at, updated_at
         from customer_order
         where order_id = any($1)
         order by order_id
@@ -123,7 +164,7 @@ pub(crate) async fn lock_orders(
     )
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(|row| (OrderId(row.order_id), row)).collect())
+    rows.into_iter().map(|row| Ok((OrderId(row.order_id), row.try_into()?))).collect()
 }
 
 /// Writes how these orders, which are locked, end.
@@ -135,14 +176,20 @@ pub(crate) async fn end_orders(
     if orders.is_empty() {
         return Ok(());
     }
+    let columns = orders.iter().map(|(_, cancellation)| {
+        let code = cancellation.as_ref().and_then(|c| c.reason).map(|reason| code_of(reason).to_owned());
+        (cancellation.as_ref().map(|c| c.detail.clone()), code)
+    });
+    let (details, codes): (Vec<_>, Vec<_>) = columns.unzip();
     let done = sqlx::query!(
         "update customer_order o
-        set status = $1, cancel_reason = t.reason, version = version + 1, updated_at = now()
-        from unnest($2::uuid[], $3::text[]) as t (order_id, reason)
+        set status = $1, cancel_reason = t.reason, cancel_code = t.code, version = version + 1, updated_at = now()
+        from unnest($2::uuid[], $3::text[], $4::text[]) as t (order_id, reason, code)
         where o.order_id = t.order_id and o.status <> 'CANCELLED'",
         status.as_str(),
-        &orders.iter().map(|(order_id, _)| *order_id).collect::<Vec<_>>(),
-        &orders.iter().map(|(_, reason)| reason.clone()).collect::<Vec<_>>() as &[Option<String>],
+        &orders.iter().map(|(order_id, _)| order_id.0).collect::<Vec<_>>(),
+        &details as &[Option<String>],
+        &codes as &[Option<String>],
     )
     .execute(conn)
     .await?;
@@ -150,16 +197,17 @@ pub(crate) async fn end_orders(
 }
 
 pub(crate) async fn get_order(conn: &mut PgConnection, order_id: Uuid) -> Result<Option<OrderRow>, sqlx::Error> {
-    sqlx::query_as!(
-        OrderRow,
+    let row = sqlx::query_as!(
+        Columns,
         "select order_id, customer_id, status, total_amount, currency, payment_method, shipping_address, saga_id,
-            cancel_reason, version, created_at, updated_at
+            cancel_reason, cancel_code, version, created_at, updated_at
         from customer_order
         where order_id = $1",
         order_id,
     )
     .fetch_optional(conn)
-    .await
+    .await?;
+    row.map(OrderRow::try_from).transpose()
 }
 
 /// The saga of an order; it never changes, so it can be read before anything is locked.
@@ -188,10 +236,11 @@ pub(crate) async fn has_ended(conn: &mut PgConnection, order_id: Uuid) -> Result
 pub(crate) async fn walk_orders(
     conn: &mut PgConnection,
     customer_id: Option<&str>,
-    status: Option<&str>,
+    status: Option<OrderStatus>,
     before: Uuid,
     limit: i64,
 ) -> Result<Vec<(Uuid, bool)>, sqlx::Error> {
+    let status = status.map(OrderStatus::as_str);
     if let Some(customer_id) = customer_id {
         let rows = sqlx::query!(
             r#"select order_id, $1::text is null or status = $1 as "wanted!"
@@ -221,37 +270,42 @@ pub(crate) async fn walk_orders(
 
 /// The orders, newest first.
 pub(crate) async fn list_orders(conn: &mut PgConnection, order_ids: &[Uuid]) -> Result<Vec<OrderRow>, sqlx::Error> {
-    sqlx::query_as!(
-        OrderRow,
+    let rows = sqlx::query_as!(
+        Columns,
         "select order_id, customer_id, status, total_amount, currency, payment_method, shipping_address, saga_id,
-            cancel_reason, version, created_at, updated_at
+            cancel_reason, cancel_code, version, created_at, updated_at
         from customer_order
         where order_id = any($1)
         order by order_id desc",
         order_ids,
     )
     .fetch_all(conn)
-    .await
+    .await?;
+    rows.into_iter().map(OrderRow::try_from).collect()
 }
 
-#[derive(Debug, Clone)]
-pub(crate) struct OrderLineRow {
-    pub(crate) order_id: Uuid,
-    pub(crate) sku: String,
-    pub(crate) name: String,
-    pub(crate) quantity: i64,
-    pub(crate) unit_price: i64,
-}
-
-pub(crate) async fn lines_of(conn: &mut PgConnection, order_ids: &[Uuid]) -> Result<Vec<OrderLineRow>, sqlx::Error> {
-    sqlx::query_as!(
-        OrderLineRow,
+/// The lines of these orders.
+pub(crate) async fn lines_of(
+    conn: &mut PgConnection,
+    orders: &[OrderRow],
+) -> Result<HashMap<OrderId, Vec<PricedLine>>, sqlx::Error> {
+    let currencies: HashMap<Uuid, Currency> = orders.iter().map(|o| (o.order_id.0, o.total.currency)).collect();
+    let rows = sqlx::query!(
         "select order_id, sku, name, quantity, unit_price
         from order_line
         where order_id = any($1)
         order by order_id, line",
-        order_ids,
+        &orders.iter().map(|o| o.order_id.0).collect::<Vec<_>>(),
     )
     .fetch_all(conn)
-    .await
+    .await?;
+    let mut lines: HashMap<OrderId, Vec<PricedLine>> = HashMap::with_capacity(orders.len());
+    for row in rows {
+        let quantity = Quantity::new(row.quantity).ok_or_else(|| unreadable("quantity", row.quantity))?;
+        let currency = currencies.get(&row.order_id).copied().ok_or_else(|| unreadable("order_id", row.order_id))?;
+        let sku = Sku::try_from(row.sku).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        let line = PricedLine { sku, name: row.name, quantity, unit_price: Money::new(row.unit_price, currency) };
+        lines.entry(OrderId(row.order_id)).or_default().push(line);
+    }
+    Ok(lines)
 }

@@ -3,19 +3,49 @@
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 
-use contracts::catalogue::Product;
+use contracts::{
+    Money, Sku,
+    catalogue::{Product, ProductStatus},
+};
+
+use super::unreadable;
 
 /// A product as the view has it.
 #[derive(Debug, Clone)]
-pub(crate) struct ProductRow {
-    pub(crate) sku: String,
-    pub(crate) name: String,
-    pub(crate) category: Option<String>,
-    pub(crate) price: i64,
-    pub(crate) currency: String,
-    pub(crate) status: String,
-    pub(crate) version: i64,
+pub(crate) struct ViewedProduct {
+    pub(crate) product: Product,
     pub(crate) updated_at: OffsetDateTime,
+}
+
+/// The same, column by column.
+struct Columns {
+    sku: String,
+    name: String,
+    category: Option<String>,
+    price: i64,
+    currency: String,
+    status: String,
+    version: i64,
+    updated_at: OffsetDateTime,
+}
+
+impl TryFrom<Columns> for ViewedProduct {
+    type Error = sqlx::Error;
+
+    fn try_from(row: Columns) -> Result<Self, sqlx::Error> {
+        let status =
+            [ProductStatus::Active, ProductStatus::Discontinued].into_iter().find(|s| s.as_str() == row.status);
+        let currency = row.currency.parse().map_err(|_| unreadable("currency", &row.currency))?;
+        let product = Product {
+            status: status.ok_or_else(|| unreadable("status", &row.status))?,
+            sku: Sku::try_from(row.sku).map_err(|error| sqlx::Error::Decode(error.into()))?,
+            name: row.name,
+            category: row.category,
+            price: Money::new(row.price, currency),
+            version: row.version,
+        };
+        Ok(ViewedProduct { product, updated_at: row.updated_at })
+    }
 }
 
 /// Takes over the products, in the order of their SKUs; returns how many rows are newer, or not as they were. `repair`:
@@ -86,28 +116,30 @@ pub(crate) async fn delete_products_not_in(
     Ok(done.rows_affected())
 }
 
-pub(crate) async fn products_of(conn: &mut PgConnection, skus: &[String]) -> Result<Vec<ProductRow>, sqlx::Error> {
-    sqlx::query_as!(
-        ProductRow,
+pub(crate) async fn products_of(conn: &mut PgConnection, skus: &[String]) -> Result<Vec<ViewedProduct>, sqlx::Error> {
+    let rows = sqlx::query_as!(
+        Columns,
         "select sku, name, category, price, currency, status, version, updated_at
         from product_view
         where sku = any($1)",
         skus,
     )
     .fetch_all(conn)
-    .await
+    .await?;
+    rows.into_iter().map(ViewedProduct::try_from).collect()
 }
 
-pub(crate) async fn get_product(conn: &mut PgConnection, sku: &str) -> Result<Option<ProductRow>, sqlx::Error> {
-    sqlx::query_as!(
-        ProductRow,
+pub(crate) async fn get_product(conn: &mut PgConnection, sku: &str) -> Result<Option<ViewedProduct>, sqlx::Error> {
+    let row = sqlx::query_as!(
+        Columns,
         "select sku, name, category, price, currency, status, version, updated_at
         from product_view
         where sku = $1",
         sku,
     )
     .fetch_optional(conn)
-    .await
+    .await?;
+    row.map(ViewedProduct::try_from).transpose()
 }
 
 /// In the order of their SKUs, those after `after`.
@@ -115,9 +147,9 @@ pub(crate) async fn list_products(
     conn: &mut PgConnection,
     after: Option<&str>,
     limit: i64,
-) -> Result<Vec<ProductRow>, sqlx::Error> {
-    sqlx::query_as!(
-        ProductRow,
+) -> Result<Vec<ViewedProduct>, sqlx::Error> {
+    let rows = sqlx::query_as!(
+        Columns,
         "select sku, name, category, price, currency, status, version, updated_at
         from product_view
         where $1::text is null or sku > $1
@@ -127,5 +159,6 @@ pub(crate) async fn list_products(
         limit,
     )
     .fetch_all(conn)
-    .await
+    .await?;
+    rows.into_iter().map(ViewedProduct::try_from).collect()
 }

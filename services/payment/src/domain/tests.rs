@@ -136,7 +136,7 @@ fn an_end_is_left_only_with_proof_that_the_money_went_back() {
 }
 
 #[test]
-fn a_charge_of_a_voided_payment_is_noticed_and_voided_by_the_redelivery() {
+fn a_charge_of_a_voided_payment_is_voided_by_the_redelivery() {
     let voided = Payment { status: Status::Voided { asked: true }, cancelled: true };
     assert!(settle_charge(&voided, &Answer::Captured(charge()), false).is_err());
     assert_eq!(plan_charge(Some(&voided), false, 1_999), Plan::Ask(Ask::Void));

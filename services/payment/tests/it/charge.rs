@@ -28,7 +28,7 @@ async fn a_declined_card_is_an_event_and_no_failure() {
 }
 
 #[tokio::test]
-async fn a_redelivery_changes_nothing_one_after_the_other_or_at_the_same_time() {
+async fn a_redelivery_changes_nothing_later_or_at_the_same_time() {
     let lab = Lab::start().await;
     let (order, held) = (lab.order("tok_visa").await, lab.order("tok_held").await);
     let (event, slow) = (order.reserved(), held.reserved());

@@ -141,7 +141,7 @@ async fn a_charge_refused_for_good_is_voided_and_declined() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_attempt_of_a_refused_charge_took_is_given_back() {
+async fn what_an_earlier_attempt_took_is_given_back() {
     let refunded = json!({"outcome": "refunded", "charge_id": "ch_1", "amount": 1999, "currency": "USD"});
     let answer = asked(&gateway_that_voids(409, json!({}), 200, refunded).await, Ask::Charge).await.unwrap();
     assert_eq!(answer, Answer::GivenBack(ch_1()));

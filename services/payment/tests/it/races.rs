@@ -35,7 +35,7 @@ async fn a_void_that_overtakes_the_charge_fences_it() {
 }
 
 #[tokio::test]
-async fn a_charge_recorded_after_the_cancellation_is_not_told_and_given_back() {
+async fn a_charge_recorded_after_the_cancellation_is_given_back() {
     let lab = Lab::start().await;
     let order = lab.order("tok_held").await;
     let event = order.reserved();
@@ -55,7 +55,7 @@ async fn a_charge_recorded_after_the_cancellation_is_not_told_and_given_back() {
 }
 
 #[tokio::test]
-async fn a_charge_of_a_saga_that_times_out_meanwhile_is_recorded_for_its_refund() {
+async fn a_charge_of_a_timed_out_saga_is_recorded_for_its_refund() {
     let lab = Lab::start().await;
     let order = lab.order("tok_held").await;
     let event = order.reserved();
@@ -73,7 +73,7 @@ async fn a_charge_of_a_saga_that_times_out_meanwhile_is_recorded_for_its_refund(
 }
 
 #[tokio::test]
-async fn a_crash_after_the_charge_and_then_a_cancellation_keep_nothing() {
+async fn a_crash_after_the_charge_and_a_cancellation_keep_nothing() {
     for crash_first in [true, false] {
         let lab = Lab::start().await;
         let order = lab.order("tok_visa").await;
@@ -96,7 +96,7 @@ async fn a_crash_after_the_charge_and_then_a_cancellation_keep_nothing() {
 }
 
 #[tokio::test]
-async fn a_crash_between_the_cancellation_and_its_void_is_made_good_by_whoever_comes_next() {
+async fn a_crash_between_cancellation_and_void_is_made_good() {
     let lab = Lab::start().await;
     let order = lab.order("tok_visa").await;
     let event = order.reserved();
@@ -114,7 +114,7 @@ async fn a_crash_between_the_cancellation_and_its_void_is_made_good_by_whoever_c
 }
 
 #[tokio::test]
-async fn a_gateway_that_charges_a_void_key_is_found_out_and_the_charge_given_back() {
+async fn a_charge_under_a_void_key_is_given_back() {
     let lab = Lab::start().await;
     let order = lab.order("tok_held").await;
     let event = order.reserved();

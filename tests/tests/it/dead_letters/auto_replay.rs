@@ -24,7 +24,7 @@ async fn close_again(auto: bool) -> anyhow::Result<(Stage, Dancers, Vec<serde_js
     Ok((stage, suite, placed))
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn when_the_breaker_closes_what_the_step_gave_up_on_is_replayed() -> Test {
     let (stage, suite, placed) = close_again(true).await?;
     suite.sagas_become(&placed, "COMPLETED").await?;
@@ -39,7 +39,7 @@ async fn when_the_breaker_closes_what_the_step_gave_up_on_is_replayed() -> Test 
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "the dead letters are left")]
 async fn nothing_is_replayed_by_itself_unless_somebody_asked_for_it() -> Test {
     let (_stage, suite, placed) = close_again(false).await?;
     let dead = letters(&suite.payment, "").await?;

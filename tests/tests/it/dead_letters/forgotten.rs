@@ -7,9 +7,8 @@ use suite_tests::Stage;
 
 use super::{at_once, make_letters, mend, replay_one};
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "most dead letters are made up, and deleted as they wait")]
 async fn dead_letters_that_are_deleted_while_they_wait_are_counted() -> anyhow::Result<()> {
-    // Not audited: most dead letters are made up, and deleted as they wait.
     let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
     let letters = make_letters(&stage, &order, 3).await?;
     mend(&stage).await?;

@@ -13,8 +13,8 @@ use uuid::Uuid;
 use super::{LIMIT, STEP, at_once, letters, make_letters, publish, replay_one, unwelcome};
 use crate::Test;
 
-#[tokio::test]
-async fn replayed_right_after_its_cause_is_gone_a_dead_letter_completes_its_saga() -> Test {
+#[suite_tests::test]
+async fn a_replayed_dead_letter_completes_its_saga() -> Test {
     let tuning = Tuning { resilience: "confirm_order.attempts=2,confirm_order.initial=1ms", ..Tuning::default() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 10).await?;
     stage.execute("alter table orders.customer_order add constraint forbidden check (status <> 'CONFIRMED')").await?;
@@ -32,9 +32,8 @@ async fn replayed_right_after_its_cause_is_gone_a_dead_letter_completes_its_saga
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "the dead letter is left")]
 async fn an_entry_is_replayed_three_times_at_most_by_whomever() -> Test {
-    // Not audited: the dead letter is left.
     let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
     let letter = make_letters(&stage, &order, 1).await?.remove(0);
     for replays in 1..=3 {
@@ -51,7 +50,7 @@ async fn an_entry_is_replayed_three_times_at_most_by_whomever() -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn what_is_away_takes_none_of_an_entrys_replays() -> Test {
     let tuning = Tuning { resilience: "process_payment.attempts=1", ..Tuning::default() };
     let (stage, suite) = Stage::faulty(tuning, 100, 10).await?;
@@ -75,9 +74,8 @@ async fn what_is_away_takes_none_of_an_entrys_replays() -> Test {
     stage.audit().await
 }
 
-#[tokio::test]
-async fn a_message_without_an_event_id_is_kept_once_with_all_its_bytes_and_headers() -> Test {
-    // Not audited: the message is made up, and its dead letter left.
+#[suite_tests::test(unaudited = "the message is made up, and its dead letter left")]
+async fn a_message_without_an_event_id_is_kept_once_and_whole() -> Test {
     let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
     let mut headers = HeaderMap::new();
     headers.insert("ce-type", "ProductCreated.v1");

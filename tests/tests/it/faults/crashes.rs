@@ -78,7 +78,7 @@ async fn crash_at(point: FaultPoint, settings: &[(&str, &str)]) -> Test {
 
 macro_rules! crashes {
     ($($test:ident: $point:ident,)*) => {$(
-        #[tokio::test]
+        #[suite_tests::test]
         async fn $test() -> Test {
             crash_at(FaultPoint::$point, &[]).await
         }
@@ -98,7 +98,7 @@ crashes! {
     a_crash_at_after_commit_before_ack: AfterCommitBeforeAck,
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn a_crash_between_timeout_and_compensation() -> Test {
     crash_at(FaultPoint::BetweenTimeoutAndCompensation, &[("SAGA_DEADLINE", "500ms")]).await
 }

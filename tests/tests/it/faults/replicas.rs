@@ -1,6 +1,4 @@
 //! A fault that is armed over REST holds in every replica of the service, and all of them count its passes together.
-//!
-//! Not audited: what is looked at is which faults are held; hardly anything is ordered.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -14,6 +12,9 @@ use suite_tests::{Replica, Stage, Tuning};
 use testkit::{Database, Postgres, eventually};
 
 use crate::Test;
+
+/// Why no test of this file audits.
+const UNAUDITED: &str = "what is looked at is which faults are held; hardly anything is ordered";
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -56,7 +57,7 @@ async fn in_turn(replicas: &[Replica; 2], requests: usize) -> anyhow::Result<Str
     Ok(seen)
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn every_replica_holds_it_and_the_answer_names_them() -> Test {
     let stage = Stage::new().await?;
     let both = two(&stage, INVENTORY).await?;
@@ -78,7 +79,7 @@ async fn every_replica_holds_it_and_the_answer_names_them() -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn passes_are_counted_for_all_replicas_together() -> Test {
     let stage = Stage::new().await?;
     let both = two(&stage, ORDER).await?;
@@ -107,7 +108,7 @@ async fn passes_are_counted_for_all_replicas_together() -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_replica_that_starts_later_takes_it_over_and_counts_on() -> Test {
     let stage = Stage::new().await?;
     let first = stage.start_with(ORDER, Faults::armable(), "http://127.0.0.1:1").await?;
@@ -129,7 +130,7 @@ async fn a_replica_that_starts_later_takes_it_over_and_counts_on() -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn who_does_not_answer_is_named() -> Test {
     let stage = Stage::new().await?;
     let both = two(&stage, INVENTORY).await?;
@@ -152,8 +153,8 @@ async fn who_does_not_answer_is_named() -> Test {
     Ok(())
 }
 
-#[tokio::test]
-async fn without_the_broker_the_others_are_missing_and_take_it_over_from_the_database() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn without_the_broker_others_learn_it_from_the_database() -> Test {
     let stage = Stage::new().await?;
     let both = two(&stage, ORDER).await?;
     stage.nats.lock().await.stop().await?;
@@ -173,7 +174,7 @@ async fn without_the_broker_the_others_are_missing_and_take_it_over_from_the_dat
     stage.nats.lock().await.start_again().await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_hang_that_a_replica_holds_ends_when_another_disarms_it() -> Test {
     let stage = Stage::new().await?;
     let both = two(&stage, ORDER).await?;
@@ -190,7 +191,7 @@ async fn a_hang_that_a_replica_holds_ends_when_another_disarms_it() -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn breakers_of_all_replicas_are_listed_and_reset_at_any_of_them() -> Test {
     let stage = Stage::new().await?;
     let both = two(&stage, PAYMENT).await?;
@@ -223,7 +224,7 @@ async fn breakers_of_all_replicas_are_listed_and_reset_at_any_of_them() -> Test 
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_fault_is_one_band_on_the_boards_and_so_is_a_scenario() -> Test {
     /// Kind, title, service, and whether it still lasts.
     type Band = (String, String, Option<String>, bool);
@@ -267,8 +268,8 @@ async fn a_fault_is_one_band_on_the_boards_and_so_is_a_scenario() -> Test {
     Ok(())
 }
 
-#[tokio::test]
-async fn without_the_database_it_is_armed_all_the_same_and_written_down_later() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn without_the_database_it_is_armed_and_written_down_later() -> Test {
     let mut server = Postgres::start().await?;
     let prepare = async |url| Ok(provision::database::prepare(url).await?);
     let database = Database::from_template_on(&server.server(), "suite", prepare).await?;

@@ -1,6 +1,4 @@
 //! The routes, the plan, and that a process without faults has neither.
-//!
-//! Not audited: what is looked at is which faults are held; hardly anything is ordered.
 
 use anyhow::ensure;
 use contracts::{INVENTORY, ORDER};
@@ -11,7 +9,10 @@ use suite_tests::{Running, Stage};
 
 use crate::Test;
 
-#[tokio::test]
+/// Why no test of this file audits.
+const UNAUDITED: &str = "what is looked at is which faults are held; hardly anything is ordered";
+
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn faults_are_armed_listed_and_disarmed_over_rest_and_expire() -> Test {
     let stage = Stage::new().await?;
     let inventory = stage.start_with(INVENTORY, Faults::armable(), "").await?;
@@ -42,7 +43,7 @@ async fn faults_are_armed_listed_and_disarmed_over_rest_and_expire() -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_fault_of_a_step_that_is_not_there_is_refused() -> Test {
     let stage = Stage::new().await?;
     let inventory = stage.start_with(INVENTORY, Faults::armable(), "").await?;
@@ -59,7 +60,7 @@ async fn a_fault_of_a_step_that_is_not_there_is_refused() -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn without_faults_enabled_the_routes_are_not_there() -> Test {
     let (_stage, inventory) = Stage::alone(INVENTORY).await?;
     for (method, path) in [(Method::GET, "/api/admin/faults"), (Method::POST, "/api/admin/faults")] {
@@ -71,8 +72,8 @@ async fn without_faults_enabled_the_routes_are_not_there() -> Test {
     Ok(())
 }
 
-#[tokio::test]
-async fn a_build_without_faults_has_no_routes_no_settings_and_no_points() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn a_build_without_faults_has_nothing_of_them() -> Test {
     let stage = Stage::new().await?;
     let settings = [("FAULTS_ENABLED", "true")];
     let order = Running::start_program(&stage, ORDER, "order-without-faults", &settings).await?;
@@ -89,8 +90,8 @@ async fn a_build_without_faults_has_no_routes_no_settings_and_no_points() -> Tes
     Ok(())
 }
 
-#[tokio::test]
-async fn a_plan_is_armed_at_the_start_and_a_plan_that_cannot_be_is_refused() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn a_plan_is_armed_at_the_start_or_refused() -> Test {
     let stage = Stage::new().await?;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("plan.json");

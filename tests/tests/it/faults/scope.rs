@@ -93,22 +93,22 @@ fn id(order: &Value, name: &str) -> Uuid {
     order[name].as_str().unwrap_or_default().parse().expect("an id")
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn a_customers_scope() -> Test {
     only_bobs_are_hit(|_| Scope::default().customer("bob"), true).await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn a_skus_scope() -> Test {
     only_bobs_are_hit(|_| Scope::default().sku("B"), true).await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn an_orders_scope() -> Test {
     only_bobs_are_hit(|order| Scope::default().order(id(order, "order_id")), false).await
 }
 
-#[tokio::test]
+#[suite_tests::test]
 async fn a_sagas_scope() -> Test {
     only_bobs_are_hit(|order| Scope::default().saga(id(order, "saga_id")), false).await
 }
@@ -143,7 +143,7 @@ async fn holds_up_nobody_else(point: FaultPoint, kind: Kind, at: Service) -> Tes
 
 macro_rules! lasting {
     ($($test:ident: $point:ident $kind:ident at $at:ident,)*) => {$(
-        #[tokio::test]
+        #[suite_tests::test]
         async fn $test() -> Test {
             holds_up_nobody_else(FaultPoint::$point, Kind::$kind, contracts::$at).await
         }

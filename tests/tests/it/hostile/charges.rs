@@ -24,7 +24,7 @@ const PRODUCTS: [(&str, i64, &str); 6] = [
     ("<script>", i64::MAX, "CHF"),
 ];
 
-#[tokio::test]
+#[suite_tests::test]
 async fn whatever_order_accepts_the_card_processor_looks_at() -> Test {
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;

@@ -1,15 +1,15 @@
 //! Who gets in where: every route of every service's OpenAPI document, with no token, wrong tokens and the right one.
 //! The routes come from the documents, so none can be forgotten here.
-//!
-//! Not audited: nothing is ordered.
 
 use anyhow::{Context, ensure};
 use reqwest::{Method, StatusCode, header};
 use serde_json::Value;
-use suite_tests::{Replica, Stage};
-use uuid::Uuid;
+use suite_tests::{Operation, Replica, Stage};
 
 use crate::Test;
+
+/// Why no test of this file audits.
+const UNAUDITED: &str = "nothing is ordered";
 
 const RIGHT: &str = "Bearer dev-admin-token";
 /// Tokens that are nearly right, and schemes that are none of ours; `false` where no token is given at all.
@@ -24,20 +24,18 @@ const WRONG: [(&str, bool); 8] = [
     ("Bearer ", false),
 ];
 
-/// A route of a document, its parameters filled in.
-struct Route {
-    method: Method,
-    path: String,
-    /// The document says that it needs the admin token.
-    guarded: bool,
-}
-
-#[tokio::test]
-async fn every_route_opens_to_whom_its_document_says_and_to_nobody_else() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn every_route_opens_to_whom_its_document_says() -> Test {
     let stage = Stage::new().await?;
     let suite = stage.dancers_with_faults().await?;
     for replica in [&suite.order, &suite.inventory, &suite.payment] {
-        let routes = routes_of(replica)?;
+        let routes = replica.operations()?;
+        for Operation { method, path, guarded, .. } in &routes {
+            ensure!(
+                *guarded == path.starts_with("/api/admin"),
+                "{method} {path}: the document is wrong about its guard"
+            );
+        }
         let guarded = routes.iter().filter(|route| route.guarded).count();
         ensure!(guarded >= 20 && guarded < routes.len(), "{}: {guarded} of {}", replica.service, routes.len());
         // Nobody has paused, discarded or disarmed anything on the way: those with the token come last.
@@ -48,7 +46,7 @@ async fn every_route_opens_to_whom_its_document_says_and_to_nobody_else() -> Tes
         ensure!(state_of(replica).await? == before, "{}: a refused request had an effect", replica.service);
         for route in &routes {
             ensure!(
-                lets_in(ask(replica, route, Some(RIGHT)).await?.0),
+                lets_in(ask(replica, &route.method, &route.filled(), Some(RIGHT)).await?.0),
                 "{} {} refuses the token",
                 route.method,
                 route.path
@@ -58,20 +56,18 @@ async fn every_route_opens_to_whom_its_document_says_and_to_nobody_else() -> Tes
     Ok(())
 }
 
-#[tokio::test]
-async fn no_spelling_of_an_admin_path_and_no_method_gets_around_the_door() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn no_spelling_and_no_method_gets_around_the_admin_door() -> Test {
     let (_stage, payment) = Stage::alone(contracts::PAYMENT).await?;
     for path in ["/api/admin", "/api/admin/", "/api/admin/relay", "/api/admin/relay/", "/api/admin/unknown"] {
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"] {
-            let route = Route { method: method.parse()?, path: path.to_owned(), guarded: true };
-            ensure!(ask(&payment, &route, None).await?.0 == 401, "{method} {path}");
+            ensure!(ask(&payment, &method.parse()?, path, None).await?.0 == 401, "{method} {path}");
         }
     }
     let detours =
         ["//api/admin/relay", "/api//admin/relay", "/api/%61dmin/relay", "/API/ADMIN/relay", "/api/admin;/relay"];
     for path in detours.into_iter().chain(["/api/admin%2Frelay", "/api/x/..%2fadmin/relay", "/api/admin\\relay"]) {
-        let route = Route { method: Method::GET, path: path.to_owned(), guarded: true };
-        let status = ask(&payment, &route, None).await?.0;
+        let status = ask(&payment, &Method::GET, path, None).await?.0;
         ensure!(status.is_client_error(), "{path}: {status}");
     }
     Ok(())
@@ -83,17 +79,17 @@ fn lets_in(status: StatusCode) -> bool {
 }
 
 /// Without the token a guarded route stays shut, and the others need none.
-async fn keeps_out(replica: &Replica, route: &Route) -> Test {
-    let Route { method, path, guarded } = route;
-    let (status, headers) = ask(replica, route, None).await?;
-    if !guarded {
+async fn keeps_out(replica: &Replica, route: &Operation) -> Test {
+    let (method, path) = (&route.method, &route.filled());
+    let (status, headers) = ask(replica, method, path, None).await?;
+    if !route.guarded {
         ensure!(lets_in(status), "{method} {path} answers {status} to the public");
         return Ok(());
     }
     ensure!(status == 401, "{method} {path} without a token: {status}");
     ensure!(headers.get(header::WWW_AUTHENTICATE).is_some_and(|scheme| scheme == "Bearer"), "{method} {path}");
     for (authorization, is_token) in WRONG {
-        let (status, headers) = ask(replica, route, Some(authorization)).await?;
+        let (status, headers) = ask(replica, method, path, Some(authorization)).await?;
         let wanted = if is_token { 403 } else { 401 };
         ensure!(status == wanted, "{method} {path} with {authorization:?}: {status}");
         ensure!(headers[header::CONTENT_TYPE] == "application/problem+json", "{method} {path}");
@@ -101,39 +97,14 @@ async fn keeps_out(replica: &Replica, route: &Route) -> Test {
     Ok(())
 }
 
-fn routes_of(replica: &Replica) -> anyhow::Result<Vec<Route>> {
-    let document = serde_json::to_value(&replica.openapi)?;
-    let mut routes = Vec::new();
-    for (path, operations) in document["paths"].as_object().context("no paths")? {
-        for (method, operation) in operations.as_object().context("no operations")? {
-            let guarded = operation["security"][0]["admin_token"].is_array();
-            ensure!(
-                guarded == path.starts_with("/api/admin"),
-                "{method} {path}: the document is wrong about its guard"
-            );
-            routes.push(Route { method: method.to_uppercase().parse()?, path: filled(path), guarded });
-        }
-    }
-    Ok(routes)
-}
-
-/// The path with something in the place of each parameter.
-fn filled(path: &str) -> String {
-    let segments = path.split('/').map(|segment| match segment {
-        "{sku}" | "{step}" => "nope".to_owned(),
-        parameter if parameter.starts_with('{') => Uuid::now_v7().to_string(),
-        literal => literal.to_owned(),
-    });
-    segments.collect::<Vec<_>>().join("/")
-}
-
 async fn ask(
     replica: &Replica,
-    route: &Route,
+    method: &Method,
+    path: &str,
     authorization: Option<&str>,
 ) -> anyhow::Result<(StatusCode, header::HeaderMap)> {
     let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
-    let mut request = http.request(route.method.clone(), format!("{}{}", replica.url, route.path));
+    let mut request = http.request(method.clone(), format!("{}{path}", replica.url));
     if let Some(authorization) = authorization {
         request = request.header(header::AUTHORIZATION, authorization);
     }

@@ -65,9 +65,8 @@ async fn is_answered(client: &Client) -> Test {
     Ok(())
 }
 
-#[tokio::test]
-async fn clients_that_dribble_their_headers_are_hung_up_on_and_the_others_answered() -> Test {
-    // Not audited: order alone is there.
+#[suite_tests::test(unaudited = "order alone is there")]
+async fn clients_that_dribble_headers_are_hung_up_on() -> Test {
     let settings = [("HTTP_HEADER_READ_TIMEOUT", "1s"), ("HTTP_MAX_CONNECTIONS", "40")];
     let (_stage, order) = order(&settings).await?;
     let start = || "GET /api/products HTTP/1.1\r\nhost: a\r\nx-slow: ".to_owned();
@@ -86,9 +85,8 @@ async fn clients_that_dribble_their_headers_are_hung_up_on_and_the_others_answer
     is_answered(&order.client).await
 }
 
-#[tokio::test]
-async fn clients_that_dribble_their_bodies_take_no_place_from_others_and_are_answered_408() -> Test {
-    // Not audited: order alone is there.
+#[suite_tests::test(unaudited = "order alone is there")]
+async fn clients_that_dribble_bodies_are_answered_408() -> Test {
     let settings = [("HTTP_BODY_READ_TIMEOUT", "2s"), ("HTTP_MAX_IN_FLIGHT", "4")];
     let (stage, order) = order(&settings).await?;
     let start =
@@ -107,8 +105,8 @@ async fn clients_that_dribble_their_bodies_take_no_place_from_others_and_are_ans
     is_answered(&order.client).await
 }
 
-#[tokio::test]
-async fn ten_times_what_can_be_served_is_shed_with_503_and_nothing_of_it_has_an_effect() -> Test {
+#[suite_tests::test]
+async fn ten_times_what_can_be_served_is_shed_without_an_effect() -> Test {
     let (stage, suite) = Stage::selling(100, 1_000).await?;
     // Nobody reserves, so who is willing to wait for the order's end keeps a place for as long.
     stage.pause(&suite.inventory, "reserve_stock").await?;
@@ -142,9 +140,8 @@ async fn ten_times_what_can_be_served_is_shed_with_503_and_nothing_of_it_has_an_
     stage.audit().await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "order alone is there")]
 async fn floods_of_headers_are_refused_and_cost_nobody_else_anything() -> Test {
-    // Not audited: order alone is there.
     let (_stage, order) = order(&[]).await?;
     let address = address(&order.client);
     let many: String = (0..1_000).map(|n| format!("x-{n}: {n}\r\n")).collect();
@@ -171,9 +168,8 @@ async fn floods_of_headers_are_refused_and_cost_nobody_else_anything() -> Test {
     Ok(())
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "order alone is there")]
 async fn requests_that_are_no_http_are_refused_and_leave_no_trace() -> Test {
-    // Not audited: order alone is there.
     let (_stage, order) = order(&[]).await?;
     let address = address(&order.client);
     let body = order_of(&[("A", 1)], "tok_visa").to_string();
@@ -195,9 +191,8 @@ async fn requests_that_are_no_http_are_refused_and_leave_no_trace() -> Test {
     is_answered(&order.client).await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = "order alone is there")]
 async fn connections_without_a_request_are_closed_and_make_room() -> Test {
-    // Not audited: order alone is there.
     let settings = [("HTTP_HEADER_READ_TIMEOUT", "1s"), ("HTTP_MAX_CONNECTIONS", "40")];
     let (_stage, order) = order(&settings).await?;
     let address = address(&order.client);
@@ -212,7 +207,7 @@ async fn connections_without_a_request_are_closed_and_make_room() -> Test {
 }
 
 /// Lists that take as long as if they had to look for their rows among millions.
-#[tokio::test]
+#[suite_tests::test]
 async fn a_storm_of_readers_keeps_nobody_from_placing_orders() -> Test {
     let (stage, suite) = Stage::selling(100, 1_000).await?;
     suite.place(&[("A", 1)], "tok_visa").await?;

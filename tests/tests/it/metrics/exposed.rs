@@ -13,8 +13,8 @@ use super::{
 };
 use crate::Test;
 
-#[tokio::test]
-async fn what_happened_is_counted_once_and_metrics_md_lists_all_that_is_shown() -> Test {
+#[suite_tests::test(unaudited = "sagas are changed by hand, and dead letters left")]
+async fn metrics_md_lists_all_that_is_shown_each_counted_once() -> Test {
     let stage = scenario::stage().await?;
     let suite = stage.dancers_with_faults().await?;
     suite.sell("A", PRICE, 500).await?;

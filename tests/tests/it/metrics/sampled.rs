@@ -1,6 +1,4 @@
 //! Gauges about shared tables: one replica of a service shows them.
-//!
-//! Not audited: what is looked at is who shows a gauge.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,6 +8,9 @@ use suite_tests::{Replica, Scrape, Stage, Tuning};
 use testkit::eventually;
 
 use crate::Test;
+
+/// Why no test of this file audits.
+const UNAUDITED: &str = "what is looked at is who shows a gauge";
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -34,8 +35,8 @@ async fn reader_first(one: Replica, other: Replica) -> anyhow::Result<(Replica, 
     Ok(if first { (one, other) } else { (other, one) })
 }
 
-#[tokio::test]
-async fn of_two_replicas_one_shows_the_sampled_gauges_and_the_other_takes_over_when_it_stops() -> Test {
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn one_replica_shows_the_sampled_gauges_until_it_stops() -> Test {
     let stage = Stage::with(Tuning { metrics_every: Duration::from_millis(100), ..Tuning::default() }).await?;
     let (one, other) = (stage.start(ORDER).await?, stage.start(ORDER).await?);
     let (reader, other) = reader_first(one, other).await?;
@@ -51,7 +52,7 @@ async fn of_two_replicas_one_shows_the_sampled_gauges_and_the_other_takes_over_w
     eventually(LIMIT, async || shown_by(&other).await.is_ok_and(|shown| shown == before)).await
 }
 
-#[tokio::test]
+#[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_replica_that_has_lost_the_lease_shows_nothing_any_more() -> Test {
     let (stage, order) =
         Stage::alone_with(Tuning { metrics_every: Duration::from_millis(100), ..Tuning::default() }, ORDER).await?;

@@ -52,7 +52,7 @@ const CAUSES: [&[&[&str]]; 3] = [
 /// A query with what the variables of its board stand for.
 type Asked = (Query, Chosen);
 
-#[tokio::test]
+#[suite_tests::test]
 async fn every_query_is_answered_and_what_goes_wrong_is_told() -> Test {
     let monitored = Monitored::start().await?;
     let orders = Orders::begin(&monitored).await?;

@@ -2,21 +2,20 @@
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use bootstrap::Problem;
-use utoipa::{
-    IntoParams,
-    openapi::{
-        ObjectBuilder, Required,
-        path::{Parameter, ParameterBuilder, ParameterIn},
-        schema::Type,
-    },
-};
+use utoipa::IntoParams;
 
 use crate::charge::IdempotencyKey;
 
 const HEADER: &str = "Idempotency-Key";
 
 /// The request's idempotency key.
-pub(super) struct Key(pub(super) IdempotencyKey);
+#[derive(IntoParams)]
+#[into_params(names("Idempotency-Key"), parameter_in = Header)]
+pub(super) struct Key(
+    /// Names the charge; visible ASCII characters.
+    #[param(value_type = String, min_length = 1, max_length = 255)]
+    pub(super) IdempotencyKey,
+);
 
 impl<S: Sync> FromRequestParts<S> for Key {
     type Rejection = Problem;
@@ -33,23 +32,5 @@ impl<S: Sync> FromRequestParts<S> for Key {
                 IdempotencyKey::MAX_LENGTH
             ))
         })
-    }
-}
-
-impl IntoParams for Key {
-    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
-        let schema = ObjectBuilder::new()
-            .schema_type(Type::String)
-            .min_length(Some(1))
-            .max_length(Some(IdempotencyKey::MAX_LENGTH))
-            .build();
-        let header = ParameterBuilder::new()
-            .name(HEADER)
-            .parameter_in(ParameterIn::Header)
-            .required(Required::True)
-            .description(Some("Names the charge; visible ASCII characters"))
-            .schema(Some(schema))
-            .build();
-        vec![header]
     }
 }
