@@ -66,7 +66,7 @@ async fn cancelled(tuning: Tuning) -> anyhow::Result<(Stage, Dancers, Value)> {
 async fn a_participant_owes_its_receipt() -> Test {
     let (stage, suite) = Stage::selling(100, 1_000).await?;
     let placed = suite.confirmed(&[("A", 1)]).await?;
-    let Dancers { order, inventory, payment } = suite;
+    let Dancers { order, inventory, payment, .. } = suite;
     payment.stop().await;
     let cancel = format!("/api/orders/{}/cancel", placed["order_id"].as_str().unwrap());
     ensure!(order.client.post(&cancel, &json!({"reason": "too late"})).await?.status == 202);
@@ -81,7 +81,7 @@ async fn a_participant_owes_its_receipt() -> Test {
     })
     .await?;
     ensure!(explanation["at_deadline"].as_str().is_some_and(|s| s.contains("1st of 5 times")), "{explanation:#}");
-    let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
+    let suite = Dancers::of(order, inventory, stage.start(PAYMENT).await?);
     suite.saga_becomes(&placed, "COMPENSATED").await.map(drop)
 }
 
@@ -119,7 +119,7 @@ async fn the_compensation_is_stuck_until_an_operator_resumes_it() -> Test {
 
 #[tokio::test]
 async fn an_order_explains_itself_with_no_other_service_and_no_broker_there() -> Test {
-    let (stage, Dancers { order, inventory, payment }) = Stage::selling(100, 1_000).await?;
+    let (stage, Dancers { order, inventory, payment, .. }) = Stage::selling(100, 1_000).await?;
     stage.nats.lock().await.kill();
     drop((inventory, payment));
     let placed = order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;

@@ -36,12 +36,12 @@ async fn nobody_leads_the_relay_of_a_service_that_died_before_it_published() -> 
     suite.inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
     let placed = suite.place(&[("A", 1)], "tok_visa").await?;
     stage.becomes(RESERVED, 1).await?;
-    let Dancers { order, inventory, payment } = suite;
+    let Dancers { order, inventory, payment, .. } = suite;
     drop(inventory);
     let (explanation, gone) = found(&order, &placed, "no_relay").await?;
     says(&gone, &["No replica of inventory"])?;
     ensure!(explanation["findings"].to_string().contains("Start a replica of inventory."), "{explanation:#}");
-    let suite = Dancers { inventory: stage.start(INVENTORY).await?, order, payment };
+    let suite = Dancers::of(order, stage.start(INVENTORY).await?, payment);
     suite.inventory.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
     suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }

@@ -88,19 +88,19 @@ async fn the_service_that_should_go_on_was_never_started() -> Test {
     says(&down, &["No replica of payment keeps its lease", "process_payment"])?;
     ensure!(down["since"].is_null() && down["remedy"]["what"] == "Start a replica of payment.", "{down:#}");
     ensure!(awaited(&explanation) == ["process_payment of payment"], "{explanation:#}");
-    let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
+    let suite = Dancers::of(order, inventory, stage.start(PAYMENT).await?).with_others(&stage).await?;
     suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
 #[tokio::test]
 async fn the_service_that_should_go_on_has_died() -> Test {
     let tuning = Tuning { relay_lease: std::time::Duration::from_secs(1), ..Tuning::default() };
-    let (stage, Dancers { order, inventory, payment }) = Stage::selling_with(tuning, 100, 1_000).await?;
+    let (stage, Dancers { order, inventory, payment, .. }) = Stage::selling_with(tuning, 100, 1_000).await?;
     drop(payment);
     let placed = order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
     let (_, down) = found(&order, &placed, "service_down").await?;
     says(&down, &["No replica of payment keeps its lease"])?;
-    let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
+    let suite = Dancers::of(order, inventory, stage.start(PAYMENT).await?);
     suite.saga_becomes(&placed, "COMPLETED").await?;
     let after = explained(&suite.order, &placed).await?;
     ensure!(finding(&after, "service_down").is_none(), "{after:#}");

@@ -36,7 +36,7 @@ struct Route {
 async fn every_route_opens_to_whom_its_document_says_and_to_nobody_else() -> Test {
     let stage = Stage::new().await?;
     let suite = stage.dancers_with_faults().await?;
-    for replica in [&suite.order, &suite.inventory, &suite.payment] {
+    for replica in suite.all() {
         let routes = routes_of(replica)?;
         let guarded = routes.iter().filter(|route| route.guarded).count();
         ensure!(guarded >= 20 && guarded < routes.len(), "{}: {guarded} of {}", replica.service, routes.len());

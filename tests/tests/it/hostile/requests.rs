@@ -26,7 +26,7 @@ async fn whatever_is_sent_to_a_route_is_no_failure_and_every_refusal_is_a_proble
     let stage = Stage::new().await?;
     let suite = stage.dancers().await?;
     let mut dice = Dice::new();
-    for replica in [&suite.order, &suite.inventory, &suite.payment] {
+    for replica in suite.all() {
         let document = serde_json::to_value(&replica.openapi)?;
         let routes = routes_of(&document)?;
         ensure!(routes.iter().any(|route| route.takes_body) && routes.iter().any(|route| !route.query.is_empty()));
