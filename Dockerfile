@@ -14,7 +14,7 @@ CMD ["-c", "/etc/nats/nats.conf", "-p", "4222", "-m", "8222"]
 
 FROM ${RUST_IMAGE} AS build
 # The demonstration's image can break things on purpose. An empty argument builds programs without faults.
-ARG SUITE_FEATURES=order/faults,inventory/faults,payment/faults
+ARG SUITE_FEATURES=faults
 # A profile of Cargo.toml: `demo` is there soon, `release` runs fastest.
 ARG SUITE_PROFILE=release
 WORKDIR /suite
@@ -23,7 +23,7 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/suite/target \
     SQLX_OFFLINE=true cargo build --locked --profile "$SUITE_PROFILE" --bins --features "$SUITE_FEATURES" \
-        -p order -p inventory -p payment -p gateway_simulator -p provision -p console \
+        $(sed '/^#/d; s/\t.*//; s/^/-p /' shared/contracts/participants.tsv) -p gateway_simulator -p provision -p console \
     && mkdir /programs \
     && find "target/$SUITE_PROFILE" -maxdepth 1 -type f -executable -exec cp {} /programs/ \;
 

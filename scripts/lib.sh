@@ -11,6 +11,25 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 ((BASH_VERSINFO[0] >= 5)) || die "these scripts need bash 5 or later"
 
+# The participants, as shared/contracts/src/manifest.rs names them, in the order in which they are started: whoever calls
+# others comes behind them.
+participants=()
+declare -A schema_of=() participant_port=()
+# shellcheck disable=SC2034
+while IFS=$'\t' read -r name schema _ port _; do
+    [[ $name != '#'* ]] || continue
+    participants=("$name" "${participants[@]}")
+    schema_of[$name]=$schema participant_port[$name]=$port
+done <"$root/shared/contracts/participants.tsv"
+
+own_ports() { # OFFSET: of a suite beside others; not yet chosen
+    local name
+    for name in "${participants[@]}"; do export "${name^^}_PORT=$((participant_port[$name] + $1))"; done
+    export GATEWAY_PORT=$((8084 + $1))
+}
+
+is_participant() { [[ " ${participants[*]} " == *" $1 "* ]]; } # NAME
+
 # shellcheck source-path=SCRIPTDIR
 . "$root/scripts/programs.sh"
 # shellcheck source-path=SCRIPTDIR
@@ -317,11 +336,19 @@ with_access() { # NAME COMMAND...: with the database role and the broker user of
     "$@"
 }
 
+export_addresses() { # where the participants and the card processor are, as far as they have been started
+    local name
+    for name in "${participants[@]}" gateway; do
+        name=${name^^}_URL
+        if [[ ${!name-} ]]; then export "${name?}"; fi
+    done
+}
+
 # shellcheck disable=SC2120
 build_suite() { # [ARGUMENT...]: what the suite consists of, and what else is named
     # With faults: they are what scenarios are made of, and nothing happens before one is armed.
-    (cd "$root" && SQLX_OFFLINE=true cargo build --profile "${SUITE_PROFILE:-demo}" --locked --bins -p order -p inventory -p payment \
-        -p gateway_simulator -p provision -p console --features order/faults,inventory/faults,payment/faults "$@")
+    (cd "$root" && SQLX_OFFLINE=true cargo build --profile "${SUITE_PROFILE:-demo}" --locked --bins "${participants[@]/#/-p}" \
+        -pgateway_simulator -pprovision -pconsole --features faults "$@")
 }
 
 program() { # NAME: the path of one of the suite's programs
@@ -333,7 +360,8 @@ program() { # NAME: the path of one of the suite's programs
 console() { # ARGUMENT...: becomes the operator's desk, pointed at the running suite
     load_settings
     [[ -n ${ORDER_URL-} ]] || die "the suite has not been started here; ./scripts/up starts it"
-    export ORDER_URL INVENTORY_URL PAYMENT_URL GATEWAY_URL ADMIN_TOKEN
+    export_addresses
+    export ADMIN_TOKEN
     cd "$root" || exit
     local program
     program=$(program console)

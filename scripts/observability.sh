@@ -8,8 +8,8 @@ start_console() { # audits all the time, and shows the alerts
     program=$(program console)
     choose_ports console
     remember CONSOLE_URL "http://127.0.0.1:$CONSOLE_PORT"
-    local -x LISTEN=127.0.0.1:$CONSOLE_PORT ORDER_URL=${ORDER_URL-} INVENTORY_URL=${INVENTORY_URL-}
-    local -x PAYMENT_URL=${PAYMENT_URL-} GATEWAY_URL=${GATEWAY_URL-} ADMIN_TOKEN=$ADMIN_TOKEN
+    local -x LISTEN=127.0.0.1:$CONSOLE_PORT ADMIN_TOKEN=$ADMIN_TOKEN
+    export_addresses
     with_access auditor start_process console "$program" audit --watch
     wait_for console 30 answers console "$CONSOLE_URL/health/live"
 }
@@ -48,7 +48,7 @@ start_prometheus() {
 scrape_targets() { # tells Prometheus whom to ask: the services, and their second replicas while they run
     local name port list=()
     [[ -d $run/prometheus ]] || return 0
-    for name in order inventory payment gateway_simulator console order-2 inventory-2 payment-2; do
+    for name in "${participants[@]}" gateway_simulator console "${participants[@]/%/-2}"; do
         if [[ $name == *-2 ]] && ! is_running "$name"; then continue; fi
         port=${name%_simulator}_PORT
         port=${port^^}

@@ -105,12 +105,11 @@ start_scratch_postgres() { # PORT: gone without trace when the script ends, and 
 
 # For what cannot wait for `provision`, whose own queries are checked against these tables, or wants them without roles.
 make_tables() { # DATABASE: the tables of all services, as the superuser of the private server
-    local schema owner pair
+    local schema owner
     {
-        echo 'create schema orders; create schema inventory; create schema payment; create schema saga;'
-        for pair in orders/order inventory/inventory payment/payment saga/saga; do
-            schema=${pair%/*} owner=${pair#*/}
-            echo "set search_path = $schema;"
+        for owner in "${participants[@]}" saga; do
+            schema=${schema_of[$owner]-saga}
+            echo "create schema $schema; set search_path = $schema;"
             # The migrator keeps its own account of what it has applied.
             echo 'create table _migration (version bigint primary key, description text not null, installed_on timestamptz not null
                 default now(), success boolean not null, checksum bytea not null, execution_time bigint not null);'
@@ -136,7 +135,8 @@ drop_scratch() {
 # --- NATS ----------------------------------------------------------------------------------------------------------
 
 start_nats() { # returns when it accepts connections; the passwords of its users are remembered
-    local name store passwords=({ORDER,INVENTORY,PAYMENT,PROVISION,AUDITOR}_NATS_PASSWORD)
+    local name store passwords=("${participants[@]^^}" PROVISION AUDITOR)
+    passwords=("${passwords[@]/%/_NATS_PASSWORD}")
     if is_running nats; then return; fi
     need_nats
     choose_port NATS_PORT 14222

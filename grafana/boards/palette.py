@@ -1,4 +1,6 @@
 """Colours that mean something, the same on every board: warm ones say how a saga ended, cool ones which service acts."""
+import pathlib
+
 
 GREEN, AMBER, ORANGE, RED, BLUE, GREY = "#56A64B", "#E5B53B", "#E8772E", "#E02F44", "#5794F2", "#8E8E8E"
 YELLOW = AMBER
@@ -7,8 +9,11 @@ OUTCOMES = {
     "confirmed": GREEN, "compensated": AMBER, "timed out": ORANGE, "stuck": RED, "being undone": "#F7DE8F", "running": "#A9BBD0",
     "cancelled": AMBER, "pending": "#A9BBD0",
 }
-SERVICES = {
-    "order": BLUE, "inventory": "#2FA7A0", "payment": "#B877D9", "gateway_simulator": "#A68A64", "console": GREY,
+# The participants in the manifest's order: the first has the first colour.
+_LINES = pathlib.Path(__file__).parents[2].joinpath("shared/contracts/participants.tsv").read_text(encoding="utf-8").splitlines()
+PARTICIPANTS = [line.split("\t")[0] for line in _LINES if not line.startswith("#")]
+SERVICES = dict(zip(PARTICIPANTS, (BLUE, "#2FA7A0", "#B877D9", "#7E9B4E", "#C97B9B", "#5B6BB5"))) | {
+    "gateway_simulator": "#A68A64", "console": GREY,
 }
 # A step has a shade of its service's colour.
 STEPS = {

@@ -6,8 +6,6 @@ from .queries import q, quantiles, sql, trace_url
 
 OF_SERVICE = 'job=~"$service"'
 OF_STEP = 'job=~"$service", step=~"$step"'
-SCHEMAS = (("order", "orders"), ("inventory", "inventory"), ("payment", "payment"))
-
 
 
 def make():
@@ -61,10 +59,6 @@ def failures():
 
 
 def lists():
-    parts = "\nunion all\n".join(
-        f"select step, reason, split_part(error_chain, E'\\n', 1) as error, extract(epoch from now() - created_at)::float8 as age,\n"
-        f"    replay_count as replays, trace_id as trace, '{service}' as service\n"
-        f"from {schema}.dead_letter\nwhere status = 'PENDING'" for service, schema in SCHEMAS)
     return [
         table("Faults that hit", "What the faults of the time range hit, and how often. A saga's own page names its faults step by step.",
               sql("""
@@ -76,7 +70,14 @@ def lists():
                   limit 50
               """), w=10, h=6, no_value="no fault has hit anything", columns=[override("last", unit="dateTimeFromNow"), *widths(service=95, point=110, kind=90, hits=70, sagas=80)]),
         table("Pending dead letters", "The fifty oldest. Replay one: POST /api/admin/dlq/ID/replay on its service; many: see the runbook, "
-              "DeadLettersPending.", sql(f"{parts}\norder by age desc\nlimit 50"), w=14, h=6, no_value="no dead letter is pending",
+              "DeadLettersPending.", sql("""
+                  select step, reason, split_part(error_chain, E'\\n', 1) as error, extract(epoch from now() - created_at)::float8 as age,
+                      replay_count as replays, trace_id as trace, service
+                  from audit.dead_letter
+                  where status = 'PENDING'
+                  order by age desc
+                  limit 50
+              """), w=14, h=6, no_value="no dead letter is pending",
               columns=[*hidden_cells("trace"), *age_cells("age"), override("step", links=[{
                   "title": "Its trace in Tempo", "url": trace_url("${__data.fields.trace}"), "targetBlank": True}]),
                   *widths(step=160, reason=150, replays=90, service=100)]),
@@ -84,14 +85,17 @@ def lists():
 
 
 def breakers():
-    parts = "\nunion all\n".join(
-        f"select changed_at, '{service}' as service, step, replica, from_state, to_state, why\n"
-        f"from {schema}.breaker_change\nwhere $__timeFilter(changed_at)" for service, schema in SCHEMAS)
     return [
         timeseries("Failure rate", "percentunit", "Share of failures among the step's last ten calls. A breaker opens at 50 %, that of "
                    "process_payment at 60 %.", q(f"max by (step) (circuit_breaker_failure_ratio{{{OF_STEP}}})", "{{step}}"), max=1),
         table("Changes of breakers", "Each change of a breaker's state in the time range, in every replica, and why.",
-              sql(f"{parts}\norder by changed_at desc\nlimit 50"), w=16, no_value="no breaker has changed",
+              sql("""
+                  select changed_at, service, step, replica, from_state, to_state, why
+                  from audit.breaker_change
+                  where $__timeFilter(changed_at)
+                  order by changed_at desc
+                  limit 50
+              """), w=16, no_value="no breaker has changed",
               columns=[override("changed_at", unit="dateTimeAsLocal"), *widths(changed_at=170, service=95, step=150, replica=150, from_state=100,
                                                                                          to_state=100)]),
     ]

@@ -85,7 +85,7 @@ start_on_disks() { # SIZE NAME...: postgres, nats, gateway; each has a disk of i
     run=$disks/run on_disks=("$@")
     unset DATABASE_URL NATS_URL
     export SUITE_RUN_DIR=$run FAULTS_ENABLED=true
-    export ORDER_PORT=23081 INVENTORY_PORT=23082 PAYMENT_PORT=23083 GATEWAY_PORT=23084
+    own_ports 15000
     export POSTGRES_PORT=23432 NATS_PORT=23222 NATS_MONITOR_PORT=23822
     local name
     for name; do make_disk "$name" "$size"; done

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 use console::audit::{Options, Report, Stores, audit};
-use contracts::{INVENTORY, ORDER, PAYMENT};
+use contracts::{INVENTORY, ORDER, PARTICIPANTS, PAYMENT, Participant, SERVICES};
 use faults::Faults;
 use provision::broker;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ impl Stage {
         Self::on(database, tuning).await
     }
 
-    /// A stage with all three services, and the product A for sale.
+    /// A stage with all participants, and the product A for sale.
     pub async fn selling(price: i64, quantity: i64) -> anyhow::Result<(Stage, Dancers)> {
         Self::selling_with(Tuning::default(), price, quantity).await
     }
@@ -90,19 +90,25 @@ impl Stage {
         Ok(Stage { database, nats, nats_url, gateway, pool, tuning, keeper, audited, _journal: journal })
     }
 
-    /// All three services, one replica each.
+    /// All participants, one replica each.
     pub async fn dancers(&self) -> anyhow::Result<Dancers> {
-        let inventory = self.start(INVENTORY).await?;
-        let order = self.start_with(ORDER, Faults::none(), &inventory.url).await?;
-        Ok(Dancers { order, inventory, payment: self.start(PAYMENT).await? })
+        self.dancers_with(Faults::none).await
     }
 
-    /// All three services, each with faults that can be armed.
+    /// All participants, each with faults that can be armed.
     pub async fn dancers_with_faults(&self) -> anyhow::Result<Dancers> {
-        let inventory = self.start_with(INVENTORY, Faults::armable(), "").await?;
-        let order = self.start_with(ORDER, Faults::armable(), &inventory.url).await?;
-        let payment = self.start_with(PAYMENT, Faults::armable(), "").await?;
-        Ok(Dancers { order, inventory, payment })
+        self.dancers_with(Faults::armable).await
+    }
+
+    async fn dancers_with(&self, faults: fn() -> Faults) -> anyhow::Result<Dancers> {
+        let inventory = self.start_with(INVENTORY, faults(), "").await?;
+        let order = self.start_with(ORDER, faults(), &inventory.url).await?;
+        let payment = self.start_with(PAYMENT, faults(), "").await?;
+        let mut suite = Dancers::of(order, inventory, payment);
+        for service in Dancers::others() {
+            suite.others.push(self.start_with(service, faults(), "").await?);
+        }
+        Ok(suite)
     }
 
     /// One more replica of one service.
@@ -214,11 +220,8 @@ impl Stage {
     pub async fn nothing_was_counted(&self) -> anyhow::Result<()> {
         let counted = self
             .number(
-                "select (select count(*) from orders.outbox_attempt) + (select count(*) from orders.delivery_attempt)
-                    + (select count(*) from inventory.outbox_attempt) + (select count(*) from inventory.delivery_attempt)
-                    + (select count(*) from payment.outbox_attempt) + (select count(*) from payment.delivery_attempt)
-                    + (select count(*) from orders.dead_letter) + (select count(*) from inventory.dead_letter)
-                    + (select count(*) from payment.dead_letter)",
+                "select (select count(*) from audit.outbox_attempt) + (select count(*) from audit.delivery_attempt)
+                    + (select count(*) from audit.dead_letter)",
             )
             .await?;
         ensure!(counted == 0, "{counted} attempts or dead letters were counted");
@@ -227,7 +230,7 @@ impl Stage {
 
     /// What waits for a replica that can read it has waited for long enough.
     pub async fn end_the_wait_for_newer_replicas(&self) -> anyhow::Result<()> {
-        for schema in ["orders", "inventory", "payment"] {
+        for Participant { schema, .. } in PARTICIPANTS {
             self.execute(format!(
                 "update {schema}.delivery_attempt set unread_since = unread_since - interval '1 hour'"
             ))
@@ -273,14 +276,35 @@ async fn keep_topology(url: &str, tuning: &Tuning) -> anyhow::Result<JoinHandle<
     Ok(tokio::spawn(async move { broker::keep(&connection, &settings).await }))
 }
 
-/// The three services.
+/// The participants; those that no test moves by name are the others.
 pub struct Dancers {
     pub order: Replica,
     pub inventory: Replica,
     pub payment: Replica,
+    pub others: Vec<Replica>,
 }
 
 impl Dancers {
+    pub fn of(order: Replica, inventory: Replica, payment: Replica) -> Self {
+        Dancers { order, inventory, payment, others: Vec::new() }
+    }
+
+    /// The same with the other participants, which are started for it.
+    pub async fn with_others(mut self, stage: &Stage) -> anyhow::Result<Self> {
+        for service in Self::others() {
+            self.others.push(stage.start(service).await?);
+        }
+        Ok(self)
+    }
+
+    fn others() -> impl Iterator<Item = saga::Service> {
+        SERVICES.into_iter().filter(|service| ![ORDER, INVENTORY, PAYMENT].contains(service))
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Replica> {
+        [&self.order, &self.inventory, &self.payment].into_iter().chain(&self.others)
+    }
+
     /// Puts a product on sale and waits until order knows it.
     pub async fn sell(&self, sku: &str, price: i64, quantity: i64) -> anyhow::Result<()> {
         self.inventory.client.create_product(sku, price, quantity).await?.expect(201)?;

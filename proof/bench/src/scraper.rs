@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, process::Stdio};
 use anyhow::Context;
 use tokio::process::{Child, Command};
 
-use crate::stage::Stage;
+use crate::stage::{Stage, services};
 
 pub(crate) struct Scraper {
     process: Child,
@@ -45,7 +45,7 @@ impl Scraper {
 fn configuration_of(stage: &Stage) -> anyhow::Result<String> {
     let settings = stage.settings()?;
     let mut jobs = String::new();
-    for name in ["ORDER", "INVENTORY", "PAYMENT", "GATEWAY"] {
+    for name in services().iter().chain(&["gateway"]).map(|name| name.to_uppercase()) {
         let port = settings.get(&format!("{name}_PORT")).with_context(|| format!("{name} has no port"))?;
         jobs += &format!("  - job_name: {name}\n    static_configs: [{{ targets: ['127.0.0.1:{port}'] }}]\n");
     }

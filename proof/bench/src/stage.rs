@@ -9,13 +9,16 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
+use contracts::SERVICES;
 use sqlx::{Connection, PgConnection};
 use tokio::process::Command;
 
 use crate::{load::Load, processes::Processes, sink::Sink};
 
-/// The services that take part in sagas.
-pub(crate) const SERVICES: [&str; 3] = ["inventory", "payment", "order"];
+/// The services that take part in sagas, as they are started.
+pub(crate) fn services() -> Vec<&'static str> {
+    SERVICES.iter().rev().map(|service| service.0).collect()
+}
 
 /// The orders of all figures: all go well, and each has two lines.
 const ORDERS: [&str; 8] = ["--declines", "0", "--cancels", "0", "--scarce", "0", "--lines", "2"];

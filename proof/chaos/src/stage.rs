@@ -5,6 +5,7 @@ mod deploy;
 mod users;
 
 use std::{
+    collections::HashMap,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -13,9 +14,9 @@ use std::{
 use anyhow::{Context, ensure};
 use console::{
     audit::{self, Options, Report, Stores},
-    suite::{self, Addresses, NewProduct, Suite},
+    suite::{Addresses, NewProduct, ParticipantUrls, Suite},
 };
-use contracts::{INVENTORY, ORDER, PAYMENT};
+use contracts::{PARTICIPANTS, Participant};
 use saga::Service;
 use sqlx::{Connection, PgConnection, PgPool, postgres::PgPoolOptions};
 use testkit::{Nats, Postgres, eventually, free_port};
@@ -76,10 +77,8 @@ pub struct Replica {
     pub program: Program,
     pub database: Proxy,
     pub broker: Proxy,
-    /// Only payment has one.
-    pub gateway: Option<Proxy>,
-    /// Only order has one.
-    pub inventory: Option<Proxy>,
+    /// To the servers that it calls.
+    pub servers: HashMap<&'static str, Proxy>,
 }
 
 /// The suite. What depends on something else is declared before it, so that it ends first.
@@ -117,7 +116,7 @@ impl Stage {
         let postgres = Postgres::with_environment(POSTGRES, &environment).await?;
         let folder = tempfile::tempdir()?;
         let configuration = users::write_configuration(folder.path(), users::PRODUCTION)?;
-        let nats = Nats::with_config(&configuration, &users::PASSWORDS).await?;
+        let nats = Nats::with_config(&configuration, &users::passwords()).await?;
         let owner = postgres.server().url("suite");
         let mut connection = PgConnection::connect(&postgres.server().url("postgres")).await?;
         sqlx::query("create database suite").execute(&mut connection).await?;
@@ -147,20 +146,19 @@ impl Stage {
             before_all,
             folder,
         };
-        let inventory_port = free_port();
+        let mut links = Links { database: database_port, nats: nats_port, servers: HashMap::new() };
+        links.servers.insert("gateway_simulator", gateway_port);
         for number in 0..settings.replicas {
-            for service in [INVENTORY, PAYMENT, ORDER] {
-                let port = if (service, number) == (INVENTORY, 0) { inventory_port } else { free_port() };
-                let links = Links { port, database_port, nats_port, gateway_port, inventory_port };
-                stage.replicas.push(Arc::new(settings.replica(service, number, &links).await?));
+            // Whoever calls others stands before them.
+            for participant in PARTICIPANTS.iter().rev() {
+                let port = free_port();
+                links.servers.entry(participant.service.0).or_insert(port);
+                stage.replicas.push(Arc::new(settings.replica(participant, number, port, &links).await?));
             }
         }
         for number in 0..settings.replicas {
-            let url = |service| stage.replicas_of(service)[number].url.clone();
             stage.suites.push(Suite::new(Addresses {
-                order_url: url(ORDER),
-                inventory_url: url(INVENTORY),
-                payment_url: url(PAYMENT),
+                participants: ParticipantUrls::new(|service| stage.replicas_of(service)[number].url.clone()),
                 gateway_url: stage.gateway_url.clone(),
                 admin_token: "dev-admin-token".to_owned(),
             })?);
@@ -239,29 +237,18 @@ impl Stage {
 }
 
 impl Replica {
-    /// Which of the services it is, as their clients call them.
-    pub fn participant(&self) -> suite::Service {
-        participant(self.service)
-    }
-
     /// The suite as it is seen through this replica.
     pub fn suite(&self, stage: &Stage) -> Suite {
-        stage.suite().at(self.participant(), &self.url)
+        stage.suite().at(self.service, &self.url)
     }
 }
 
-/// The service as its clients call it.
-pub fn participant(service: Service) -> suite::Service {
-    suite::Service::named(service.0).unwrap_or(suite::Service::Order)
-}
-
-/// Ports that a replica is given.
+/// The ports that a replica's links lead to.
 struct Links {
-    port: u16,
-    database_port: u16,
-    nats_port: u16,
-    gateway_port: u16,
-    inventory_port: u16,
+    database: u16,
+    nats: u16,
+    /// Of the first replicas, and of the card processor.
+    servers: HashMap<&'static str, u16>,
 }
 
 impl Settings {
@@ -303,26 +290,33 @@ impl Settings {
         self.program("gateway_simulator", "gateway", &[], own.to_vec())
     }
 
-    async fn replica(&self, service: Service, number: usize, links: &Links) -> anyhow::Result<Replica> {
-        let database = Proxy::start(links.database_port).await?;
-        let broker = Proxy::in_front_of_nats(links.nats_port).await?;
-        let gateway = if service == PAYMENT { Some(Proxy::start(links.gateway_port).await?) } else { None };
-        let inventory = if service == ORDER { Some(Proxy::start(links.inventory_port).await?) } else { None };
-        let role = format!("{service}_service");
-        let gateway_port = gateway.as_ref().map_or(links.gateway_port, Proxy::port);
-        let inventory_port = inventory.as_ref().map_or(links.inventory_port, Proxy::port);
+    async fn replica(
+        &self,
+        participant: &Participant,
+        number: usize,
+        port: u16,
+        links: &Links,
+    ) -> anyhow::Result<Replica> {
+        let database = Proxy::start(links.database).await?;
+        let broker = Proxy::in_front_of_nats(links.nats).await?;
+        let mut servers = HashMap::new();
+        for server in participant.calls {
+            let to = links.servers.get(server).with_context(|| format!("{server} is started too late"))?;
+            servers.insert(*server, Proxy::start(*to).await?);
+        }
+        let (service, role) = (participant.service, participant.role());
         let own = [
-            ("LISTEN", format!("127.0.0.1:{}", links.port)),
+            ("LISTEN", format!("127.0.0.1:{port}")),
             ("DATABASE_URL", format!("postgres://{role}:{role}@127.0.0.1:{}/suite", database.port())),
             ("NATS_URL", nats_behind(&broker)),
-            ("GATEWAY_URL", format!("http://127.0.0.1:{gateway_port}")),
-            ("INVENTORY_URL", format!("http://127.0.0.1:{inventory_port}")),
         ];
         let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
-        let own = own.chain(users::settings(service.0)).collect();
+        let called = servers
+            .iter()
+            .map(|(server, proxy)| (contracts::url_variable(server), format!("http://127.0.0.1:{}", proxy.port())));
+        let own = own.chain(called).chain(users::settings(service.0)).collect();
         let program = self.program(service.0, &format!("{service}-{}", number + 1), &[], own)?;
-        let url = format!("http://127.0.0.1:{}", links.port);
-        Ok(Replica { service, url, program, database, broker, gateway, inventory })
+        Ok(Replica { service, url: format!("http://127.0.0.1:{port}"), program, database, broker, servers })
     }
 }
 

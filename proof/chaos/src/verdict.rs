@@ -79,13 +79,7 @@ pub async fn ended_orders(pool: &PgPool) -> Result<Vec<Ended>, sqlx::Error> {
 pub async fn unexpected_dead_letters(pool: &PgPool) -> Result<Vec<String>, sqlx::Error> {
     sqlx::query_scalar(
         "select format('%s: %s of %s after %s attempts: %s: %s', service, step, event_type, attempts, reason, left(error_chain, 200))
-        from (
-            select 'order' as service, * from orders.dead_letter
-            union all
-            select 'inventory', * from inventory.dead_letter
-            union all
-            select 'payment', * from payment.dead_letter
-        ) all_of_them
+        from audit.dead_letter
         where coalesce(correlation_id, '') <> $1 and headers::text not like '%' || $1 || '%'",
     )
     .bind(FORGED)

@@ -192,7 +192,7 @@ impl Fulfilment {
 
     /// What `Sagas::record` does, under the saga's row lock.
     pub fn record(&mut self, transition: Transition) {
-        match self.saga.apply(transition, contracts::order_fulfillment::SAGA.participants()) {
+        match contracts::order_fulfillment::SAGA.apply(&self.saga, transition) {
             Ok(next) => self.saga = next,
             Err(illegal) => self.wrong = Some(Wrong::IllegalTransition(illegal.from)),
         }

@@ -6,10 +6,7 @@ use std::{
 };
 
 use anyhow::Context;
-use chaos::{
-    Stage,
-    stage::{Replica, participant},
-};
+use chaos::{Stage, stage::Replica};
 use console::suite::{NewOrder, until};
 use contracts::SERVICES;
 use futures_util::future::{try_join, try_join_all};
@@ -67,14 +64,14 @@ impl Scene {
 
     pub async fn arm(&mut self, service: Service, fault: Value) -> anyhow::Result<()> {
         self.armed = true;
-        let armed = self.stage.suite().arm(participant(service), &fault).await;
+        let armed = self.stage.suite().arm(service, &fault).await;
         armed.with_context(|| format!("{service} cannot be armed")).map(drop)
     }
 
     /// Disarms everything that is still armed.
     pub async fn disarm(&self) -> anyhow::Result<()> {
         for service in SERVICES {
-            self.stage.suite().disarm(participant(service)).await?;
+            self.stage.suite().disarm(service).await?;
         }
         Ok(())
     }

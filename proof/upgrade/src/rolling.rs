@@ -19,7 +19,7 @@ use chaos::{
     workload::{self, Pressure, Wishes},
 };
 use console::audit::Options;
-use contracts::{INVENTORY, ORDER, PAYMENT};
+use contracts::{INVENTORY, ORDER, PAYMENT, SERVICES};
 use saga::Service;
 use testkit::eventually;
 use time::OffsetDateTime;
@@ -130,7 +130,7 @@ impl Deployment {
         self.roll_out(ORDER, 1).await?;
         self.roll_out(INVENTORY, 1).await?;
         self.phase("newer build", self.hold).await?;
-        for service in [INVENTORY, PAYMENT, ORDER] {
+        for service in SERVICES {
             self.roll_back(service, 0).await?;
         }
         self.phase("side by side again", self.hold * 2).await?;

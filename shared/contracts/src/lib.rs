@@ -1,25 +1,20 @@
-//! What the services may know of each other, and nothing else: ids, money, events, and the saga
-//! that the three of them dance. No IO.
+//! What the services may know of each other, and nothing else: ids, money, events, the
+//! manifest of the participants, and their saga. No IO.
 
 pub mod catalogue;
 pub mod charge;
 mod ids;
 mod iso_4217;
+mod manifest;
 mod money;
 pub mod order_fulfillment;
 
 pub use ids::{InvalidSku, OrderId, PaymentId, SagaId, Sku};
 pub use iso_4217::{ISO_4217, iso_4217_schema};
+pub use manifest::*;
 pub use money::{Currency, InvalidCurrency, Money, MoneyError};
 
 use saga::{Service, Step};
-
-pub const ORDER: Service = Service("order");
-pub const INVENTORY: Service = Service("inventory");
-pub const PAYMENT: Service = Service("payment");
-
-/// The dancers. Each has a schema, a stream and a role of its own.
-pub const SERVICES: [Service; 3] = [ORDER, INVENTORY, PAYMENT];
 
 /// A durable consumer that must exist: one per step and publisher of the step's trigger.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -20,7 +20,21 @@ impl SagaDefinition {
                 wrong.push(format!("{} must be a cancellation if it has the saga undone, and only then", step.name));
             }
         }
+        self.check_behind_pivot(&mut wrong);
         wrong
+    }
+
+    /// What is owed is known by its service.
+    fn check_behind_pivot(&self, wrong: &mut Vec<String>) {
+        let mut owing = HashSet::new();
+        for step in self.behind_pivot() {
+            if step.service.is_none_or(|service| !owing.insert(service)) {
+                wrong.push(format!(
+                    "{} needs a service of its own: each has at most one step behind the pivot",
+                    step.name
+                ));
+            }
+        }
     }
 
     /// Every event that a step emits or waits for, once.
@@ -85,5 +99,75 @@ impl SagaDefinition {
                 Some(_) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Breaker, CompensationPolicy, Retry, SagaState, Status, Transition};
+
+    const ORDER: Service = Service("order");
+    const SHIPPING: Service = Service("shipping");
+    const BILLING: Service = Service("billing");
+
+    const fn event(name: &'static str, publishers: &'static [Service]) -> EventType {
+        EventType { name, version: 1, aggregate: "order", publishers, refusal: false }
+    }
+
+    const CONFIRMED: EventType = event("OrderConfirmed", &[ORDER]);
+    const SHIPPED: EventType = event("OrderShipped", &[SHIPPING]);
+    const BILLED: EventType = event("OrderBilled", &[BILLING]);
+
+    const fn step(number: u8, name: &'static str, service: Service, on: Trigger, emits: &'static [EventType]) -> Step {
+        Step {
+            number,
+            name,
+            service: Some(service),
+            on,
+            emits,
+            kind: Kind::Retriable,
+            retry: Retry::DEFAULT,
+            breaker: Breaker::DEFAULT,
+            time_limit: Step::TIME_LIMIT,
+        }
+    }
+
+    static CONFIRM: Step = Step { kind: Kind::Pivot, ..step(1, "confirm", ORDER, Trigger::Http, &[CONFIRMED]) };
+    static SHIP: Step = step(2, "ship", SHIPPING, Trigger::Event(CONFIRMED), &[SHIPPED]);
+    static BILL: Step = step(0, "bill", BILLING, Trigger::Event(SHIPPED), &[BILLED]);
+
+    /// Confirmed, shipped, and billed when it is shipped.
+    const SAGA: SagaDefinition = SagaDefinition {
+        saga_type: "Shipment",
+        steps: &[&BILL, &CONFIRM, &SHIP],
+        deadline: Duration::from_secs(60),
+        compensation: CompensationPolicy { deadline: Duration::from_secs(60), max_attempts: 5 },
+        terminal: &[BILLED],
+    };
+
+    #[test]
+    fn what_the_pivot_sets_in_motion_is_owed() {
+        assert_eq!(SAGA.check(), Vec::<String>::new());
+        assert_eq!(SAGA.behind_pivot().iter().map(|s| s.name).collect::<Vec<_>>(), ["ship", "bill"]);
+        assert_eq!(SAGA.total_steps(), 2, "what stands beside the way does not count");
+        let running = SagaState { status: Status::InProgress, ..SagaState::started() };
+        let owing = SAGA.apply(&running, Transition::Complete { step: 1 }).expect("legal");
+        assert_eq!(owing.receipts_due, [SHIPPING.0, BILLING.0]);
+        let by_customer = Transition::Compensate { by_customer: true };
+        assert!(SAGA.apply(&owing, by_customer).is_ok());
+        let billed = SAGA.apply(&owing, Transition::Fulfil { step: 0, by: BILLING }).expect("legal");
+        assert!(SAGA.apply(&billed, by_customer).is_ok(), "billing stands beside the way");
+        let shipped = SAGA.apply(&owing, Transition::Fulfil { step: 2, by: SHIPPING }).expect("legal");
+        assert!(SAGA.is_past_pivot(&shipped) && SAGA.apply(&shipped, by_customer).is_err());
+    }
+
+    #[test]
+    fn two_owed_steps_of_one_service_are_noticed() {
+        static AGAIN: Step = step(3, "ship_again", SHIPPING, Trigger::Event(CONFIRMED), &[SHIPPED]);
+        let wrong = SagaDefinition { steps: &[&BILL, &CONFIRM, &SHIP, &AGAIN], ..SAGA }.check();
+        assert!(wrong.iter().any(|w| w.starts_with("ship_again needs a service")), "{wrong:?}");
     }
 }

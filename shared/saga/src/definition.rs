@@ -2,7 +2,10 @@
 
 use std::{marker::PhantomData, time::Duration};
 
-use crate::{Event, EventType, Service};
+use crate::{
+    Event, EventType, Service,
+    state::{IllegalTransition, SagaState, Status, Transition},
+};
 
 /// What sets a step in motion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +25,7 @@ pub enum Kind {
     Compensatable { by: &'static [&'static str] },
     /// The point of no return; ends the saga.
     Pivot,
-    /// Cannot be refused, only repeated until it is done.
+    /// Cannot be refused, only repeated until it is done: what the pivot sets in motion, a completed saga owes.
     Retriable,
     /// Likewise, and has the saga undone: emits what sets the compensations in motion.
     Cancellation,
@@ -76,7 +79,8 @@ impl Breaker {
 /// consumer, breaker, metric label, test.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
-    /// Its place on the way forward; a compensation has the number of what it undoes.
+    /// Its place on the way forward; a compensation has the number of what it undoes. A retriable step with a number stands
+    /// behind the pivot, and a saga that has taken it cannot turn back; one without stands beside the way.
     pub number: u8,
     pub name: &'static str,
     /// Who takes the step; `None`: whichever service notices first.
@@ -197,7 +201,11 @@ pub struct SagaDefinition {
 impl SagaDefinition {
     /// The steps on the way forward: as many as a completed saga has.
     pub fn total_steps(&self) -> u8 {
-        let forward = |s: &&&Step| matches!(s.kind, Kind::Compensatable { .. } | Kind::Pivot);
+        let forward = |s: &&&Step| match s.kind {
+            Kind::Compensatable { .. } | Kind::Pivot => true,
+            Kind::Retriable => s.number > 0,
+            Kind::Cancellation | Kind::Compensation | Kind::Projection => false,
+        };
         u8::try_from(self.steps.iter().filter(forward).count()).unwrap_or(u8::MAX)
     }
 
@@ -210,5 +218,45 @@ impl SagaDefinition {
     /// The services that owe a receipt once the saga compensates.
     pub fn participants(&self) -> impl Iterator<Item = Service> + '_ {
         self.steps.iter().filter(|s| s.is_compensation()).filter_map(|s| s.service)
+    }
+
+    /// The retriable steps that the pivot sets in motion, or one of them: a completed saga owes them.
+    pub fn behind_pivot(&self) -> Vec<&'static Step> {
+        let mut behind: Vec<&'static Step> = Vec::new();
+        loop {
+            let is_told = |event: &EventType| {
+                let tells = |s: &&&Step| s.kind == Kind::Pivot || behind.iter().any(|b| b.name == s.name);
+                self.steps.iter().filter(tells).any(|s| s.emits.contains(event))
+            };
+            let owed = |s: &&'static Step| s.kind == Kind::Retriable && s.consumes().as_ref().is_some_and(is_told);
+            let more: Vec<_> = self.steps.iter().copied().filter(owed).filter(|s| !behind.contains(s)).collect();
+            if more.is_empty() {
+                return behind;
+            }
+            behind.extend(more);
+        }
+    }
+
+    pub fn is_behind_pivot(&self, step: &Step) -> bool {
+        step.kind == Kind::Retriable && self.behind_pivot().iter().any(|behind| behind.name == step.name)
+    }
+
+    /// Whether the saga went on behind its pivot: it cannot turn back any more, whoever wishes it.
+    pub fn is_past_pivot(&self, state: &SagaState) -> bool {
+        let pivot = self.steps.iter().find(|s| s.kind == Kind::Pivot);
+        state.status == Status::Completed && pivot.is_some_and(|pivot| state.current_step > pivot.number)
+    }
+
+    /// The state after `transition`, or why it is not legal.
+    pub fn apply(&self, state: &SagaState, transition: Transition) -> Result<SagaState, IllegalTransition> {
+        match transition {
+            Transition::Compensate { .. } if self.is_past_pivot(state) => {
+                Err(IllegalTransition { from: state.status, transition })
+            }
+            Transition::Complete { .. } => {
+                state.apply(transition, self.behind_pivot().into_iter().filter_map(|step| step.service))
+            }
+            _ => state.apply(transition, self.participants()),
+        }
     }
 }

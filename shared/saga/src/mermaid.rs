@@ -57,6 +57,7 @@ fn node(step: &Step) -> String {
     let name = step.name;
     match step.kind {
         Kind::Compensatable { .. } => format!("{name}[\"{} {name}\"]", step.number),
+        Kind::Retriable if step.number > 0 => format!("{name}[\"{} {name}\"]", step.number),
         Kind::Pivot => format!("{name}{{{{\"{} {name}\"}}}}", step.number),
         Kind::Compensation => format!("{name}([\"{name}\"])"),
         Kind::Retriable | Kind::Cancellation | Kind::Projection => format!("{name}[\"{name}\"]"),

@@ -110,6 +110,8 @@ pub enum Transition {
     GiveUp,
     /// An operator drives the compensation of a stuck saga again.
     Resume,
+    /// A step behind the pivot is done.
+    Fulfil { step: u8, by: Service },
 }
 
 impl Transition {
@@ -145,12 +147,12 @@ impl SagaState {
         SagaState { status: Status::Started, current_step: 0, receipts_due: Vec::new() }
     }
 
-    /// The state after `transition`, or why it is not legal. `participants` are those who owe a
-    /// receipt when the saga begins to compensate.
+    /// What `SagaDefinition::apply` makes of the state. `due` are those who owe something then: a receipt when the saga begins to compensate, a
+    /// step behind the pivot when it is completed.
     pub fn apply(
         &self,
         transition: Transition,
-        participants: impl IntoIterator<Item = Service>,
+        due: impl IntoIterator<Item = Service>,
     ) -> Result<SagaState, IllegalTransition> {
         use Status::{Compensated, Compensating, Completed, Failed, InProgress, Started, TimedOut};
         let mut next = self.clone();
@@ -163,12 +165,17 @@ impl SagaState {
             (Transition::Complete { step }, InProgress) => {
                 next.status = Completed;
                 next.current_step = step;
+                next.receipts_due = names(due);
+            }
+            (Transition::Fulfil { step, by }, Completed) => {
+                next.current_step = self.current_step.max(step);
+                next.receipts_due.retain(|due| due != by.0);
             }
             (Transition::TimeOut, Started | InProgress) => next.status = TimedOut,
             (Transition::Compensate { .. }, Started | InProgress | TimedOut)
             | (Transition::Compensate { by_customer: true }, Completed) => {
                 next.status = Compensating;
-                next.receipts_due = participants.into_iter().map(|s| s.0.to_owned()).collect();
+                next.receipts_due = names(due);
             }
             // Also when nobody expected it any more.
             (Transition::Receipt { from }, Compensating | Failed) => {
@@ -186,6 +193,10 @@ impl SagaState {
         }
         Ok(next)
     }
+}
+
+fn names(services: impl IntoIterator<Item = Service>) -> Vec<String> {
+    services.into_iter().map(|service| service.0.to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -227,6 +238,19 @@ mod tests {
         assert!(state.apply(Transition::Compensate { by_customer: false }, DANCERS).is_err());
         assert!(state.apply(Transition::Compensate { by_customer: true }, DANCERS).is_ok());
         assert!(state.apply(Transition::TimeOut, DANCERS).is_err());
+    }
+
+    #[test]
+    fn a_completed_saga_owes_what_is_behind_its_pivot_until_it_is_done() {
+        let advanced = after(&[Transition::Advance { step: 1 }]).expect("legal");
+        let owing = advanced.apply(Transition::Complete { step: 2 }, DANCERS).expect("legal");
+        assert_eq!((owing.status, owing.receipts_due.len()), (Status::Completed, 2));
+        let shipping = Transition::Fulfil { step: 3, by: DANCERS[0] };
+        let shipped = owing.apply(shipping, []).expect("legal");
+        assert_eq!((shipped.status, shipped.current_step), (Status::Completed, 3));
+        assert_eq!(shipped.receipts_due, [DANCERS[1].0]);
+        assert_eq!(shipped.apply(shipping, []), Ok(shipped.clone()));
+        assert!(advanced.apply(shipping, []).is_err(), "not before the pivot");
     }
 
     #[test]

@@ -170,6 +170,12 @@ impl Sagas {
         self.rows.get(&saga_id?).map(|row| row.state.status)
     }
 
+    /// Whether the saga went on behind its pivot.
+    pub(crate) fn is_past_pivot(&self, saga_id: Option<Uuid>) -> bool {
+        let row = saga_id.and_then(|id| self.rows.get(&id));
+        row.is_some_and(|row| self.definition.is_past_pivot(&row.state))
+    }
+
     /// What the saga's first request carried along.
     pub(crate) fn baggage(&self, saga_id: Uuid) -> Option<Arc<str>> {
         self.rows.get(&saga_id).and_then(|row| row.baggage.clone())
@@ -187,7 +193,7 @@ impl Sagas {
             return publish().map(drop);
         };
         let before = row.state.status;
-        let after = row.state.apply(recorded.transition, self.definition.participants())?;
+        let after = self.definition.apply(&row.state, recorded.transition)?;
         let event_id = publish()?;
         row.state = after;
         row.version += 1;

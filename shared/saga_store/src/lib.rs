@@ -23,7 +23,7 @@ pub use three_phases::{Finding, Found, Next, Prepared, ThreePhases, three_phases
 /// The saga tables.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/saga");
 
-/// The events that `service` has published for sagas that still run, or wait for an operator.
+/// The events that `service` has published for sagas that still run, owe a step, or wait for an operator.
 pub fn open_events(
     conn: &mut sqlx::PgConnection,
     service: saga::Service,

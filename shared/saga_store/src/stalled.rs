@@ -1,6 +1,6 @@
-//! When a saga made no progress for half its deadline, the service that published its last event
-//! publishes it once more. That covers a message that vanished from the broker for whatever reason. An event that still
-//! waits in the outbox is not published once more: it has all its time yet.
+//! When a saga that still runs, or that owes a step behind its pivot, made no progress for half its deadline, the service that
+//! published its last event publishes it once more. That covers a message that vanished from the broker for whatever reason.
+//! An event that still waits in the outbox is not published once more: it has all its time yet.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use uuid::Uuid;
 pub async fn republish(outbox: &Outbox, patience: Duration) -> Result<u64, sqlx::Error> {
     let mut work = outbox.begin().await?;
     let stalled: Vec<Uuid> = sqlx::query_scalar!(
-        // Two halves, because each has an index of its own. Sagas whose deadline has passed are the timeout detector's.
+        // Three parts, because each has an index of its own. Sagas whose deadline has passed are the timeout detector's.
         "with stalled as (
             select saga_id, last_event_id from saga.saga_instance
             where status in ('STARTED', 'IN_PROGRESS') and deadline >= now()
@@ -19,6 +19,10 @@ pub async fn republish(outbox: &Outbox, patience: Duration) -> Result<u64, sqlx:
             union all
             select saga_id, last_event_id from saga.saga_instance
             where status in ('TIMED_OUT', 'COMPENSATING')
+                and last_service = $1 and not stall_nudged and last_progress_at < now() - $2::interval
+            union all
+            select saga_id, last_event_id from saga.saga_instance
+            where status = 'COMPLETED' and receipts_due <> '{}'
                 and last_service = $1 and not stall_nudged and last_progress_at < now() - $2::interval
         ), candidate as materialized (
             select saga_id

@@ -18,6 +18,8 @@ use crate::{
 
 /// Why a step that would have come too late is skipped before anything is looked up for it.
 const TOO_LATE: &str = "the saga does not move forward any more";
+/// Why a step behind the pivot is.
+const REOPENED: &str = "the saga has turned back since it was completed";
 
 /// The transaction of one step, for one or many causes. Dropped, it is rolled back.
 #[derive(Debug)]
@@ -72,10 +74,6 @@ impl StepTransaction<()> {
         Ok(StepTransaction { work, step, sagas, missing: count(&causes), causes: causes.into() })
     }
 
-    pub(crate) fn definition(&self) -> &'static SagaDefinition {
-        self.sagas.definition()
-    }
-
     /// Commits what answers nothing, such as the intent to ask another system.
     pub(crate) async fn commit_intent(self) -> Result<(), StepError> {
         if self.sagas.has_anything() {
@@ -113,6 +111,12 @@ impl<E: Event> StepTransaction<Delivery<E>> {
             deliveries.into_iter().partition(|delivery| is_compensatable && !tx.moves_forward(delivery));
         for delivery in &late {
             tx.skip(delivery, TOO_LATE)?;
+        }
+        let is_owed = definition.is_behind_pivot(step);
+        let (reopened, timely): (Vec<_>, Vec<_>) =
+            timely.into_iter().partition(|d| is_owed && tx.status(d).is_some_and(|now| now != Status::Completed));
+        for delivery in &reopened {
+            tx.skip(delivery, REOPENED)?;
         }
         tx.causes = timely.into();
         Ok(tx)
@@ -166,9 +170,13 @@ impl<E: Event> StepTransaction<Delivery<E>> {
         self.say(delivery, version, event, (StepStatus::Compensated, transition, None))
     }
 
-    /// A step beside or behind the way forward is done; the saga stays where it is.
+    /// A step beside or behind the way forward is done; the saga stays where it is, and owes a step behind its pivot no more.
     pub fn done<A: Event>(&mut self, delivery: &Delivery<E>, version: i64, event: &A) -> Result<(), StepError> {
-        self.say(delivery, version, event, (StepStatus::Completed, Transition::Stay, None))
+        let transition = match self.definition().is_behind_pivot(self.step) {
+            true => Transition::Fulfil { step: self.step.number, by: self.sagas.service() },
+            false => Transition::Stay,
+        };
+        self.say(delivery, version, event, (StepStatus::Completed, transition, None))
     }
 
     /// The delivery came too late, and changes nothing.
@@ -200,6 +208,11 @@ impl<C: Cause> StepTransaction<C> {
 
     pub fn moves_forward(&self, cause: &C) -> bool {
         self.status(cause).is_some_and(Status::moves_forward)
+    }
+
+    /// Whether the saga went on behind its pivot: then it cannot turn back any more, whoever wishes it.
+    pub fn is_past_pivot(&self, cause: &C) -> bool {
+        self.sagas.is_past_pivot(cause.saga_id())
     }
 
     /// The saga turns back: all that was done is to be undone, and each participant owes a receipt. Only where its customer
@@ -280,6 +293,10 @@ impl StepTransaction<Overdue> {
 }
 
 impl<C> StepTransaction<C> {
+    pub(crate) fn definition(&self) -> &'static SagaDefinition {
+        self.sagas.definition()
+    }
+
     pub fn conn(&mut self) -> &mut PgConnection {
         self.work.conn()
     }

@@ -44,17 +44,20 @@ pub struct Nats {
 impl Nats {
     /// Starts one without authentication.
     pub async fn start() -> anyhow::Result<Self> {
-        Self::launch(None, &[]).await
+        Self::launch(None, Vec::new()).await
     }
 
     /// Starts one with a configuration file and the variables that it refers to. Port and store stay private: the file
     /// says `store_dir: $NATS_STORE_DIR`.
-    pub async fn with_config(config: &Path, environment: &[(&str, &str)]) -> anyhow::Result<Self> {
-        Self::launch(Some(config.to_owned()), environment).await
+    pub async fn with_config(
+        config: &Path,
+        environment: &[(impl AsRef<str>, impl AsRef<str>)],
+    ) -> anyhow::Result<Self> {
+        let environment = environment.iter().map(|(name, value)| (name.as_ref().to_owned(), value.as_ref().to_owned()));
+        Self::launch(Some(config.to_owned()), environment.collect()).await
     }
 
-    async fn launch(config: Option<PathBuf>, environment: &[(&str, &str)]) -> anyhow::Result<Self> {
-        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    async fn launch(config: Option<PathBuf>, environment: Vec<(String, String)>) -> anyhow::Result<Self> {
         let folder = Arc::new(TempDir::new()?);
         let mut nats = Nats { process: None, port: free_port(), config, environment, folder };
         nats.start_again().await?;

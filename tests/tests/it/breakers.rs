@@ -129,10 +129,10 @@ async fn an_operator_can_close_it_and_the_kill_switch_takes_it_away() -> Test {
     ensure!(suite.payment.client.post("/api/admin/breakers/nope/reset", &json!({})).await?.status == 404);
     suite.sagas_become(&placed, "COMPLETED").await?;
 
-    let Dancers { order, inventory, payment } = suite;
+    let Dancers { order, inventory, payment, .. } = suite;
     payment.stop().await;
     stage.tuning.breakers_enabled = false;
-    let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
+    let suite = Dancers::of(order, inventory, stage.start(PAYMENT).await?);
     stage.break_gateway(&faults).await?;
     let placed = suite.place_many(10, "tok_visa").await?;
     let tried = "select count(*) from payment.delivery_attempt where attempts > 3";
@@ -257,7 +257,7 @@ async fn a_connection_cut_while_probing_holds_nothing_up() -> Test {
     stage.nats_url = cut_at_the_first_probe(direct.trim_start_matches("nats://").to_owned(), cut.clone()).await?;
     let payment = stage.start(PAYMENT).await?;
     stage.nats_url = direct;
-    let suite = Dancers { order, inventory, payment };
+    let suite = Dancers::of(order, inventory, payment).with_others(&stage).await?;
     suite.sell("A", 100, 1000).await?;
     stage.break_gateway(&json!({"error_rate": 1.0})).await?;
     let placed = suite.place_many(8, "tok_visa").await?;

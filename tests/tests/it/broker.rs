@@ -145,7 +145,7 @@ async fn a_broker_killed_while_it_hangs_delays_orders_by_seconds() -> Test {
     };
     eventually(Duration::from_secs(20), async || {
         let relay = suite.order.startup.readiness.snapshot()["relay"].ok;
-        !relay && [&suite.order, &suite.inventory, &suite.payment].into_iter().all(all_miss_it)
+        !relay && suite.all().all(all_miss_it)
     })
     .await?;
     let asked = tokio::time::Instant::now();
@@ -167,7 +167,7 @@ async fn however_many_receipts_are_void_no_order_waits() -> Test {
     place_many(&suite, 5).await??;
     all_confirmed(&stage, 5).await?;
     // A relay that goes on knows better than these receipts where its stream ends; a new one believes them.
-    let Dancers { order, inventory, payment } = suite;
+    let Dancers { order, inventory, payment, .. } = suite;
     order.stop().await;
     for sql in [
         "insert into orders.outbox_published
@@ -185,7 +185,7 @@ async fn however_many_receipts_are_void_no_order_waits() -> Test {
     nats.kill();
     nats.start_again().await?;
     drop(nats);
-    let suite = Dancers { order: stage.start(ORDER).await?, inventory, payment };
+    let suite = Dancers::of(stage.start(ORDER).await?, inventory, payment);
     place_many(&suite, 5).await??;
     all_confirmed(&stage, 10).await?;
     stage.audit().await

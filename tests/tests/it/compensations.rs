@@ -71,13 +71,13 @@ async fn no_attempt_is_counted_before_the_cancellation_is_published() -> Test {
 async fn no_attempt_is_counted_while_a_participant_is_away() -> Test {
     let (stage, suite) = Stage::selling(700, 10).await?;
     let placed = suite.confirmed(&[("A", 1)]).await?;
-    let Dancers { order, inventory, payment } = suite;
+    let Dancers { order, inventory, payment, .. } = suite;
     payment.stop().await;
     cancel(&order, &placed).await?;
     due(&order, &placed, &["payment"]).await?;
     the_deadline_passes_again_and_again(&stage, &order, &placed).await?;
     nothing_was_tried(&saga(&order, &placed).await?)?;
-    let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
+    let suite = Dancers::of(order, inventory, stage.start(PAYMENT).await?);
     suite.saga_becomes(&placed, "COMPENSATED").await?;
     ensure!(suite.payment_of(&placed).await?.context("no payment")?["status"] == "REFUNDED");
     stage.audit().await
@@ -240,7 +240,7 @@ async fn more_overdue_sagas_than_a_batch_are_retried_in_one_round() -> Test {
     }
     let in_progress = "select count(*) from saga.saga_instance where status = 'IN_PROGRESS'";
     stage.becomes(in_progress, SAGAS).await?;
-    let Dancers { order, inventory, payment } = suite;
+    let Dancers { order, inventory, payment, .. } = suite;
     order.stop().await;
     stage.execute("update saga.saga_instance set deadline = now()").await?;
     while payment.app.participant().timeout_detector().detect_timeout().await? > 0 {}

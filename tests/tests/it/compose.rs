@@ -44,6 +44,9 @@ impl Machine {
     fn with(projects: &str) -> anyhow::Result<Self> {
         let machine = Machine { folder: tempfile::tempdir()? };
         let suite = machine.path("suite");
+        let participants = "shared/contracts/participants.tsv";
+        fs::create_dir_all(suite.join("shared/contracts"))?;
+        fs::copy(format!("{SCRIPTS}/../{participants}"), suite.join(participants))?;
         fs::create_dir_all(suite.join("scripts"))?;
         for entry in fs::read_dir(SCRIPTS)? {
             let path = entry?.path();

@@ -97,7 +97,7 @@ async fn no_statement_reads_a_whole_table_because_it_is_empty() -> Test {
     let partial = sqlx::query_scalar::<_, String>(partial).fetch_all(&stage.pool).await?;
     let partial = partial.iter().filter_map(|name| Some(name.rsplit('.').next()?.to_owned())).collect();
     let (mut unplanned, mut whole) = (BTreeMap::new(), BTreeSet::new());
-    for replica in [&suite.order, &suite.inventory, &suite.payment] {
+    for replica in suite.all() {
         let mut work = replica.app.participant().pools.work.acquire().await?;
         sqlx::query("set plan_cache_mode = force_generic_plan").execute(&mut *work).await?;
         for (query, parameters) in checked_queries()? {

@@ -15,7 +15,7 @@ use crate::Test;
 async fn a_timeout_and_a_success_at_once_end_in_one_of_the_two() -> Test {
     let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 1000).await?;
-    let Dancers { order, inventory, payment } = suite;
+    let Dancers { order, inventory, payment, .. } = suite;
     payment.stop().await;
     let mut placed = Vec::new();
     for _ in 0..200 {
@@ -47,7 +47,7 @@ async fn a_timeout_and_a_success_at_once_end_in_one_of_the_two() -> Test {
         tokio::try_join!(detect, succeed)?;
     }
     while detector.detect_timeout().await? > 0 {}
-    let suite = Dancers { order, inventory, payment: stage.start(PAYMENT).await? };
+    let suite = Dancers::of(order, inventory, stage.start(PAYMENT).await?);
     eventually(Duration::from_secs(30), async || {
         let open = stage
             .number("select count(*) from saga.saga_instance where status not in ('COMPLETED', 'COMPENSATED')")
@@ -74,7 +74,7 @@ async fn a_timeout_and_a_success_at_once_end_in_one_of_the_two() -> Test {
 async fn two_detectors_time_each_saga_out_once() -> Test {
     let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 1000).await?;
-    let Dancers { order, inventory, payment } = suite;
+    let Dancers { order, inventory, payment, .. } = suite;
     payment.stop().await;
     for _ in 0..150 {
         order.client.post("/api/orders", &suite_tests::order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;

@@ -70,7 +70,7 @@ async fn whichever_step_an_order_waits_for_is_named() -> Test {
     suite.sell("RARE", 100, 1).await?;
     for step in SAGA.steps.iter().filter(|step| step.consumes().is_some()) {
         let service = step.service.context("no service")?;
-        let replica = [&suite.order, &suite.inventory, &suite.payment].into_iter().find(|r| r.service == service);
+        let replica = suite.all().find(|r| r.service == service);
         let replica = replica.context("no replica")?;
         stage.pause(replica, step.name).await?;
         let placed = bring_to(&stage, &suite, step.name).await.with_context(|| format!("going to {}", step.name))?;

@@ -23,6 +23,7 @@ mod hostile;
 mod idempotency;
 mod input;
 mod limits;
+mod manifest;
 mod messages;
 mod metrics;
 mod model;

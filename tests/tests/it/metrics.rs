@@ -20,7 +20,7 @@ struct Shown(Vec<(&'static str, Scrape)>);
 impl Shown {
     async fn by(suite: &Dancers) -> anyhow::Result<Shown> {
         let mut shown = Vec::new();
-        for replica in [&suite.order, &suite.inventory, &suite.payment] {
+        for replica in suite.all() {
             shown.push((replica.service.0, Scrape::of(&replica.client).await?));
         }
         Ok(Shown(shown))

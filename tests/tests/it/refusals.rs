@@ -77,7 +77,7 @@ async fn suite_behind(
     let order = stage.start_with(ORDER, Faults::none(), &inventory.url).await?;
     let payment = stage.start(PAYMENT).await?;
     stage.gateway.base_url = processor;
-    let suite = Dancers { order, inventory, payment };
+    let suite = Dancers::of(order, inventory, payment).with_others(stage).await?;
     suite.sell("A", 100, 1000).await?;
     Ok((suite, strict))
 }

@@ -26,7 +26,7 @@ async fn a_relay_stopped_between_publish_and_move_doubles_nothing() -> Test {
     let faults = Faults::armable();
     let suite = stage.dancers().await?;
     suite.sell("A", 100, 1000).await?;
-    let suite_tests::Dancers { order, inventory, payment } = suite;
+    let suite_tests::Dancers { order, inventory, payment, .. } = suite;
     order.stop().await;
     let order = stage.start_with(ORDER, faults.clone(), "http://127.0.0.1:1").await?;
     for skip in 0..20 {
@@ -38,7 +38,7 @@ async fn a_relay_stopped_between_publish_and_move_doubles_nothing() -> Test {
     }
     let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
     stage.becomes(confirmed, 60).await?;
-    let suite = suite_tests::Dancers { order, inventory, payment };
+    let suite = suite_tests::Dancers::of(order, inventory, payment);
     ensure!(suite.product("A").await?["reserved"] == 60, "an effect was had twice");
     stage.audit().await
 }

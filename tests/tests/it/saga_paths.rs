@@ -56,7 +56,7 @@ async fn a_declined_card_cancels_the_order_and_gives_the_stock_back() -> Test {
 async fn a_late_payment_service_charges_nothing() -> Test {
     let tuning = Tuning { saga_deadline: Duration::from_secs(1), ..Tuning::default() };
     let (stage, suite) = Stage::selling_with(tuning, 100, 10).await?;
-    let suite_tests::Dancers { order, inventory, payment } = suite;
+    let suite_tests::Dancers { order, inventory, payment, .. } = suite;
     payment.stop().await;
     let stopped =
         order.client.post("/api/orders", &suite_tests::order_of(&[("A", 3)], "tok_visa")).await?.expect(201)?;
@@ -65,7 +65,7 @@ async fn a_late_payment_service_charges_nothing() -> Test {
         order.client.get(&path).await.is_ok_and(|a| a.body["status"] == "CANCELLED")
     })
     .await?;
-    let suite = suite_tests::Dancers { order, inventory, payment: stage.start(contracts::PAYMENT).await? };
+    let suite = suite_tests::Dancers::of(order, inventory, stage.start(contracts::PAYMENT).await?);
     suite.saga_becomes(&stopped, "COMPENSATED").await?;
     ensure!(suite.product("A").await?["available"] == 10);
     let totals = stage.gateway_client().get("/v1/totals").await?.expect(200)?;

@@ -74,7 +74,7 @@ fn is_one_connected_tree(spans: &[CollectedSpan]) -> Test {
         ensure!(parent.attributes.get("db.system.name").is_some_and(|n| n == "postgresql"), "{producer:#?}");
     }
     let services: BTreeSet<&str> = spans.iter().map(|s| s.service.as_str()).collect();
-    ensure!(["order", "inventory", "payment"].iter().all(|s| services.contains(s)), "only {services:?}");
+    ensure!(contracts::SERVICES.iter().all(|s| services.contains(&s.0)), "only {services:?}");
     Ok(())
 }
 

@@ -26,7 +26,8 @@ async fn every_window_hit_again_and_again_loses_no_order() -> Test {
     let faults = Faults::armable();
     let inventory = stage.start_with(INVENTORY, faults.clone(), "").await?;
     let order = stage.start_with(ORDER, faults.clone(), &inventory.url).await?;
-    let suite = Dancers { order, inventory, payment: stage.start_with(PAYMENT, faults.clone(), "").await? };
+    let payment = stage.start_with(PAYMENT, faults.clone(), "").await?;
+    let suite = Dancers::of(order, inventory, payment).with_others(&stage).await?;
     suite.sell("A", 100, 1000).await?;
     let mut placed = Vec::new();
     for round in 0..50 {

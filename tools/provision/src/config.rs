@@ -1,5 +1,7 @@
 //! What can be set, by flag or by environment variable; `provision --help` is the reference.
 
+mod passwords;
+
 use std::{io::IsTerminal, str::FromStr, time::Duration};
 
 use anyhow::{Context, bail};
@@ -7,9 +9,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use messaging::topology::{ConsumerSettings, StreamSettings};
 use sqlx::postgres::PgConnectOptions;
 
+pub use self::passwords::UserPasswords;
 use crate::{
     broker::{self, Access},
-    database::{self, Passwords},
+    database,
 };
 
 /// Makes the database and the broker ready for the services. May be run again at any time.
@@ -22,6 +25,8 @@ pub struct Config {
     pub database: DatabaseArgs,
     #[command(flatten)]
     pub broker: BrokerArgs,
+    #[command(flatten)]
+    pub passwords: UserPasswords,
     #[command(flatten)]
     pub others: OtherPasswords,
     #[command(flatten)]
@@ -55,18 +60,6 @@ pub struct DatabaseArgs {
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     #[arg(default_value = "postgres://postgres@127.0.0.1:5432/postgres")]
     pub database_url: String,
-    /// Password of the role `order_service`. In development a role's password defaults to its name.
-    #[arg(long, env = "ORDER_DB_PASSWORD", hide_env_values = true, default_value = "order_service")]
-    pub order_db_password: String,
-    /// Password of the role `inventory_service`.
-    #[arg(long, env = "INVENTORY_DB_PASSWORD", hide_env_values = true, default_value = "inventory_service")]
-    pub inventory_db_password: String,
-    /// Password of the role `payment_service`.
-    #[arg(long, env = "PAYMENT_DB_PASSWORD", hide_env_values = true, default_value = "payment_service")]
-    pub payment_db_password: String,
-    /// Password of the role `auditor`.
-    #[arg(long, env = "AUDITOR_DB_PASSWORD", hide_env_values = true, default_value = "auditor")]
-    pub auditor_db_password: String,
     /// Connections that each role may hold at a time; without limit when not given.
     #[arg(long, env = "DB_CONNECTION_LIMIT")]
     pub db_connection_limit: Option<u32>,
@@ -114,18 +107,6 @@ pub struct BrokerArgs {
 /// them before anything starts.
 #[derive(Args)]
 pub struct OtherPasswords {
-    /// Password of the broker's user `order`. This and the following are only judged, where they are given.
-    #[arg(long, env = "ORDER_NATS_PASSWORD", hide_env_values = true)]
-    pub order_nats_password: Option<String>,
-    /// Password of the broker's user `inventory`.
-    #[arg(long, env = "INVENTORY_NATS_PASSWORD", hide_env_values = true)]
-    pub inventory_nats_password: Option<String>,
-    /// Password of the broker's user `payment`.
-    #[arg(long, env = "PAYMENT_NATS_PASSWORD", hide_env_values = true)]
-    pub payment_nats_password: Option<String>,
-    /// Password of the broker's user `auditor`.
-    #[arg(long, env = "AUDITOR_NATS_PASSWORD", hide_env_values = true)]
-    pub auditor_nats_password: Option<String>,
     /// Password of Grafana's user `admin`.
     #[arg(long, env = "GRAFANA_ADMIN_PASSWORD", hide_env_values = true)]
     pub grafana_admin_password: Option<String>,
@@ -151,17 +132,11 @@ impl Config {
     /// What the database shall be like.
     pub fn database_settings(&self) -> anyhow::Result<database::Settings> {
         let given = &self.database;
-        let passwords = Passwords {
-            order_service: given.order_db_password.clone(),
-            inventory_service: given.inventory_db_password.clone(),
-            payment_service: given.payment_db_password.clone(),
-            auditor: given.auditor_db_password.clone(),
-        };
         if self.app_env == AppEnv::Production {
-            self.refuse_public_passwords(&passwords)?;
+            self.refuse_public_passwords()?;
         }
         Ok(database::Settings {
-            passwords,
+            passwords: self.passwords.roles.clone(),
             connection_limit: given.db_connection_limit,
             wait: given.database_startup_limit,
         })
@@ -170,24 +145,21 @@ impl Config {
 
 impl Config {
     /// In development every password is the name of its user, for all to read.
-    fn refuse_public_passwords(&self, roles: &Passwords) -> anyhow::Result<()> {
+    fn refuse_public_passwords(&self) -> anyhow::Result<()> {
+        let UserPasswords { roles, users } = &self.passwords;
         let roles = roles.by_role().map(|(role, password)| ("the role", role, Some(password)));
+        let users = users.iter().map(|(user, password)| ("the broker's user", *user, password.as_deref()));
         let (owner, password) = self.database.owner();
-        let others = &self.others;
-        let users = [
+        let others = [
             ("the database's owner", owner, password),
             (
                 "the broker's user",
                 self.broker.nats_user.as_deref().unwrap_or_default(),
                 self.broker.nats_password.as_deref(),
             ),
-            ("the broker's user", "order", others.order_nats_password.as_deref()),
-            ("the broker's user", "inventory", others.inventory_nats_password.as_deref()),
-            ("the broker's user", "payment", others.payment_nats_password.as_deref()),
-            ("the broker's user", "auditor", others.auditor_nats_password.as_deref()),
-            ("Grafana's user", "admin", others.grafana_admin_password.as_deref()),
+            ("Grafana's user", "admin", self.others.grafana_admin_password.as_deref()),
         ];
-        for (what, user, password) in roles.into_iter().chain(users) {
+        for (what, user, password) in roles.chain(users).chain(others) {
             if password.is_some_and(|password| password == user || password.is_empty()) {
                 bail!("{what} {user} has a password fit for development only, which APP_ENV=production refuses");
             }
@@ -249,54 +221,53 @@ impl LogArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::database::Passwords;
+
+    const OWNER: &str = "--database-url=postgres://postgres:p1@postgres:5432/suite";
 
     /// As docker-compose.yml tells them, none of them fit for development only.
-    const STRONG: [&str; 12] = [
-        "--database-url=postgres://postgres:p1@postgres:5432/suite",
-        "--order-db-password=p2",
-        "--inventory-db-password=p3",
-        "--payment-db-password=p4",
-        "--auditor-db-password=p5",
-        "--nats-user=provision",
-        "--nats-password=p6",
-        "--order-nats-password=p7",
-        "--inventory-nats-password=p8",
-        "--payment-nats-password=p9",
-        "--auditor-nats-password=p10",
-        "--grafana-admin-password=p11",
-    ];
+    fn strong() -> Vec<String> {
+        let own = users().flat_map(|user| ["db", "nats"].map(|server| format!("--{user}-{server}-password=strong")));
+        let others = [OWNER, "--nats-user=provision", "--nats-password=p6", "--grafana-admin-password=p11"];
+        own.chain(others.map(str::to_owned)).collect()
+    }
+
+    fn users() -> impl Iterator<Item = &'static str> {
+        contracts::SERVICES.map(|service| service.0).into_iter().chain(["auditor"])
+    }
 
     fn judge(environment: &str, changed: &str) -> anyhow::Result<database::Settings> {
         let name = changed.split('=').next().unwrap_or_default();
-        let strong = STRONG.into_iter().filter(|argument| !argument.starts_with(name));
-        let arguments = ["provision", "--app-env", environment].into_iter().chain(strong).chain([changed]);
-        Config::try_parse_from(arguments)?.database_settings()
+        let strong = strong().into_iter().filter(|argument| !argument.starts_with(name));
+        let arguments = ["provision", "--app-env", environment].map(str::to_owned).into_iter();
+        Config::try_parse_from(arguments.chain(strong).chain([changed.to_owned()]))?.database_settings()
     }
 
     #[test]
     fn production_refuses_every_password_that_is_public() {
-        for (public, named) in [
-            ("--database-url=postgres://postgres:postgres@postgres:5432/suite", "owner postgres"),
-            ("--order-db-password=order_service", "role order_service"),
-            ("--inventory-db-password=inventory_service", "role inventory_service"),
-            ("--payment-db-password=", "role payment_service"),
-            ("--auditor-db-password=auditor", "role auditor"),
-            ("--nats-password=provision", "user provision"),
-            ("--order-nats-password=order", "user order"),
-            ("--inventory-nats-password=inventory", "user inventory"),
-            ("--payment-nats-password=payment", "user payment"),
-            ("--auditor-nats-password=", "user auditor"),
-            ("--grafana-admin-password=admin", "user admin"),
-        ] {
-            let refused = judge("production", public).err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(refused.contains(named), "{public}: {refused:?}");
-            assert!(judge("development", public).is_ok(), "{public}");
+        let mut public = vec![
+            ("--database-url=postgres://postgres:postgres@postgres:5432/suite".to_owned(), "owner postgres".to_owned()),
+            ("--nats-password=provision".to_owned(), "user provision".to_owned()),
+            ("--grafana-admin-password=admin".to_owned(), "user admin".to_owned()),
+        ];
+        for (user, (role, _)) in users().zip(Passwords::same_as_roles().by_role()) {
+            for password in [role, ""] {
+                public.push((format!("--{user}-db-password={password}"), format!("role {role}")));
+            }
+            for password in [user, ""] {
+                public.push((format!("--{user}-nats-password={password}"), format!("user {user}")));
+            }
+        }
+        for (public, named) in public {
+            let refused = judge("production", &public).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(refused.contains(&named), "{public}: {refused:?}");
+            assert!(judge("development", &public).is_ok(), "{public}");
         }
     }
 
     #[test]
     fn production_accepts_passwords_of_its_own_and_an_owner_without_one() {
-        for accepted in [STRONG[0], "--database-url=postgres://postgres@127.0.0.1:5432/suite", "--nats-password=p6"] {
+        for accepted in [OWNER, "--database-url=postgres://postgres@127.0.0.1:5432/suite", "--nats-password=p6"] {
             judge("production", accepted).unwrap();
         }
     }

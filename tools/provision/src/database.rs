@@ -6,6 +6,7 @@ mod roles;
 
 use std::{str::FromStr, time::Duration};
 
+use contracts::Participant;
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, PgConnection, migrate::MigrateError, postgres::PgConnectOptions,
 };
@@ -13,11 +14,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 pub use roles::Passwords;
 
-/// The services' schemas, then the one that they share.
-pub const SCHEMAS: [&str; 4] = ["orders", "inventory", "payment", "saga"];
+/// What each role may do; may be run any number of times, beside the participants.
+const GRANTS: &str = concat!(
+    include_str!("../../../migrations/roles/grants.sql"),
+    include_str!("../../../migrations/roles/auditor.sql")
+);
 
-/// What each role may do; may be run any number of times.
-const GRANTS: &str = include_str!("../../../migrations/roles/grants.sql");
+/// The manifest as the grants read it.
+const PARTICIPANTS: &str = "insert into participant select * from unnest($1::text[], $2::text[], $3::text[])";
 
 /// Any number will do, as long as nobody else takes it for something else.
 const LOCK: i64 = 0x7061_735f_6465_7472;
@@ -93,20 +97,32 @@ async fn provision_alone(
         let ensured = roles::ensure(connection, role, password, settings.connection_limit).await;
         ensured.map_err(cannot(format!("create the role {role}")))?;
     }
-    for schema in SCHEMAS {
+    for schema in contracts::PARTICIPANTS.iter().map(|participant| participant.schema).chain(["saga"]) {
         let create = AssertSqlSafe(format!("create schema if not exists {schema}"));
         let created = sqlx::raw_sql(create).execute(&mut *connection).await;
         created.map_err(cannot(format!("create the schema {schema}")))?;
     }
     migrations::run(options).await?;
-    let granted = sqlx::raw_sql(GRANTS).execute(&mut *connection).await;
-    granted.map_err(cannot("grant the roles their rights"))?;
-    for schema in ["orders", "inventory", "payment"] {
+    grant(connection).await.map_err(cannot("grant the roles their rights"))?;
+    for Participant { schema, .. } in contracts::PARTICIPANTS {
         let ensure = AssertSqlSafe(format!("select {schema}.ensure_partitions($1)"));
         let ensured = sqlx::query(ensure).bind(DAYS_AHEAD).execute(&mut *connection).await;
         ensured.map_err(cannot(format!("create the partitions of the schema {schema}")))?;
     }
     Ok(())
+}
+
+async fn grant(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let column = |of: fn(&Participant) -> String| contracts::PARTICIPANTS.iter().map(of).collect::<Vec<_>>();
+    let create = "create temporary table participant (service text, schema name, role name)";
+    sqlx::raw_sql(create).execute(&mut *connection).await?;
+    sqlx::query(PARTICIPANTS)
+        .bind(column(|participant| participant.service.to_string()))
+        .bind(column(|participant| participant.schema.to_owned()))
+        .bind(column(Participant::role))
+        .execute(&mut *connection)
+        .await?;
+    sqlx::raw_sql(GRANTS).execute(connection).await.map(drop)
 }
 
 /// Connects, waiting up to `limit` for a server that is not there yet.

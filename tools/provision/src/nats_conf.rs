@@ -19,9 +19,9 @@ const HEADER: &str = "\
 # the answer, or its own next message, to a subject that it may not publish to. These rights contain mistakes
 # and leaked reading rights; they do not make events of a service trustworthy whose password is stolen.
 #
-# Passwords come from the environment: ORDER_NATS_PASSWORD, INVENTORY_NATS_PASSWORD, PAYMENT_NATS_PASSWORD,
-# PROVISION_NATS_PASSWORD, AUDITOR_NATS_PASSWORD. The server refuses to start when one is missing. It reads
-# their values as it reads this file, so a password consists of letters and digits, a letter first.
+# Passwords come from the environment: ORDER_NATS_PASSWORD and so on, one for each user below. The server
+# refuses to start when one is missing. It reads their values as it reads this file, so a password consists of
+# letters and digits, a letter first.
 #
 # So does the store directory, NATS_STORE_DIR, in quotes where it is no plain word: with -sd on the command line,
 # nats-server 2.9 would not read this file again. Address, port and monitoring port come from the command line:

@@ -4,7 +4,7 @@ use tokio::time::sleep;
 
 use crate::{
     figure::Figure,
-    stage::{SERVICES, Stage},
+    stage::{Stage, services},
 };
 
 pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
@@ -16,10 +16,10 @@ pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
     let percent = |ms: f64| ms / time.as_secs_f64() / 10.0;
     let spent = processes.cpu().since(&before);
     let ours = |name: &str| !["postgres", "nats", "load"].contains(&name);
-    let services: f64 = spent.iter().filter(|(name, _)| ours(name)).map(|(_, ms)| percent(*ms)).sum();
-    let mut figures = vec![Figure::new("all services together, of one core", services, "%").at_most(2.0)];
+    let together: f64 = spent.iter().filter(|(name, _)| ours(name)).map(|(_, ms)| percent(*ms)).sum();
+    let mut figures = vec![Figure::new("all services together, of one core", together, "%").at_most(2.0)];
     let others = spent.iter().filter(|(name, _)| name != "load");
     figures.extend(others.map(|(name, ms)| Figure::new(format!("  {name}"), percent(*ms), "%")));
-    figures.push(Figure::new("memory of the services", processes.memory_mib(&SERVICES), "MiB").at_most(150.0));
+    figures.push(Figure::new("memory of the services", processes.memory_mib(&services()), "MiB").at_most(150.0));
     Ok(figures)
 }

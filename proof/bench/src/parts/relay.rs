@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     figure::Figure,
-    stage::{SERVICES, Stage},
+    stage::{Stage, services},
 };
 
 /// Like the confirmations of orders, but of no saga.
@@ -25,7 +25,7 @@ from (
 
 pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
     let rows = if stage.quick { 20_000 } else { 200_000 };
-    stage.service("stop", &SERVICES, &[]).await?;
+    stage.service("stop", &services(), &[]).await?;
     let mut connection = stage.superuser().await?;
     sqlx::query(SEED).bind(rows).execute(&mut connection).await?;
     for statement in ["vacuum analyze orders.outbox", "checkpoint"] {
@@ -50,6 +50,6 @@ pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
     )
     .fetch_one(&mut connection)
     .await?;
-    stage.service("start", &SERVICES, &[]).await?;
+    stage.service("start", &services(), &[]).await?;
     Ok(vec![Figure::new(format!("events drained, of {rows}"), per_second, "1/s").at_least(15_000.0)])
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     figure::Figure,
-    stage::{SERVICES, Stage},
+    stage::{Stage, services},
 };
 
 pub(super) const SAGAS: &str = "sagas";
@@ -20,7 +20,8 @@ pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
         Figure::new("processor time a saga, all processes", all / orders, "ms").at_most(1.6),
     ];
     figures.extend(spent.iter().map(|(name, ms)| Figure::new(format!("  of which {name}"), ms / orders, "ms")));
-    figures
-        .push(Figure::new("memory of the services, peak", processes.peak_memory_mib(&SERVICES), "MiB").at_most(400.0));
+    figures.push(
+        Figure::new("memory of the services, peak", processes.peak_memory_mib(&services()), "MiB").at_most(400.0),
+    );
     Ok(figures)
 }

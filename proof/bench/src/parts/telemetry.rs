@@ -4,7 +4,12 @@
 use anyhow::{Context, ensure};
 
 use super::{by_turns, ratio};
-use crate::{figure::Figure, scraper::Scraper, sink::Sink, stage::Stage};
+use crate::{
+    figure::Figure,
+    scraper::Scraper,
+    sink::Sink,
+    stage::{Stage, services},
+};
 
 /// How telemetry is set: the share of traces that is sampled, if spans are collected at all.
 const NAMES: [&str; 4] = ["telemetry off", "1 % of traces", "all traces", "as users get it"];
@@ -13,12 +18,14 @@ const SAMPLED: [Option<&str>; 4] = [None, Some("0.01"), Some("1"), Some("1")];
 const AS_SHIPPED: usize = 3;
 
 /// What sends spans.
-const TRACED: [&str; 4] = ["gateway_simulator", "inventory", "payment", "order"];
+fn traced() -> Vec<&'static str> {
+    [&["gateway_simulator"][..], &services()].concat()
+}
 
 pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
     let sink = stage.collector.as_ref().context("there is no collector")?;
     let measured = by_turns(stage.rounds(7), NAMES, async |variant| with(stage, sink, variant).await).await?;
-    stage.service("restart", &TRACED, &[]).await?;
+    stage.service("restart", &traced(), &[]).await?;
     let [off, few, all, shipped] = &measured;
     Ok(vec![
         Figure::median_of("sagas, telemetry off", off, "1/s"),
@@ -40,7 +47,7 @@ async fn with(stage: &Stage, sink: &Sink, variant: usize) -> anyhow::Result<f64>
     if variant == AS_SHIPPED {
         settings.extend([("SUITE_BIN_DIR", stage.shipped.as_str()), ("FAULTS_ENABLED", "true")]);
     }
-    stage.service("restart", &TRACED, &settings).await?;
+    stage.service("restart", &traced(), &settings).await?;
     let before = sink.bytes();
     let load = stage.saturate(stage.time(4, 2), stage.time(12, 4), &[]).await?;
     let came = sink.bytes() > before;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use contracts::{ORDER, PAYMENT, SERVICES};
+use contracts::{INVENTORY, ORDER, PAYMENT, SERVICES};
 use rand::{Rng, seq::IndexedRandom};
 use testkit::eventually;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -133,8 +133,8 @@ fn proxies<'s>(stage: &'s Stage, victims: &'s [Arc<Replica>], link: Link) -> Vec
     let of = |replica: &'s Arc<Replica>| match link {
         Link::Postgres => Some(&replica.database),
         Link::Nats => Some(&replica.broker),
-        Link::Gateway => replica.gateway.as_ref(),
-        Link::Inventory => replica.inventory.as_ref(),
+        Link::Gateway => replica.servers.get("gateway_simulator"),
+        Link::Inventory => replica.servers.get(INVENTORY.0),
         Link::Keeper => None,
     };
     let keeper = (link == Link::Keeper).then_some(&stage.keeper_broker);

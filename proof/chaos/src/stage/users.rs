@@ -17,13 +17,9 @@ pub(super) const PRODUCTION: &str = include_str!("../../../../docker/nats.conf")
 const USERS: &str = "\n  users: [\n";
 
 /// What the configuration is told by its environment.
-pub(super) const PASSWORDS: [(&str, &str); 5] = [
-    ("ORDER_NATS_PASSWORD", "order"),
-    ("INVENTORY_NATS_PASSWORD", "inventory"),
-    ("PAYMENT_NATS_PASSWORD", "payment"),
-    ("PROVISION_NATS_PASSWORD", PROVISION),
-    ("AUDITOR_NATS_PASSWORD", AUDITOR),
-];
+pub(super) fn passwords() -> Vec<(String, &'static str)> {
+    contracts::broker_users().map(|(user, variable)| (variable, user)).collect()
+}
 
 /// Writes the broker's configuration, after that of production. The broker reads it again whenever it starts.
 pub(super) fn write_configuration(folder: &Path, production: &str) -> anyhow::Result<PathBuf> {

@@ -9,7 +9,8 @@ use std::{
 };
 
 use anyhow::ensure;
-use console::suite::{self, NewOrder, NewProduct, Order, Suite, until};
+use console::suite::{NewOrder, NewProduct, Order, Suite, until};
+use contracts::{INVENTORY, PAYMENT};
 use faults::FaultPoint;
 use reqwest::StatusCode;
 use saga::Service;
@@ -18,7 +19,6 @@ use tokio::{task::JoinSet, time::sleep};
 use uuid::Uuid;
 
 use super::{Case, Shared, told::Told};
-use crate::stage::participant;
 
 /// The product that is changed.
 pub(super) const CHANGING: &str = "CHANGING";
@@ -217,10 +217,10 @@ async fn end_of(suite: &Suite, order_id: Uuid, enough: &AtomicBool) -> anyhow::R
 
 /// A request that the service knows: but for order, they get no others. Nobody needs the answer, and there may be none.
 async fn visit(suite: &Suite, service: Service) {
-    match participant(service) {
-        suite::Service::Order => drop(suite.order(Uuid::nil()).await),
-        suite::Service::Inventory => drop(suite.reservation(Uuid::nil()).await),
-        suite::Service::Payment => drop(suite.payment_of(Uuid::nil()).await),
+    match service {
+        INVENTORY => drop(suite.reservation(Uuid::nil()).await),
+        PAYMENT => drop(suite.payment_of(Uuid::nil()).await),
+        _ => drop(suite.order(Uuid::nil()).await),
     }
 }
 

@@ -98,7 +98,7 @@ async fn arm(stage: &Shared, case: &Case, victim: &Replica, scope: &Value) -> an
         "point": case.point.as_str(), "kind": "crash", "first": 1, "skip": case.hit.saturating_sub(1), "scope": scope,
         "expires_in_seconds": 120,
     });
-    match victim.suite(stage).arm(victim.participant(), &fault).await {
+    match victim.suite(stage).arm(victim.service, &fault).await {
         Ok(_) => Ok(()),
         // What is left of the case before may pass the point before the process can answer.
         Err(SuiteError::Unreachable { .. }) if is_gone_by(victim, Instant::now() + Duration::from_secs(1)).await => {
@@ -110,7 +110,7 @@ async fn arm(stage: &Shared, case: &Case, victim: &Replica, scope: &Value) -> an
 
 /// Takes back what is armed; a process that is gone has nothing armed.
 pub(super) async fn disarm(stage: &Shared, victim: &Replica) {
-    let _ = victim.suite(stage).disarm(victim.participant()).await;
+    let _ = victim.suite(stage).disarm(victim.service).await;
 }
 
 async fn is_gone_by(victim: &Replica, end: Instant) -> bool {

@@ -1,7 +1,6 @@
 //! Provocations by what the card processor answers, and by what payment has forgotten of it.
 
 use anyhow::{Context, ensure};
-use console::suite::Service;
 use contracts::{OrderId, PAYMENT, PaymentId};
 use serde_json::json;
 use testkit::eventually;
@@ -21,14 +20,14 @@ pub async fn decline_everything(scene: &mut Scene) -> anyhow::Result<()> {
 /// Fifteen charges in a row are rejected for good (422), because their keys have been used for other charges; then some
 /// good ones come.
 pub async fn reject_charges_for_good(scene: &mut Scene) -> anyhow::Result<()> {
-    scene.stage.suite().pause_consumer(Service::Payment, "process_payment").await?;
+    scene.stage.suite().pause_consumer(PAYMENT, "process_payment").await?;
     for order in scene.order(15, PLENTY, GOOD).await? {
         let key = PaymentId::of(OrderId(order)).to_string();
         let other = json!({"amount": 1, "currency": "USD", "token": DECLINED});
         let refused = scene.stage.suite().charge_card(&key, &other).await.err().context("the other charge is made")?;
         ensure!(refused.status().is_some_and(|status| status == 402), "the other charge: {refused}");
     }
-    scene.stage.suite().resume_consumer(Service::Payment, "process_payment").await?;
+    scene.stage.suite().resume_consumer(PAYMENT, "process_payment").await?;
     scene.wait_for_all_ends().await?;
     scene.order_what_can_be_had(3).await?;
     Ok(())

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use console::suite::Service;
-use contracts::INVENTORY;
+use contracts::{INVENTORY, ORDER};
 use serde_json::json;
 
 use crate::scene::{GOOD, LIMIT, PLENTY, SLOW, Scene};
@@ -47,11 +46,11 @@ pub async fn cancel_while_a_participant_is_away(scene: &mut Scene) -> anyhow::Re
 pub async fn cancel_while_the_relay_is_paused(scene: &mut Scene) -> anyhow::Result<()> {
     let orders = scene.order(4, PLENTY, GOOD).await?;
     scene.wait_for_all_ends().await?;
-    scene.stage.suite().pause_relay(Service::Order).await?;
+    scene.stage.suite().pause_relay(ORDER).await?;
     for order in orders {
         scene.cancel(order).await?;
     }
     // Each attempt has twice the time of the one before: 63 tenths of a second for the first and five more.
     scene.look_for(Duration::from_secs(12)).await?;
-    Ok(scene.stage.suite().resume_relay(Service::Order).await?)
+    Ok(scene.stage.suite().resume_relay(ORDER).await?)
 }

@@ -30,7 +30,7 @@ pub(crate) async fn read(pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {
         ), top as materialized (
             select schemaname || '.' || relname as name, n_dead_tup
             from pg_stat_all_tables
-            where schemaname in ('orders', 'inventory', 'payment', 'saga')
+            where schemaname !~ '^pg_' and schemaname <> 'information_schema'
             order by n_dead_tup desc, relname
             limit 10
         )

@@ -97,7 +97,8 @@ impl World {
     }
 
     fn moves(&mut self, transition: Transition) {
-        self.saga = self.saga.apply(transition, [PAYMENT]).expect("the step makes legal transitions only");
+        let due = (!matches!(transition, Transition::Complete { .. })).then_some(PAYMENT);
+        self.saga = self.saga.apply(transition, due).expect("the step makes legal transitions only");
     }
 
     /// All worlds that may come next.

@@ -19,8 +19,8 @@ use crate::{
 /// How many events are looked at, and put back, in one transaction.
 const CHUNK: usize = 5_000;
 
-/// The events that a service has published for sagas that are not finished: only those are needed again
-/// when they are lost.
+/// The events that a service has published for sagas that are not finished, or owe a step: only those are needed
+/// again when they are lost.
 pub type OpenEvents = for<'c> fn(&'c mut PgConnection, Service) -> BoxFuture<'c, Result<Vec<Uuid>, sqlx::Error>>;
 
 pub(super) struct Reconciled {

@@ -17,7 +17,7 @@ use sqlx::{
 use testkit::{Database, Nats};
 use uuid::Uuid;
 
-const TOY: Service = Service("toy");
+pub(crate) const TOY: Service = Service("toy");
 
 pub(crate) static SAGA: SagaDefinition = SagaDefinition {
     saga_type: "Toy",
@@ -27,7 +27,7 @@ pub(crate) static SAGA: SagaDefinition = SagaDefinition {
     terminal: &[Answered::TYPE],
 };
 
-static ASK: Step = Step {
+pub(crate) static ASK: Step = Step {
     number: 0,
     name: "ask",
     service: Some(TOY),
@@ -68,6 +68,8 @@ macro_rules! event {
 event!(Asked, false);
 event!(Answered, false);
 event!(Declined, true);
+event!(Filed, false);
+event!(Withdrawn, false);
 
 impl Refusal for Declined {
     fn reason(&self) -> String {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod behind_pivot;
 mod lab;
 mod step;
 mod three_phases;

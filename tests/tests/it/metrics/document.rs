@@ -119,11 +119,12 @@ fn unit(name: &str) -> &'static str {
     UNITS.iter().find(|(suffix, _)| name.ends_with(suffix)).map_or("", |(_, unit)| unit)
 }
 
-/// `services` are the three that take part in sagas.
+/// `services` are those that take part in sagas.
 fn who(jobs: &[&str]) -> String {
-    match jobs {
-        ["order", "inventory", "payment"] => "services".to_owned(),
-        ["order", "inventory", "payment", "console", "gateway_simulator"] => "all".to_owned(),
-        some => some.join(", "),
+    let participants = contracts::SERVICES.map(|service| service.0);
+    match jobs.strip_prefix(&participants) {
+        Some([]) => "services".to_owned(),
+        Some(["console", "gateway_simulator"]) => "all".to_owned(),
+        _ => jobs.join(", "),
     }
 }

@@ -31,14 +31,8 @@ impl Seen {
     /// As the database has it; `$1` is the order, `$2` its product.
     pub(super) const SQL: &str = "
         with event as (
-            select event_id, split_part(event_type, '.', 1) as name, saga_id from orders.outbox
-            union all select event_id, split_part(event_type, '.', 1), saga_id from orders.outbox_published
-            union all select event_id, split_part(event_type, '.', 1), saga_id from inventory.outbox
-            union all select event_id, split_part(event_type, '.', 1), saga_id from payment.outbox
-        ), inbox as (
-            select event_id from orders.inbox
-            union all select event_id from inventory.inbox
-            union all select event_id from payment.inbox
+            select event_id, split_part(event_type, '.', 1) as name, saga_id from audit.outbox
+            union all select event_id, split_part(event_type, '.', 1), saga_id from audit.outbox_published
         )
         select json_build_object(
             'order', o.status, 'saga', s.status, 'step', s.current_step, 'receipts_due', s.receipts_due,
@@ -52,7 +46,7 @@ impl Seen {
             'confirmations', (select count(*) from event where event.saga_id = s.saga_id and name = 'OrderConfirmed'),
             'receipts', (select count(*) from event where event.saga_id = s.saga_id
                 and name in ('StockReleased', 'PaymentRefunded')),
-            'inbox', (select count(*) from inbox join event using (event_id) where event.saga_id = s.saga_id)
+            'inbox', (select count(*) from audit.inbox join event using (event_id) where event.saga_id = s.saga_id)
         )
         from orders.customer_order o
         join saga.saga_instance s on s.saga_id = o.saga_id

@@ -4,15 +4,10 @@
 use std::collections::HashSet;
 
 use async_nats::jetstream;
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{
-    AuditError, Violations,
-    broker::{self, STREAMS},
-    options::Reach,
-    pages::Page,
-};
+use super::{AuditError, Violations, broker, options::Reach, pages::Page};
 
 /// Up to where a durable consumer has acknowledged everything. What it acknowledged above that, nobody can tell from
 /// outside.
@@ -43,7 +38,7 @@ impl Floor {
 /// To be read before the snapshot, so that what is acknowledged by then is in it.
 pub(super) async fn floors(broker: &jetstream::Context) -> Result<Vec<Floor>, AuditError> {
     let mut floors = Vec::new();
-    for (name, _) in STREAMS {
+    for (name, _) in broker::streams() {
         let stream = broker::stream(broker, name).await?;
         let epoch = broker::epoch(stream.cached_info());
         for info in broker::consumers(broker, name).await? {
@@ -77,18 +72,15 @@ pub(super) async fn never_had(
     if acknowledged.is_empty() {
         return Ok(());
     }
-    let of = |(_, schema): (&str, &str)| {
-        format!(
-            "select event_id, consumer from {schema}.inbox where event_id = any($1)
-            union all
-            select event_id, consumer from {schema}.dead_letter where event_id = any($1)"
-        )
-    };
     let ids: HashSet<Uuid> = acknowledged.iter().map(|(event_id, _)| *event_id).collect();
-    let had: Vec<(Uuid, String)> = sqlx::query_as(AssertSqlSafe(STREAMS.map(of).join(" union all ")))
-        .bind(ids.into_iter().collect::<Vec<_>>())
-        .fetch_all(connection)
-        .await?;
+    let had: Vec<(Uuid, String)> = sqlx::query_as(
+        "select event_id, consumer from audit.inbox where event_id = any($1)
+        union all
+        select event_id, consumer from audit.dead_letter where event_id = any($1)",
+    )
+    .bind(ids.into_iter().collect::<Vec<_>>())
+    .fetch_all(connection)
+    .await?;
     let had: HashSet<(Uuid, &str)> = had.iter().map(|(event_id, consumer)| (*event_id, consumer.as_str())).collect();
     for (event_id, consumer) in acknowledged.into_iter().filter(|had_by| !had.contains(had_by)) {
         found.add(format!("{consumer} has acknowledged event {event_id} and never had it"));

@@ -1,6 +1,6 @@
 //! The broker, read as the auditor: the streams, their consumers, and their messages.
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use async_nats::{
     ConnectOptions,
@@ -10,13 +10,18 @@ use async_nats::{
     },
 };
 use bootstrap::nats::without_credentials;
+use contracts::PARTICIPANTS;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{AuditError, Stores};
 
-/// The stream of each publishing service, with the database schema of its outbox.
-pub(super) const STREAMS: [(&str, &str); 3] = [("ORDER", "orders"), ("INVENTORY", "inventory"), ("PAYMENT", "payment")];
+static STREAMS: LazyLock<Vec<String>> = LazyLock::new(|| PARTICIPANTS.iter().map(|p| p.service.stream()).collect());
+
+/// The stream of each participant, with the database schema of its outbox.
+pub(super) fn streams() -> impl Iterator<Item = (&'static str, &'static str)> {
+    STREAMS.iter().zip(PARTICIPANTS).map(|(stream, participant)| (stream.as_str(), participant.schema))
+}
 
 pub(crate) async fn connect(stores: &Stores) -> Result<jetstream::Context, AuditError> {
     let mut options = ConnectOptions::new()

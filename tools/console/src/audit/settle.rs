@@ -93,13 +93,7 @@ async fn running(connection: &mut PgConnection, of: Option<&[Uuid]>) -> Result<V
 async fn waiting(connection: &mut PgConnection, of: Option<&[Uuid]>) -> Result<Vec<(Uuid, String)>, sqlx::Error> {
     sqlx::query_as(
         "select event_id, service
-        from (
-            select event_id, state, 'order' as service from orders.outbox
-            union all
-            select event_id, state, 'inventory' from inventory.outbox
-            union all
-            select event_id, state, 'payment' from payment.outbox
-        ) outbox
+        from audit.outbox
         where state = 'PENDING' and ($1 is null or event_id = any($1))",
     )
     .bind(of)

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::{
     AuditError, Options, Verdict, Violations,
     acknowledged::{self, Floor},
-    broker::STREAMS,
+    broker,
     options::Reach,
     pages::{PAGE, Page, Pages, Stored},
 };
@@ -57,7 +57,7 @@ pub(super) struct Place {
 
 pub(super) async fn published(connection: &mut PgConnection, reach: Reach) -> Result<Vec<Published>, sqlx::Error> {
     let mut all = Vec::new();
-    for (stream, schema) in STREAMS {
+    for (stream, schema) in broker::streams() {
         let unaccounted: Vec<Unaccounted> = sqlx::query_as(AssertSqlSafe(format!(
             "select event_id, event_type, saga_id
             from saga.saga_step

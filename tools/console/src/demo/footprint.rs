@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     audit, interrupted,
-    suite::{Service, Suite},
+    suite::{SERVICES, Suite},
 };
 
 /// How much more is still the same.
@@ -44,8 +44,8 @@ impl Footprint {
     pub(super) async fn of_fresh_services(suite: &Suite, args: &DemoArgs, means: &Means) -> anyhow::Result<Self> {
         println!("=== Memory and connections of fresh and warm services, to be compared with in the end");
         let mut stage = run::stage(suite, args, &means.unhindered());
-        for service in Service::ALL {
-            stage.processes.run("restart", service.name()).await?;
+        for service in SERVICES {
+            stage.processes.run("restart", service.0).await?;
         }
         warm_up(&mut stage).await?;
         let footprint = Footprint::least(&stage).await?;
@@ -107,8 +107,8 @@ impl Footprint {
     async fn look(stage: &Stage, connection: &mut PgConnection) -> anyhow::Result<Self> {
         let mut occupied = BTreeMap::new();
         let mut open = surroundings::connections(connection).await?;
-        for service in Service::ALL {
-            let name = service.name();
+        for service in SERVICES {
+            let name = service.0;
             let told = |what, value: Option<f64>| value.with_context(|| format!("{name} does not tell its {what}"));
             let bytes = told("memory", stage.suite.metric(service, MEMORY).await?)?;
             let pooled = told("connections", stage.suite.metric(service, POOLED).await?)?;

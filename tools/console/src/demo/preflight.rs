@@ -3,7 +3,7 @@
 use anyhow::bail;
 
 use super::processes::Processes;
-use crate::suite::{Service, Suite, SuiteError};
+use crate::suite::{SERVICES, Service, Suite, SuiteError};
 
 /// What a scenario needs besides a suite that works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,12 +46,12 @@ pub(super) async fn check(
 async fn provided(need: Need, suite: &Suite, processes: &Processes, publisher_password: &str) -> anyhow::Result<()> {
     match need {
         Need::Faults => {
-            for service in Service::ALL {
+            for service in SERVICES {
                 if suite.armed_faults(service).await?.is_none() {
                     bail!(
                         "{} lets no fault be armed: it has to be built with the feature `faults`, and started with \
                          FAULTS_ENABLED=true, as ./scripts/up and docker-compose.yml do by default",
-                        service.name()
+                        service.0
                     );
                 }
             }
@@ -74,8 +74,8 @@ async fn provided(need: Need, suite: &Suite, processes: &Processes, publisher_pa
 /// Everything that is broken on purpose, in sentences.
 async fn broken(suite: &Suite) -> Result<Vec<String>, SuiteError> {
     let mut found = Vec::new();
-    for service in Service::ALL {
-        let name = service.name();
+    for service in SERVICES {
+        let name = service.0;
         for fault in suite.armed_faults(service).await?.unwrap_or_default() {
             found.push(format!("{name}: a fault is armed: {} at {}", fault.kind, fault.point));
         }
@@ -113,23 +113,23 @@ pub(super) async fn mend(suite: &Suite, processes: &Processes) -> bool {
             mended = false;
         }
     };
-    for process in ["nats", "provision", "gateway_simulator", "inventory", "payment", "order"] {
+    for process in ["nats", "provision", "gateway_simulator"].into_iter().chain(SERVICES.map(|service| service.0)) {
         // One that does not run cannot be frozen.
         let _ = processes.run("thaw", process).await;
     }
-    for service in Service::ALL {
-        let replica = format!("{}-2", service.name());
+    for service in SERVICES {
+        let replica = format!("{}-2", service.0);
         told(&format!("no {replica} runs"), processes.run("stop", &replica).await.map(drop));
     }
     told("everything runs", processes.run("start", "all").await.map(drop));
-    for service in Service::ALL {
+    for service in SERVICES {
         // Its breakers are gone with the process, and so are unusual settings.
-        let name = service.name();
+        let name = service.0;
         told(&format!("{name} runs with its usual settings"), processes.run("restart", name).await.map(drop));
     }
-    for service in Service::ALL {
-        told(&format!("no fault of {} is armed", service.name()), suite.disarm(service).await.map_err(Into::into));
-        let what = format!("{} consumes and publishes", service.name());
+    for service in SERVICES {
+        told(&format!("no fault of {} is armed", service.0), suite.disarm(service).await.map_err(Into::into));
+        let what = format!("{} consumes and publishes", service.0);
         told(&what, resume_all(suite, service).await.map_err(Into::into));
     }
     told("the gateway works", suite.disarm_gateway().await.map_err(Into::into));

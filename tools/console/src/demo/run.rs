@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     audit, interrupted,
-    suite::{Service, Suite},
+    suite::{SERVICES, Suite},
 };
 
 /// How long the suite may take to come to rest after a scenario.
@@ -43,7 +43,7 @@ impl fmt::Display for Verdict {
 pub(super) fn stage(suite: &Suite, args: &DemoArgs, means: &Means) -> Stage {
     let addresses = suite.addresses();
     let mut servers: Vec<(String, String)> =
-        Service::ALL.iter().map(|s| (addresses.of(*s).to_owned(), s.name().to_owned())).collect();
+        SERVICES.iter().map(|s| (addresses.of(*s).to_owned(), s.0.to_owned())).collect();
     servers.push((addresses.gateway_url.clone(), "gateway".to_owned()));
     let record = Record::new(servers);
     let listening = record.clone();

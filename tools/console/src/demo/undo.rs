@@ -30,10 +30,10 @@ impl fmt::Display for Undo {
             Undo::Thaw(process) => write!(f, "thaw {process}"),
             Undo::Stop(process) => write!(f, "stop {process}"),
             Undo::Restart(process) => write!(f, "restart {process} with its usual settings"),
-            Undo::Disarm(service) => write!(f, "disarm the faults of {}", service.name()),
+            Undo::Disarm(service) => write!(f, "disarm the faults of {}", service.0),
             Undo::DisarmGateway => write!(f, "let the gateway work again"),
-            Undo::SettleDeadLetters(service) => write!(f, "leave no dead letter of {}", service.name()),
-            Undo::ResumeConsumer(service, step) => write!(f, "let {} consume for {step} again", service.name()),
+            Undo::SettleDeadLetters(service) => write!(f, "leave no dead letter of {}", service.0),
+            Undo::ResumeConsumer(service, step) => write!(f, "let {} consume for {step} again", service.0),
         }
     }
 }

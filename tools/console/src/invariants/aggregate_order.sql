@@ -3,20 +3,10 @@
 with published as (
     -- What a reconciler has put back stands behind its successors; consumers know it already. A void receipt says where
     -- the event once was in a stream that came back older, and again older: those places have no order.
-    select 'order' as service, aggregate_type, aggregate_id, aggregate_sequence, event_type, stream, stream_sequence,
-        stream_epoch, position
-    from orders.outbox_published
-    where republication = 0 and stream_epoch <> 0 and event_id not in (select event_id from orders.void_receipt)
-    union all
-    select 'inventory', aggregate_type, aggregate_id, aggregate_sequence, event_type, stream, stream_sequence,
-        stream_epoch, position
-    from inventory.outbox_published
-    where republication = 0 and stream_epoch <> 0 and event_id not in (select event_id from inventory.void_receipt)
-    union all
-    select 'payment', aggregate_type, aggregate_id, aggregate_sequence, event_type, stream, stream_sequence,
-        stream_epoch, position
-    from payment.outbox_published
-    where republication = 0 and stream_epoch <> 0 and event_id not in (select event_id from payment.void_receipt)
+    select service, aggregate_type, aggregate_id, aggregate_sequence, event_type, stream, stream_sequence, stream_epoch,
+        position
+    from audit.outbox_published
+    where republication = 0 and stream_epoch <> 0 and event_id not in (select event_id from audit.void_receipt)
 ), neighbours as (
     select service, aggregate_type, aggregate_id, aggregate_sequence, event_type, stream_sequence,
         lag(stream_sequence) over aggregate as previous

@@ -1,23 +1,11 @@
 -- claims_took_effect
 -- A step that has claimed an event of a saga has left an entry in the saga's journal, in the same transaction: no event
 -- counts as had that never had an effect.
-with event as (
-    select event_id, saga_id from orders.outbox_published
-    union all
-    select event_id, saga_id from inventory.outbox_published
-    union all
-    select event_id, saga_id from payment.outbox_published
-), had as (
-    select event_id, consumer from orders.inbox
-    union all
-    select event_id, consumer from inventory.inbox
-    union all
-    select event_id, consumer from payment.inbox
-), claimed as (
+with claimed as (
     -- A consumer is named after its service and its step: inventory-reserve_stock.
     select saga_id, split_part(consumer, '-', 2) as step, count(*) as times
-    from had
-    join event using (event_id)
+    from audit.inbox
+    join audit.outbox_published using (event_id)
     join saga.saga_instance using (saga_id)
     group by saga_id, split_part(consumer, '-', 2)
 ), taken as (

@@ -1,19 +1,9 @@
 -- outbox_empty
 -- No event is parked, none has waited for its publication for a minute, and none that waited when the audit began still
 -- does after the time given to settle.
-with waiting as (
-    select 'order' as service, event_type, event_id, state, created_at, attempts, last_error, republication
-    from orders.outbox
-    union all
-    select 'inventory', event_type, event_id, state, created_at, attempts, last_error, republication
-    from inventory.outbox
-    union all
-    select 'payment', event_type, event_id, state, created_at, attempts, last_error, republication
-    from payment.outbox
-)
 select format('%s: %s %s is %s since %s%s', service, event_type, event_id, state, created_at,
     coalesce(' (' || attempts || ' attempts: ' || last_error || ')', '')) as violation
-from waiting
+from audit.outbox
 where state = 'PARKED'
     -- What is published again keeps the time at which it was written.
     or (created_at < now() - interval '1 minute' and republication = 0)

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{Service, Suite, SuiteError, with_json};
+use super::{ORDER, Suite, SuiteError, with_json};
 
 impl Suite {
     /// Begins a band with this name; `None` where faults are not enabled, and nothing is annotated.
@@ -14,7 +14,7 @@ impl Suite {
         struct Begun {
             annotation_id: Uuid,
         }
-        let request = with_json(self.admin(Method::POST, Service::Order, "annotations"), &json!({"title": title}));
+        let request = with_json(self.admin(Method::POST, ORDER, "annotations"), &json!({"title": title}));
         match self.http.json::<Begun>(request).await {
             Ok(begun) => Ok(Some(begun.annotation_id)),
             Err(error) if error.status() == Some(StatusCode::NOT_FOUND) => Ok(None),
@@ -23,6 +23,6 @@ impl Suite {
     }
 
     pub async fn end_annotation(&self, annotation_id: Uuid) -> Result<(), SuiteError> {
-        self.done(self.admin(Method::POST, Service::Order, &format!("annotations/{annotation_id}/end"))).await
+        self.done(self.admin(Method::POST, ORDER, &format!("annotations/{annotation_id}/end"))).await
     }
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{Service, Suite, SuiteError, with_json};
+use super::{SERVICES, Service, Suite, SuiteError, with_json};
 
 /// An event that a step could not apply.
 #[derive(Debug, Clone, Deserialize)]
@@ -69,7 +69,7 @@ impl Suite {
             count: u64,
         }
         let mut count = 0;
-        for service in Service::ALL {
+        for service in SERVICES {
             count += self.http.json::<Count>(self.admin(Method::GET, service, "dlq/count")).await?.count;
         }
         Ok(count)

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Money, Service, Suite, SuiteError, until, with_json};
+use super::{INVENTORY, Money, Suite, SuiteError, until, with_json};
 
 /// A product to be created.
 #[derive(Debug, Clone, Serialize)]
@@ -58,7 +58,7 @@ pub struct ReservationLine {
 
 impl Suite {
     pub async fn create_product(&self, product: &NewProduct) -> Result<(), SuiteError> {
-        self.done(with_json(self.api(Method::POST, Service::Inventory, "products"), product)).await
+        self.done(with_json(self.api(Method::POST, INVENTORY, "products"), product)).await
     }
 
     /// Creates a product, if it is not there, and waits until order can price it.
@@ -76,12 +76,12 @@ impl Suite {
     }
 
     pub async fn product(&self, sku: &str) -> Result<Option<Product>, SuiteError> {
-        self.http.found(self.get(Service::Inventory, &format!("products/{sku}"))).await
+        self.http.found(self.get(INVENTORY, &format!("products/{sku}"))).await
     }
 
     /// Changes the fields of a product that are named.
     pub async fn change_product(&self, sku: &str, fields: &Value) -> Result<(), SuiteError> {
-        self.done(with_json(self.api(Method::PATCH, Service::Inventory, &format!("products/{sku}")), fields)).await
+        self.done(with_json(self.api(Method::PATCH, INVENTORY, &format!("products/{sku}")), fields)).await
     }
 
     pub async fn change_price(&self, sku: &str, cents: i64) -> Result<(), SuiteError> {
@@ -89,15 +89,15 @@ impl Suite {
     }
 
     pub async fn products(&self) -> Result<Vec<Product>, SuiteError> {
-        self.http.list_of(|| self.get(Service::Inventory, "products")).await
+        self.http.list_of(|| self.get(INVENTORY, "products")).await
     }
 
     pub async fn replenish(&self, sku: &str, quantity: i64, reason: &str) -> Result<(), SuiteError> {
-        let request = self.api(Method::POST, Service::Inventory, &format!("products/{sku}/replenish"));
+        let request = self.api(Method::POST, INVENTORY, &format!("products/{sku}/replenish"));
         self.done(with_json(request, &json!({ "quantity": quantity, "reason": reason }))).await
     }
 
     pub async fn reservation(&self, order_id: Uuid) -> Result<Option<Reservation>, SuiteError> {
-        self.http.found(self.get(Service::Inventory, &format!("reservations/{order_id}"))).await
+        self.http.found(self.get(INVENTORY, &format!("reservations/{order_id}"))).await
     }
 }

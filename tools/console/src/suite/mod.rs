@@ -1,6 +1,7 @@
 //! A running suite, seen through its REST APIs as any client sees it. The contract is repeated here
-//! in DTOs of our own, so a service that breaks it is noticed.
+//! in DTOs of our own, so a service that breaks it is noticed. Only who takes part is read off the manifest.
 
+mod addresses;
 mod admin;
 mod annotation;
 mod breaker;
@@ -15,8 +16,10 @@ mod wait;
 
 use std::time::Duration;
 
+pub use addresses::{Addresses, ParticipantUrls};
 pub use admin::{Consumer, OutboxEntry, Relay};
 pub use breaker::{Breaker, BreakerChange, Breakers};
+pub use contracts::{INVENTORY, ORDER, PAYMENT, SERVICES};
 pub use dead_letter::{DeadLetter, DeadLetterAction, DryRun, Rehearsal};
 pub use fault::{ArmedFault, FaultSpec, Scope};
 pub use gateway::{Charge, GatewayFaults, GatewayTotal};
@@ -27,24 +30,9 @@ pub use inventory::{NewProduct, Product, Reservation, ReservationLine};
 pub use order::{Explanation, Finding, NewOrder, Order, OrderLine, ProductView, Remedy, Saga, SagaStep};
 pub use payment::Payment;
 use reqwest::{Method, RequestBuilder, StatusCode, header};
+pub use saga::Service;
 use serde::{Deserialize, Serialize};
 pub use wait::until;
-
-/// Where the suite is.
-#[derive(Debug, Clone, clap::Args)]
-pub struct Addresses {
-    #[arg(long, env = "ORDER_URL", default_value = "http://127.0.0.1:8081")]
-    pub order_url: String,
-    #[arg(long, env = "INVENTORY_URL", default_value = "http://127.0.0.1:8082")]
-    pub inventory_url: String,
-    #[arg(long, env = "PAYMENT_URL", default_value = "http://127.0.0.1:8083")]
-    pub payment_url: String,
-    #[arg(long, env = "GATEWAY_URL", default_value = "http://127.0.0.1:8084")]
-    pub gateway_url: String,
-    /// Opens the administration routes
-    #[arg(long, env = "ADMIN_TOKEN", default_value = "dev-admin-token", hide_env_values = true)]
-    pub admin_token: String,
-}
 
 /// An amount in minor units.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,42 +79,7 @@ impl SuiteError {
     }
 }
 
-/// A service that takes part in the saga.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Service {
-    Order,
-    Inventory,
-    Payment,
-}
-
-impl Service {
-    pub const ALL: [Service; 3] = [Service::Order, Service::Inventory, Service::Payment];
-
-    /// As its process is called, too.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Service::Order => "order",
-            Service::Inventory => "inventory",
-            Service::Payment => "payment",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|service| service.name() == name)
-    }
-}
-
-impl Addresses {
-    pub fn of(&self, service: Service) -> &str {
-        match service {
-            Service::Order => &self.order_url,
-            Service::Inventory => &self.inventory_url,
-            Service::Payment => &self.payment_url,
-        }
-    }
-}
-
-/// A client of all four servers.
+/// A client of the participants and of the card processor.
 #[derive(Debug, Clone)]
 pub struct Suite {
     http: Http,
@@ -150,13 +103,7 @@ impl Suite {
 
     /// The same suite, where one service is reached at another replica.
     pub fn at(&self, service: Service, url: &str) -> Self {
-        let mut suite = self.clone();
-        match service {
-            Service::Order => suite.addresses.order_url = url.to_owned(),
-            Service::Inventory => suite.addresses.inventory_url = url.to_owned(),
-            Service::Payment => suite.addresses.payment_url = url.to_owned(),
-        }
-        suite
+        Suite { http: self.http.clone(), addresses: self.addresses.clone().with(service, url) }
     }
 
     pub fn addresses(&self) -> &Addresses {
@@ -203,11 +150,9 @@ impl Suite {
     }
 
     async fn not_ready(&self) -> Vec<String> {
-        let Addresses { order_url, inventory_url, payment_url, gateway_url, .. } = &self.addresses;
         let mut reasons = Vec::new();
-        for (name, url) in
-            [("order", order_url), ("inventory", inventory_url), ("payment", payment_url), ("gateway", gateway_url)]
-        {
+        let participants = SERVICES.map(|service| (service.0, self.addresses.of(service)));
+        for (name, url) in participants.into_iter().chain([("gateway", self.addresses.gateway_url.as_str())]) {
             if let Err(error) = self.ready_at(url).await {
                 reasons.push(format!("{name} is not ready: {error}"));
             }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{Money, Service, Suite, SuiteError, http::TIME_LIMIT, with_json};
+use super::{Money, ORDER, Suite, SuiteError, http::TIME_LIMIT, with_json};
 
 /// A customer's order, before it is placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -143,7 +143,7 @@ pub struct ProductView {
 impl Suite {
     /// Places an order. With `wait` the answer comes when its saga has ended, or after that many seconds.
     pub async fn place(&self, order: &NewOrder, key: &str, wait: Option<u8>) -> Result<Order, SuiteError> {
-        let request = self.api(Method::POST, Service::Order, "orders").header("Idempotency-Key", key);
+        let request = self.api(Method::POST, ORDER, "orders").header("Idempotency-Key", key);
         let mut request = with_json(request, order);
         if let Some(seconds) = wait {
             request = request
@@ -154,49 +154,49 @@ impl Suite {
     }
 
     pub async fn order(&self, order_id: Uuid) -> Result<Option<Order>, SuiteError> {
-        self.http.found(self.get(Service::Order, &format!("orders/{order_id}"))).await
+        self.http.found(self.get(ORDER, &format!("orders/{order_id}"))).await
     }
 
     /// All orders of a customer, newest first.
     pub async fn orders_of(&self, customer_id: &str) -> Result<Vec<Order>, SuiteError> {
-        self.http.list_of(|| self.get(Service::Order, &format!("orders?customer_id={customer_id}"))).await
+        self.http.list_of(|| self.get(ORDER, &format!("orders?customer_id={customer_id}"))).await
     }
 
     pub async fn cancel(&self, order_id: Uuid, reason: &str) -> Result<(), SuiteError> {
-        let request = self.api(Method::POST, Service::Order, &format!("orders/{order_id}/cancel"));
+        let request = self.api(Method::POST, ORDER, &format!("orders/{order_id}/cancel"));
         self.done(with_json(request, &serde_json::json!({ "reason": reason }))).await
     }
 
     /// The saga of an order, without its journal.
     pub async fn saga_of(&self, order_id: Uuid) -> Result<Option<Saga>, SuiteError> {
-        Ok(self.http.list_of(|| self.get(Service::Order, &format!("sagas?order_id={order_id}"))).await?.pop())
+        Ok(self.http.list_of(|| self.get(ORDER, &format!("sagas?order_id={order_id}"))).await?.pop())
     }
 
     /// A saga with its journal.
     pub async fn saga(&self, saga_id: Uuid) -> Result<Option<Saga>, SuiteError> {
-        self.http.found(self.get(Service::Order, &format!("sagas/{saga_id}"))).await
+        self.http.found(self.get(ORDER, &format!("sagas/{saga_id}"))).await
     }
 
     pub async fn product_view(&self, sku: &str) -> Result<Option<ProductView>, SuiteError> {
-        self.http.found(self.get(Service::Order, &format!("products/{sku}"))).await
+        self.http.found(self.get(ORDER, &format!("products/{sku}"))).await
     }
 
     pub async fn product_views(&self) -> Result<Vec<ProductView>, SuiteError> {
-        self.http.list_of(|| self.get(Service::Order, "products")).await
+        self.http.list_of(|| self.get(ORDER, "products")).await
     }
 
     /// Lets order make its view of the catalogue equal to inventory's.
     pub async fn rebuild_catalogue(&self) -> Result<(), SuiteError> {
-        self.done(self.admin(Method::POST, Service::Order, "catalogue/rebuild")).await
+        self.done(self.admin(Method::POST, ORDER, "catalogue/rebuild")).await
     }
 
     /// Drives the compensation of a stuck saga again.
     pub async fn resume_saga(&self, saga_id: Uuid) -> Result<(), SuiteError> {
-        self.done(self.admin(Method::POST, Service::Order, &format!("sagas/{saga_id}/resume"))).await
+        self.done(self.admin(Method::POST, ORDER, &format!("sagas/{saga_id}/resume"))).await
     }
 
     /// Where an order is and what it waits for.
     pub async fn explain(&self, order_id: Uuid) -> Result<Explanation, SuiteError> {
-        self.http.json(self.get(Service::Order, &format!("orders/{order_id}/explain"))).await
+        self.http.json(self.get(ORDER, &format!("orders/{order_id}/explain"))).await
     }
 }

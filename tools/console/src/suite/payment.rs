@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::{Money, Service, Suite, SuiteError, with_json};
+use super::{Money, PAYMENT, Suite, SuiteError, with_json};
 
 /// A payment; its id is the key under which the gateway was asked.
 #[derive(Debug, Clone, Deserialize)]
@@ -18,13 +18,13 @@ pub struct Payment {
 
 impl Suite {
     pub async fn payment_of(&self, order_id: Uuid) -> Result<Option<Payment>, SuiteError> {
-        Ok(self.http.list_of(|| self.get(Service::Payment, &format!("payments?order_id={order_id}"))).await?.pop())
+        Ok(self.http.list_of(|| self.get(PAYMENT, &format!("payments?order_id={order_id}"))).await?.pop())
     }
 
     /// Gives back what was charged for an order that the database has forgotten.
     pub async fn refund_forgotten(&self, order_id: Uuid, amount: &Money) -> Result<(), SuiteError> {
         let charge = serde_json::json!({ "order_id": order_id, "amount": amount });
-        let request = self.admin(Method::POST, Service::Payment, "forgotten-charges");
+        let request = self.admin(Method::POST, PAYMENT, "forgotten-charges");
         self.done(with_json(request, &charge)).await
     }
 }

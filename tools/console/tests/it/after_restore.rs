@@ -2,7 +2,7 @@
 
 use console::{
     after_restore::{self, Report, ToldOrder},
-    suite::{Addresses, Suite},
+    suite::{Addresses, ParticipantUrls, Suite},
 };
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -21,11 +21,8 @@ async fn refund(world: &World, listed: &Report) -> Report {
 }
 
 fn suite(world: &World) -> Suite {
-    let nobody = "http://127.0.0.1:1".to_owned();
     let suite = Suite::new(Addresses {
-        order_url: nobody.clone(),
-        inventory_url: nobody.clone(),
-        payment_url: nobody,
+        participants: ParticipantUrls::new(|_| "http://127.0.0.1:1".to_owned()),
         gateway_url: world.gateway.base_url.clone(),
         admin_token: String::new(),
     });

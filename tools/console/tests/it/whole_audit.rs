@@ -25,18 +25,16 @@ pub(crate) struct World {
 impl World {
     pub(crate) async fn new() -> Self {
         let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docker/nats.conf");
-        let users =
-            ["ORDER", "INVENTORY", "PAYMENT", "PROVISION", "AUDITOR"].map(|user| format!("{user}_NATS_PASSWORD"));
-        let passwords: Vec<(&str, &str)> = users.iter().map(|name| (name.as_str(), "secret")).collect();
+        let passwords: Vec<_> = contracts::broker_users().map(|(_, variable)| (variable, "secret")).collect();
         let nats = Nats::with_config(&config, &passwords).await.expect("a broker");
         let broker = connect(&nats, "provision").await;
         let journal = TempDir::new().expect("a folder");
         let config = gateway_simulator::Config::in_process(journal.path().join("gateway.journal"));
         let gateway = gateway_simulator::start(config).await.expect("a gateway");
         let world = World { database: database().await, nats, broker, gateway, _journal: journal };
-        for name in ["ORDER", "INVENTORY", "PAYMENT"] {
-            let subjects = vec![format!("events.{}.>", name.to_lowercase())];
-            let config = jetstream::stream::Config { name: name.to_owned(), subjects, ..Default::default() };
+        for service in contracts::SERVICES {
+            let subjects = vec![format!("events.{service}.>")];
+            let config = jetstream::stream::Config { name: service.stream(), subjects, ..Default::default() };
             world.broker.create_stream(config).await.expect("a stream");
         }
         world.publish().await;

@@ -1,6 +1,7 @@
 //! The tables. Each set of migrations is noted in a table of its own, beside the tables that it made; the
 //! messaging tables are made once in each service's schema.
 
+use contracts::Participant;
 use sqlx::{
     AssertSqlSafe, Connection, PgConnection,
     migrate::{MigrateError, Migrator},
@@ -12,13 +13,17 @@ use super::Error;
 /// Applies what is not yet applied, everywhere.
 pub(super) async fn run(options: &PgConnectOptions) -> Result<(), Error> {
     apply(options, "saga", "_migration", sqlx::migrate!("../../migrations/saga")).await?;
-    for schema in ["orders", "inventory", "payment"] {
+    for Participant { schema, .. } in contracts::PARTICIPANTS {
         apply(options, schema, "_messaging_migration", sqlx::migrate!("../../migrations/messaging")).await?;
     }
-    apply(options, "orders", "_migration", sqlx::migrate!("../../migrations/order")).await?;
-    apply(options, "inventory", "_migration", sqlx::migrate!("../../migrations/inventory")).await?;
-    apply(options, "payment", "_migration", sqlx::migrate!("../../migrations/payment")).await
+    for Participant { service, schema, .. } in contracts::PARTICIPANTS {
+        apply(options, schema, "_migration", of(service.0)).await?;
+    }
+    Ok(())
 }
+
+// `of`: a participant's own migrations, from the folder of its name; build.rs writes it.
+include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
 /// Uses a connection of its own, because a migration that fails leaves its lock behind on it, and because the
 /// search path of the connection decides in which schema the tables are made.

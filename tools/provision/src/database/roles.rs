@@ -8,34 +8,26 @@ use sqlx::{AssertSqlSafe, PgConnection};
 /// Lost races in a row before we believe that it is none.
 const ATTEMPTS: u32 = 100;
 
-/// The password of each role.
+/// Every role, a participant's and the auditor's, with its password.
 #[derive(Clone)]
-pub struct Passwords {
-    pub order_service: String,
-    pub inventory_service: String,
-    pub payment_service: String,
-    pub auditor: String,
-}
+pub struct Passwords(pub(crate) Vec<(String, String)>);
 
 impl Passwords {
     /// For development and tests: each role's password is its name.
     pub fn same_as_roles() -> Self {
-        Passwords {
-            order_service: "order_service".to_owned(),
-            inventory_service: "inventory_service".to_owned(),
-            payment_service: "payment_service".to_owned(),
-            auditor: "auditor".to_owned(),
-        }
+        let roles = contracts::PARTICIPANTS.iter().map(contracts::Participant::role).chain(["auditor".to_owned()]);
+        Passwords(roles.map(|role| (role.clone(), role)).collect())
     }
 
-    /// Every role with its password.
-    pub fn by_role(&self) -> [(&'static str, &str); 4] {
-        [
-            ("order_service", &self.order_service),
-            ("inventory_service", &self.inventory_service),
-            ("payment_service", &self.payment_service),
-            ("auditor", &self.auditor),
-        ]
+    pub fn by_role(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(role, password)| (role.as_str(), password.as_str()))
+    }
+
+    /// The same, but for one role.
+    pub fn with(mut self, role: &str, password: &str) -> Self {
+        self.0.retain(|(other, _)| other != role);
+        self.0.push((role.to_owned(), password.to_owned()));
+        self
     }
 }
 

@@ -2,15 +2,18 @@
 
 use std::{str::FromStr, time::Duration};
 
-use provision::database::{self, Error, Passwords, Settings, prepare, provision};
+use contracts::{PARTICIPANTS, Participant, SERVICES};
+use provision::database::{Error, Passwords, Settings, prepare, provision};
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, PgConnection,
     postgres::{PgConnectOptions, PgRow},
 };
 use testkit::{Database, Postgres, free_port};
 
-const ROLES: [(&str, &str); 3] =
-    [("order_service", "orders"), ("inventory_service", "inventory"), ("payment_service", "payment")];
+/// Each participant's role and schema.
+fn roles() -> impl Iterator<Item = (String, &'static str)> {
+    PARTICIPANTS.iter().map(|participant| (participant.role(), participant.schema))
+}
 
 #[tokio::test]
 async fn running_it_again_changes_nothing() {
@@ -20,7 +23,7 @@ async fn running_it_again_changes_nothing() {
     prepare(database.admin_url()).await.unwrap();
     assert_eq!(tables(&database).await, before);
 
-    for schema in ["orders", "inventory", "payment"] {
+    for (_, schema) in roles() {
         for table in ["_migration", "_messaging_migration", "outbox", "outbox_published", "inbox", "dead_letter"] {
             assert!(before.contains(&format!("{schema}.{table}")), "{schema}.{table}");
         }
@@ -61,11 +64,11 @@ async fn who_owns_the_database_and_may_create_roles_need_not_be_a_superuser() {
 #[tokio::test]
 async fn a_service_reaches_its_own_schema_and_no_other() {
     let database = template().await;
-    for (role, own) in ROLES {
-        let mut connection = connect(&database.url_for(role)).await;
+    for (role, own) in roles() {
+        let mut connection = connect(&database.url_for(&role)).await;
         run(&mut connection, format!("select from {own}.outbox")).await.unwrap();
         run(&mut connection, "select from saga.saga_instance".to_owned()).await.unwrap();
-        for (_, other) in ROLES.into_iter().filter(|(_, schema)| *schema != own) {
+        for (_, other) in roles().filter(|(_, schema)| *schema != own) {
             let refused = run(&mut connection, format!("select from {other}.outbox")).await.unwrap_err();
             assert_eq!(code(&refused), "42501", "{role} reads {other}");
         }
@@ -75,8 +78,8 @@ async fn a_service_reaches_its_own_schema_and_no_other() {
 #[tokio::test]
 async fn no_role_makes_or_changes_tables() {
     let database = template().await;
-    for (role, schema) in ROLES {
-        let mut connection = connect(&database.url_for(role)).await;
+    for (role, schema) in roles() {
+        let mut connection = connect(&database.url_for(&role)).await;
         for statement in [
             format!("create table {schema}.mine (a int)"),
             "create table saga.mine (a int)".to_owned(),
@@ -114,8 +117,8 @@ async fn the_auditor_reads_every_table_and_writes_nothing() {
 #[tokio::test]
 async fn a_temporary_table_cannot_take_the_place_of_a_real_one_in_functions_of_the_owner() {
     let database = template().await;
-    for (role, schema) in ROLES {
-        let mut connection = connect(&database.url_for(role)).await;
+    for (role, schema) in roles() {
+        let mut connection = connect(&database.url_for(&role)).await;
         for decoy in ["inbox", "inbox_default", "outbox_published", "outbox_published_default"] {
             run(&mut connection, format!("create temporary table {decoy} (a int)")).await.unwrap();
         }
@@ -124,19 +127,19 @@ async fn a_temporary_table_cannot_take_the_place_of_a_real_one_in_functions_of_t
         assert_eq!(sqlx::query(statement).fetch_all(&mut connection).await.unwrap().len(), 4);
     }
     let partitions = tables(&database).await.into_iter().filter(|table| table.contains(".inbox_2")).count();
-    assert_eq!(partitions, 3 * 21);
+    assert_eq!(partitions, PARTICIPANTS.len() * 21);
 }
 
 #[tokio::test]
 async fn order_asks_every_schema_what_holds_an_order_up_and_nobody_else_does() {
     let database = template().await;
-    for (role, _) in ROLES.into_iter().chain([("auditor", "")]) {
-        let mut connection = connect(&database.url_for(role)).await;
+    for (role, _) in roles().chain([("auditor".to_owned(), "")]) {
+        let mut connection = connect(&database.url_for(&role)).await;
         // A decoy of the caller's must not be read in place of the real table.
         run(&mut connection, "create temporary table relay_lease (a int)".to_owned()).await.unwrap();
-        let asks = ROLES.map(|(_, schema)| format!("select kind from {schema}.obstacles(gen_random_uuid(), '{{}}')"));
+        let asks = roles().map(|(_, schema)| format!("select kind from {schema}.obstacles(gen_random_uuid(), '{{}}')"));
         let pays = "select intent from payment.at_gateway(gen_random_uuid())".to_owned();
-        for statement in asks.into_iter().chain([pays]) {
+        for statement in asks.chain([pays]) {
             let asked = run(&mut connection, statement.clone()).await;
             if role == "order_service" {
                 asked.unwrap();
@@ -223,14 +226,14 @@ async fn passwords_are_set_again_and_connections_can_be_limited() {
     let postgres = Postgres::start().await.unwrap();
     let url = postgres.server().url("postgres");
     let odd = r#"it's \ "quoted" $1 %s; drop role auditor"#;
-    let passwords = Passwords { order_service: odd.to_owned(), ..Passwords::same_as_roles() };
+    let passwords = Passwords::same_as_roles().with("order_service", odd);
     let settings = Settings { passwords, connection_limit: Some(2), wait: Duration::from_secs(5) };
     prepare(url.clone()).await.unwrap();
     let mut admin = connect(&url).await;
     let before = verifiers(&mut admin).await;
     provision(&PgConnectOptions::from_str(&url).unwrap(), &settings).await.unwrap();
     let after = verifiers(&mut admin).await;
-    assert_eq!(after.len(), 4);
+    assert_eq!(after.len(), PARTICIPANTS.len() + 1);
     assert!(before.iter().zip(&after).all(|(before, after)| before != after));
 
     let role = postgres.server().url_for("order_service", "postgres");
@@ -287,9 +290,40 @@ async fn a_server_that_comes_late_is_provisioned() {
     waiting.await.unwrap().unwrap();
 }
 
-#[test]
-fn the_schemas_are_those_of_the_services_and_the_sagas() {
-    assert_eq!(database::SCHEMAS.len(), contracts::SERVICES.len() + 1);
+#[tokio::test]
+async fn a_table_of_all_participants_is_one_view() {
+    let database = template().await;
+    let mut admin = connect(&database.admin_url()).await;
+    for Participant { service, schema, .. } in PARTICIPANTS {
+        let claimed =
+            format!("insert into {schema}.inbox (event_id, consumer) values (gen_random_uuid(), '{service}-step')");
+        run(&mut admin, claimed).await.unwrap();
+    }
+    let mut auditor = connect(&database.url_for("auditor")).await;
+    let claimed = "select service from audit.inbox where consumer = service || '-step' order by service";
+    let claimed: Vec<String> = sqlx::query_scalar(claimed).fetch_all(&mut auditor).await.unwrap();
+    let mut services = SERVICES.map(|service| service.0);
+    services.sort_unstable();
+    assert_eq!(claimed, services);
+    let private = run(&mut auditor, "select payload from audit.outbox".to_owned()).await.unwrap_err();
+    assert_eq!(code(&private), "42703");
+    assert!(run(&mut admin, "select from audit.payment".to_owned()).await.is_err(), "only payment has it");
+}
+
+#[tokio::test]
+async fn a_view_is_made_anew_only_when_a_column_was_added() {
+    let database = template().await;
+    let mut admin = connect(&database.admin_url()).await;
+    let made = "select 'audit.inbox'::regclass::oid::bigint::integer";
+    let before = number(&mut admin, made).await;
+    prepare(database.admin_url()).await.unwrap();
+    assert_eq!(number(&mut admin, made).await, before);
+    for Participant { schema, .. } in PARTICIPANTS {
+        run(&mut admin, format!("alter table {schema}.inbox add column note text")).await.unwrap();
+    }
+    prepare(database.admin_url()).await.unwrap();
+    let mut auditor = connect(&database.url_for("auditor")).await;
+    run(&mut auditor, "select note from audit.inbox".to_owned()).await.unwrap();
 }
 
 async fn template() -> Database {

@@ -13,18 +13,10 @@ use std::path::PathBuf;
 
 use testkit::Nats;
 
-/// The passwords under which the tests' brokers know their users.
-const PASSWORDS: [(&str, &str); 5] = [
-    ("ORDER_NATS_PASSWORD", "order"),
-    ("INVENTORY_NATS_PASSWORD", "inventory"),
-    ("PAYMENT_NATS_PASSWORD", "payment"),
-    ("PROVISION_NATS_PASSWORD", "provision"),
-    ("AUDITOR_NATS_PASSWORD", "auditor"),
-];
-
 /// A broker with the suite's users, each of whom has its name as password.
 async fn guarded_nats() -> Nats {
-    Nats::with_config(&nats_conf(), &PASSWORDS).await.unwrap()
+    let passwords: Vec<_> = contracts::broker_users().map(|(user, variable)| (variable, user)).collect();
+    Nats::with_config(&nats_conf(), &passwords).await.unwrap()
 }
 
 fn nats_conf() -> PathBuf {

@@ -132,10 +132,10 @@ async fn a_service_cannot_take_or_acknowledge_what_another_ones_steps_wait_for()
 #[tokio::test]
 async fn nobody_listens_to_anything_but_their_own_answers() {
     let nats = provisioned().await;
-    let users = ["order", "inventory", "payment", "provision", "auditor"];
-    for name in users {
+    let users: Vec<_> = contracts::broker_users().map(|(user, _)| user).collect();
+    for name in &users {
         let user = User::connect(&nats, name).await;
-        for other in users.into_iter().filter(|other| *other != name) {
+        for other in users.iter().filter(|other| *other != name) {
             user.may_not_subscribe(&format!("_INBOX_{other}.>")).await;
             user.may_not_subscribe(&format!("nudge.{other}")).await;
             user.may_not_subscribe(&format!("replicas.{other}.ask")).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{
     demo::stage::Stage,
-    suite::{FaultSpec, Service},
+    suite::{FaultSpec, SERVICES},
 };
 
 const ORDERS: usize = 20;
@@ -19,7 +19,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.step("A new product; from now on the broker stores every event three times").await;
     let sku = stage.product(1_000, 1_700).await?;
     let position = stage.suite.gateway_position().await?;
-    for service in Service::ALL {
+    for service in SERVICES {
         stage.arm(service, FaultSpec::new("bus_publish", "duplicate").copies(2)).await?;
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{
     demo::stage::{PATIENCE, Stage},
-    suite::Service,
+    suite::ORDER,
 };
 
 const ORDERS: usize = 100;
@@ -20,8 +20,8 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.step(&format!("{ORDERS} customers order all the same")).await;
     let placed = stage.place_all(&sku, ORDERS, "tok_visa").await?;
     stage.claim_is("every order was accepted", placed.len(), ORDERS);
-    let events = stage.events_of(Service::Order, &placed).await?;
-    let waiting = stage.count_events(Service::Order, &events, |event| event.state == "PENDING").await?;
+    let events = stage.events_of(ORDER, &placed).await?;
+    let waiting = stage.count_events(ORDER, &events, |event| event.state == "PENDING").await?;
     stage.claim_is("their events wait in order's outbox", waiting, ORDERS);
     stage.claim_stock(&sku, 1_000, 0).await?;
 
@@ -32,7 +32,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
 
     stage.step("What the outage has cost").await;
     let published = async || {
-        let published = stage.count_events(Service::Order, &events, |event| event.state == "PUBLISHED").await?;
+        let published = stage.count_events(ORDER, &events, |event| event.state == "PUBLISHED").await?;
         Ok((published == ORDERS).then_some(()))
     };
     stage.claim_soon("none of the events is left in the outbox", PATIENCE, published).await?;

@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use crate::{
     demo::stage::{PATIENCE, Stage},
-    suite::{FaultSpec, NewOrder, Saga, Scope, Service},
+    suite::{FaultSpec, NewOrder, PAYMENT, Saga, Scope},
 };
 
 pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
@@ -49,9 +49,9 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.restart_with("order", &impatient).await?;
     let at_once = "refund_payment.attempts=1,refund_payment.window=100,refund_payment.min_calls=100";
     stage.restart_with("payment", &[("RESILIENCE", at_once)]).await?;
-    stage.expect_dead_letters(Service::Payment);
+    stage.expect_dead_letters(PAYMENT);
     let scope = Scope { order_id: Some(judy.order_id), step: Some("refund_payment".to_owned()), ..Scope::default() };
-    stage.arm(Service::Payment, FaultSpec::new("in_step", "error").scope(scope)).await?;
+    stage.arm(PAYMENT, FaultSpec::new("in_step", "error").scope(scope)).await?;
     stage.cancel(judy.order_id, "changed her mind").await?;
     let stuck = async || Ok(stage.suite.saga(judy.saga_id).await?.filter(|saga| saga.status == "FAILED"));
     let saga = stage.claim_soon("the saga is driven on again and again, then FAILED", PATIENCE, stuck).await?;
@@ -60,15 +60,15 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.note(&stage.suite.explain(judy.order_id).await?.summary);
 
     stage.step("The cause is removed, and what payment has given up is replayed").await;
-    stage.disarm(Service::Payment).await?;
-    let letters = stage.suite.pending_dead_letters(Service::Payment).await?;
+    stage.disarm(PAYMENT).await?;
+    let letters = stage.suite.pending_dead_letters(PAYMENT).await?;
     let first =
         letters.iter().find(|letter| letter.saga_id == Some(judy.saga_id)).context("there is no dead letter")?;
-    let replayed = stage.suite.replay(Service::Payment, first.id, "the cause is gone").await?;
+    let replayed = stage.suite.replay(PAYMENT, first.id, "the cause is gone").await?;
     stage.claim_is("one of its dead letters is RESOLVED", replayed.status.as_str(), "RESOLVED");
     let undone = async || Ok(stage.suite.saga(judy.saga_id).await?.filter(|saga| saga.status == "COMPENSATED"));
     stage.claim_soon("with the last receipt the saga is COMPENSATED, and nobody resumes it", PATIENCE, undone).await?;
-    stage.no_dead_letter_left(Service::Payment).await?;
+    stage.no_dead_letter_left(PAYMENT).await?;
     stage.restart("order").await?;
     stage.restart("payment").await?;
     let ended = stage.undone(judy.order_id, PATIENCE).await?;

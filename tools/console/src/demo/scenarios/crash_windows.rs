@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{
     demo::stage::{PATIENCE, Stage},
-    suite::{FaultSpec, NewOrder, Scope, Service},
+    suite::{FaultSpec, NewOrder, ORDER, Scope},
 };
 
 pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
@@ -34,7 +34,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     let key = Uuid::now_v7().to_string();
     // The answer may still come, or not any more.
     let _ = stage.suite.place(&rupert, &key, None).await;
-    let crashed = stage.crashed(Service::Order).await?;
+    let crashed = stage.crashed(ORDER).await?;
     let reserved = async || Ok(stage.suite.product(&sku).await?.filter(|product| product.reserved == 3));
     stage.claim_soon("inventory reserves while order is away", PATIENCE, reserved).await?;
     stage.start(&crashed).await?;
@@ -51,14 +51,14 @@ async fn crash_while_ordering(stage: &mut Stage, point: &str, order: &NewOrder) 
     let key = Uuid::now_v7().to_string();
     let answer = stage.suite.place(order, &key, None).await;
     stage.claim("the client gets no answer", answer.is_err());
-    let crashed = stage.crashed(Service::Order).await?;
+    let crashed = stage.crashed(ORDER).await?;
     stage.start(&crashed).await?;
     Ok(key)
 }
 
 async fn arm_crash(stage: &mut Stage, point: &str, sku: &str) -> anyhow::Result<()> {
     let scope = Scope { sku: Some(sku.to_owned()), ..Scope::default() };
-    stage.arm(Service::Order, FaultSpec::new(point, "crash").first(1).scope(scope)).await.map(drop)
+    stage.arm(ORDER, FaultSpec::new(point, "crash").first(1).scope(scope)).await.map(drop)
 }
 
 /// The client repeats its request, and claims that it has one order, which is fulfilled once.

@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use crate::{
     demo::stage::{PATIENCE, Stage},
-    suite::{Breaker, DeadLetter, FaultSpec, NewOrder, Order, Scope, Service, until},
+    suite::{Breaker, DeadLetter, FaultSpec, INVENTORY, NewOrder, Order, Scope, until},
 };
 
 pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
@@ -29,26 +29,26 @@ async fn something_breaks(stage: &mut Stage, sku: &str) -> anyhow::Result<(Order
 
     stage.step("Something breaks: whatever has this SKU cannot be reserved any more").await;
     let scope = Scope { sku: Some(sku.to_owned()), ..Scope::default() };
-    stage.expect_dead_letters(Service::Inventory);
-    let fault = stage.arm(Service::Inventory, FaultSpec::new("in_step", "error").scope(scope)).await?;
+    stage.expect_dead_letters(INVENTORY);
+    let fault = stage.arm(INVENTORY, FaultSpec::new("in_step", "error").scope(scope)).await?;
 
     stage.step("Nina orders one").await;
     let placed = stage.place(&NewOrder::of("nina", sku, 1, "tok_visa")).await?;
 
     stage.step("Inventory tries, and tries again, with a pause that grows").await;
-    let retried = async || Ok(stage.suite.armed_fault(Service::Inventory, fault.id).await?.filter(|f| f.hits >= 3));
+    let retried = async || Ok(stage.suite.armed_fault(INVENTORY, fault.id).await?.filter(|f| f.hits >= 3));
     stage.claim_soon("three attempts have failed", PATIENCE, retried).await?;
     let order = stage.suite.order(placed.order_id).await?.map(|order| order.status);
     stage.claim_is("the order is PENDING", order.as_deref(), Some("PENDING"));
 
     stage.step("After the last attempt the event is a dead letter").await;
     let found = until(Duration::from_secs(10), async || {
-        let letters = stage.suite.pending_dead_letters(Service::Inventory).await?;
+        let letters = stage.suite.pending_dead_letters(INVENTORY).await?;
         Ok(letters.into_iter().find(|letter| letter.saga_id == Some(placed.saga_id)))
     });
     let letter = found.await?.context("there is no dead letter")?;
     stage.claim_is("it is PENDING", letter.status.as_str(), "PENDING");
-    let breakers = stage.suite.breakers(Service::Inventory).await?.map(|breakers| breakers.items).unwrap_or_default();
+    let breakers = stage.suite.breakers(INVENTORY).await?.map(|breakers| breakers.items).unwrap_or_default();
     let closed = breakers.iter().all(Breaker::is_closed);
     stage.claim("one bad order opens no breaker: all others go on", closed);
     Ok((placed, letter))
@@ -70,7 +70,7 @@ async fn somebody_looks(stage: &mut Stage, placed: &Order, letter: &DeadLetter) 
     }
 
     stage.step("A replay that comes too early").await;
-    let early = stage.suite.replay(Service::Inventory, letter.id, "maybe it works now").await?;
+    let early = stage.suite.replay(INVENTORY, letter.id, "maybe it works now").await?;
     stage.claim_is("it fails again, and the dead letter is PENDING as before", early.status.as_str(), "PENDING");
     stage.claim_is("one replay of three is used up", early.replay_count, 1);
     Ok(())
@@ -79,15 +79,15 @@ async fn somebody_looks(stage: &mut Stage, placed: &Order, letter: &DeadLetter) 
 /// Steps 10 and 11: the replay, at the right time.
 async fn it_is_mended(stage: &mut Stage, sku: &str, placed: &Order, letter: &DeadLetter) -> anyhow::Result<()> {
     stage.step("The cause is removed, and the replay rehearsed").await;
-    stage.disarm(Service::Inventory).await?;
-    let rehearsal = stage.suite.rehearse_replay(Service::Inventory, placed.saga_id).await?;
+    stage.disarm(INVENTORY).await?;
+    let rehearsal = stage.suite.rehearse_replay(INVENTORY, placed.saga_id).await?;
     let item = rehearsal.items.first().context("the rehearsal tells nothing")?;
     stage.claim_is("it would be applied", item.outcome.as_str(), "would_apply");
     stage.claim_is("and say that the stock is reserved", item.emits.join(" "), "StockReserved.v1");
     stage.claim_stock(sku, 10, 10).await?;
 
     stage.step("The dead letter is replayed, and the order goes on as if nothing had happened").await;
-    let replayed = stage.suite.replay(Service::Inventory, letter.id, "the cause is gone").await?;
+    let replayed = stage.suite.replay(INVENTORY, letter.id, "the cause is gone").await?;
     stage.claim_is("it is RESOLVED", replayed.status.as_str(), "RESOLVED");
     for action in &replayed.actions {
         let reason = action.reason.as_deref().unwrap_or("no reason");
@@ -96,7 +96,7 @@ async fn it_is_mended(stage: &mut Stage, sku: &str, placed: &Order, letter: &Dea
     let ended = stage.ended(placed.order_id).await?;
     stage.claim_confirmed(&ended).await?;
     stage.claim_stock(sku, 9, 11).await?;
-    stage.no_dead_letter_left(Service::Inventory).await
+    stage.no_dead_letter_left(INVENTORY).await
 }
 
 /// The whole context of the failure.

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use crate::{
     demo::stage::Stage,
-    suite::{Breaker, GatewayFaults, NewOrder, Service},
+    suite::{Breaker, GatewayFaults, NewOrder, PAYMENT, SERVICES},
 };
 
 const SECONDS: usize = 30;
@@ -28,10 +28,10 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.claim_stock(&sku, 10_000, 0).await?;
 
     stage.step("What the services make of it").await;
-    for service in Service::ALL {
+    for service in SERVICES {
         let Some(breakers) = stage.suite.breakers(service).await? else { continue };
         let closed = breakers.items.iter().all(Breaker::is_closed);
-        stage.claim(&format!("all breakers of {} are closed", service.name()), closed);
+        stage.claim(&format!("all breakers of {} are closed", service.0), closed);
     }
     stage.claim_is("and none of payment's was open meanwhile", latest_change(stage).await?, before);
     stage.claim_is("no event became a dead letter", stage.suite.count_dead_letters().await?, 0);
@@ -45,6 +45,6 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
 
 /// When one of payment's breakers last changed its state.
 async fn latest_change(stage: &Stage) -> anyhow::Result<Option<OffsetDateTime>> {
-    let changes = stage.suite.breakers(Service::Payment).await?.map(|breakers| breakers.changes).unwrap_or_default();
+    let changes = stage.suite.breakers(PAYMENT).await?.map(|breakers| breakers.changes).unwrap_or_default();
     Ok(changes.iter().map(|change| change.at).max())
 }

@@ -5,7 +5,7 @@ use anyhow::Context;
 
 use crate::{
     demo::stage::{PATIENCE, Stage},
-    suite::{NewOrder, Saga, Service},
+    suite::{NewOrder, ORDER, Saga},
 };
 
 pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
@@ -14,7 +14,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.restart_with("order", &[("SAGA_DEADLINE", "4s")]).await?;
 
     stage.step("Order stops to listen for payments, and Grace orders one").await;
-    stage.pause_consumer(Service::Order, "confirm_order").await?;
+    stage.pause_consumer(ORDER, "confirm_order").await?;
     let placed = stage.place(&NewOrder::of("grace", &sku, 1, "tok_visa")).await?;
     let captured =
         async || Ok(stage.suite.payment_of(placed.order_id).await?.filter(|payment| payment.status == "CAPTURED"));
@@ -28,7 +28,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.claim_stock(&sku, 10, 0).await?;
 
     stage.step("Now order hears that the card was charged").await;
-    stage.resume_consumer(Service::Order, "confirm_order").await?;
+    stage.resume_consumer(ORDER, "confirm_order").await?;
     let skipped = |saga: &Saga| saga.steps.iter().any(|s| s.step == "confirm_order" && s.status == "SKIPPED");
     let late = async || Ok(stage.suite.saga(placed.saga_id).await?.filter(skipped));
     let saga = stage.claim_soon("the late success is journalled as SKIPPED", PATIENCE, late).await?;

@@ -9,7 +9,7 @@ use async_nats::HeaderMap;
 use crate::{
     audit,
     demo::stage::{PATIENCE, Stage},
-    suite::{NewOrder, Service},
+    suite::{NewOrder, PAYMENT},
 };
 
 pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
@@ -22,7 +22,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     let event_id = reserved.and_then(|step| step.event_id).context("the reservation has no event")?;
 
     stage.step("In the middle of 50 orders a damaged copy of its StockReserved gets into inventory's stream").await;
-    stage.expect_dead_letters(Service::Payment);
+    stage.expect_dead_letters(PAYMENT);
     let orders = NewOrder::crowd(&sku, 50, "tok_visa");
     let meanwhile = stage.place_meanwhile(orders, 25, vec![stage.suite.clone()]);
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -31,7 +31,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.claim_tally(&placed, 50, Duration::from_secs(20)).await?;
 
     stage.step("What became of it").await;
-    let buried = async || Ok(stage.suite.pending_dead_letters(Service::Payment).await?.pop());
+    let buried = async || Ok(stage.suite.pending_dead_letters(PAYMENT).await?.pop());
     let letter = stage.claim_soon("it is a dead letter of payment", PATIENCE, buried).await?;
     stage.claim_is("the only one", stage.suite.count_dead_letters().await?, 1);
     stage.claim_is("of process_payment", letter.step.as_str(), "process_payment");
@@ -40,7 +40,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.note(&letter.error_chain);
 
     stage.step("An operator gives it up").await;
-    let letter = stage.suite.discard(Service::Payment, letter.id, "a damaged copy, its original was had").await?;
+    let letter = stage.suite.discard(PAYMENT, letter.id, "a damaged copy, its original was had").await?;
     stage.claim_is("it is DISCARDED", letter.status.as_str(), "DISCARDED");
     for action in &letter.actions {
         let reason = action.reason.as_deref().unwrap_or("no reason");
@@ -48,7 +48,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     }
     let unchanged = stage.suite.order(ended.order.order_id).await?.map(|order| order.status);
     stage.claim_is("the order that it spoke of is unchanged", unchanged.as_deref(), Some("CONFIRMED"));
-    stage.no_dead_letter_left(Service::Payment).await
+    stage.no_dead_letter_left(PAYMENT).await
 }
 
 /// Publishes with inventory's rights what no version of inventory ever would.

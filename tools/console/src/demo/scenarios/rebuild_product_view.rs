@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     demo::stage::Stage,
-    suite::{NewOrder, ProductView, Service, SuiteError, until},
+    suite::{NewOrder, ORDER, ProductView, SuiteError, until},
 };
 
 pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
@@ -15,7 +15,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.claim("the new one is among them", view.contains_key(&sku));
 
     stage.step("Order stops listening to prices, and inventory changes one").await;
-    stage.pause_consumer(Service::Order, "project_product_price_changed").await?;
+    stage.pause_consumer(ORDER, "project_product_price_changed").await?;
     let missed = stage.suite.change_price(&sku, 4_300).await;
     let stale = by_sku(stage.suite.product_views().await?);
     let stale = stale.get(&sku).map(|view| view.price.amount);
@@ -23,7 +23,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.step("The view is rebuilt from a snapshot of inventory's catalogue").await;
     let rebuilding = stage.suite.rebuild_catalogue().await;
     let fresh = by_sku(stage.suite.product_views().await?);
-    stage.resume_consumer(Service::Order, "project_product_price_changed").await?;
+    stage.resume_consumer(ORDER, "project_product_price_changed").await?;
     missed?;
     rebuilding?;
     stage.claim_is("before, the view had the old price", stale, Some(4_200));

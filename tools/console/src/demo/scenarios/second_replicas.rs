@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{
     demo::stage::Stage,
-    suite::{NewOrder, Service},
+    suite::{INVENTORY, NewOrder, ORDER, PAYMENT, SERVICES},
 };
 
 const ORDERS: usize = 200;
@@ -17,19 +17,19 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
 
     stage.step("A second replica of every service joins").await;
     let mut second = first.clone();
-    for service in [Service::Inventory, Service::Payment, Service::Order] {
+    for service in [INVENTORY, PAYMENT, ORDER] {
         let replica = stage.start_replica(service).await?;
         second = second.at(service, replica.addresses().of(service));
-        stage.note(&format!("{}-2 is ready at {}", service.name(), replica.addresses().of(service)));
+        stage.note(&format!("{}-2 is ready at {}", service.0, replica.addresses().of(service)));
     }
 
     stage.step("Orders arrive at both; one after the other, the first replicas are killed").await;
     let orders = NewOrder::crowd(&sku, ORDERS, "tok_visa");
     let meanwhile = stage.place_meanwhile(orders, 40, vec![first.clone(), second.clone()]);
-    for service in Service::ALL {
+    for service in SERVICES {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        stage.kill(service.name()).await?;
-        stage.note(&format!("{} is killed, as by kill -9", service.name()));
+        stage.kill(service.0).await?;
+        stage.note(&format!("{} is killed, as by kill -9", service.0));
     }
     stage.suite = second;
     let placed = meanwhile.placed().await?;
@@ -41,8 +41,8 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.claim_is("no event became a dead letter", stage.suite.count_dead_letters().await?, 0);
 
     stage.step("The first ones come back, and the second ones go in peace").await;
-    for service in [Service::Inventory, Service::Payment, Service::Order] {
-        stage.start(service.name()).await?;
+    for service in [INVENTORY, PAYMENT, ORDER] {
+        stage.start(service.0).await?;
         stage.stop_replica(service).await?;
     }
     stage.suite = first;

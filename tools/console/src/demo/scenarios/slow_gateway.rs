@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::{
     audit,
     demo::stage::{PATIENCE, Stage},
-    suite::{Breaker, GatewayFaults, Service},
+    suite::{Breaker, GatewayFaults, PAYMENT},
 };
 
 const STEP: &str = "process_payment";
@@ -54,7 +54,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.claim_stock(&sku, 1_000 - ORDERS as i64, ORDERS as i64).await?;
 
     stage.step("The breaker's way").await;
-    let listed = stage.suite.breakers(Service::Payment).await?.context("payment has no breakers")?;
+    let listed = stage.suite.breakers(PAYMENT).await?.context("payment has no breakers")?;
     let mut ways: Vec<String> = Vec::new();
     let began = placed.iter().map(|order| order.created_at).min().context("no order was placed")?;
     for change in listed.changes.iter().rev().filter(|change| change.step == STEP && change.at >= began) {
@@ -71,7 +71,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
 
 /// The step's breaker in each replica.
 async fn breakers(stage: &Stage) -> anyhow::Result<Vec<Breaker>> {
-    let breakers = stage.suite.breakers(Service::Payment).await?.context("payment has no breakers")?;
+    let breakers = stage.suite.breakers(PAYMENT).await?.context("payment has no breakers")?;
     let of_step: Vec<Breaker> = breakers.items.into_iter().filter(|breaker| breaker.step == STEP).collect();
     ensure!(!of_step.is_empty(), "the step has no breaker");
     Ok(of_step)

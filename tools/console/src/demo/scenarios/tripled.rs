@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     demo::stage::{PATIENCE, Stage},
-    suite::{FaultSpec, Order, Scope, Service},
+    suite::{FaultSpec, Order, SERVICES, Scope},
 };
 
 const EACH: usize = 10;
@@ -19,7 +19,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
 
     stage.step("From now on the broker stores every event of orders of this product three times").await;
     let mut armed = Vec::new();
-    for service in Service::ALL {
+    for service in SERVICES {
         let scope = Scope { sku: Some(sku.clone()), ..Scope::default() };
         let fault = FaultSpec::new("bus_publish", "duplicate").copies(2).scope(scope);
         armed.push((service, stage.arm(service, fault).await?));
@@ -49,7 +49,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     };
     let tripled = stage.claim_soon("every event of these orders has been published", PATIENCE, tripled).await?;
     stage.claim_is("each is in the broker three times", tripled, all);
-    for service in Service::ALL {
+    for service in SERVICES {
         stage.disarm(service).await?;
     }
     let recognised = self::duplicates(stage).await? - duplicates;
@@ -78,7 +78,7 @@ async fn each_step_once(stage: &Stage, orders: &[Order]) -> anyhow::Result<()> {
 
 async fn duplicates(stage: &Stage) -> anyhow::Result<f64> {
     let mut sum = 0.0;
-    for service in Service::ALL {
+    for service in SERVICES {
         sum += stage.suite.metric(service, "inbox_duplicates_total").await?.unwrap_or_default();
     }
     Ok(sum)

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::{
     audit,
     demo::stage::{PATIENCE, Stage},
-    suite::{FaultSpec, NewOrder, Scope, Service, Suite},
+    suite::{FaultSpec, NewOrder, ORDER, Scope, Suite},
 };
 
 const FROZEN: Duration = Duration::from_secs(20);
@@ -19,18 +19,18 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.step("A new product, and a second replica of order").await;
     let sku = stage.product(1_000, 1_200).await?;
     let first = stage.suite.clone();
-    let second = stage.start_replica(Service::Order).await?;
+    let second = stage.start_replica(ORDER).await?;
     // There may have been a second one already, which led until it was started anew.
-    let leading = async || Ok(first.metric(Service::Order, "relay_active").await?.filter(|active| *active > 0.0));
+    let leading = async || Ok(first.metric(ORDER, "relay_active").await?.filter(|active| *active > 0.0));
     stage.claim_soon("the first one's relay leads", PATIENCE, leading).await?;
     stage.claim_is("the second one's does not", leads(&second).await?, false);
-    let before = second.relay(Service::Order).await?;
+    let before = second.relay(ORDER).await?;
 
     stage.step("Orders arrive; the first replica freezes while it is about to publish").await;
     // So that it surely has something in hand when it freezes, and still wants to publish it when it wakes up.
     let scope = Scope { sku: Some(sku.clone()), ..Scope::default() };
     let slow = FaultSpec::new("bus_publish", "latency").latency_ms(3_000).first(1).scope(scope);
-    stage.arm(Service::Order, slow).await?;
+    stage.arm(ORDER, slow).await?;
     let meanwhile = stage.place_meanwhile(NewOrder::crowd(&sku, 60, "tok_visa"), 30, vec![second.clone()]);
     tokio::time::sleep(Duration::from_secs(1)).await;
     stage.freeze("order").await?;
@@ -42,7 +42,7 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
 
     stage.step("The second replica takes over").await;
     let taken_over = async || {
-        let relay = second.relay(Service::Order).await?;
+        let relay = second.relay(ORDER).await?;
         Ok(Some(relay).filter(|relay| relay.active && relay.epoch > before.epoch))
     };
     let relay = stage.claim_soon("its relay holds the lease", PATIENCE, taken_over).await?;
@@ -56,23 +56,23 @@ pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
     stage.thaw("order").await?;
     placed.extend(meanwhile.placed().await?);
     stage.claim_tally(&placed, 120, PATIENCE).await?;
-    let stands_by = async || Ok(first.metric(Service::Order, "relay_active").await?.filter(|active| *active == 0.0));
+    let stands_by = async || Ok(first.metric(ORDER, "relay_active").await?.filter(|active| *active == 0.0));
     stage.claim_soon("its relay has seen that another one leads", PATIENCE, stands_by).await?;
-    let after = second.relay(Service::Order).await?;
+    let after = second.relay(ORDER).await?;
     stage.claim_is("which has led all the time", after.epoch, relay.epoch);
-    let events: HashSet<Uuid> = stage.events_of(Service::Order, &placed).await?.into_iter().collect();
+    let events: HashSet<Uuid> = stage.events_of(ORDER, &placed).await?.into_iter().collect();
     let broker = audit::connect_broker(&stage.stores).await?;
     let stored = audit::event_ids(&broker, "ORDER").await?.iter().filter(|id| events.contains(id)).count();
     stage.claim_is("the orders have two events each", events.len(), 240);
     stage.claim_is("and the stream has none of them twice", stored, 240);
     stage.claim_stock(&sku, 880, 120).await?;
     stage.suite = first;
-    stage.disarm(Service::Order).await?;
-    stage.stop_replica(Service::Order).await
+    stage.disarm(ORDER).await?;
+    stage.stop_replica(ORDER).await
 }
 
 async fn leads(replica: &Suite) -> anyhow::Result<bool> {
-    let active = replica.metric(Service::Order, "relay_active").await?;
+    let active = replica.metric(ORDER, "relay_active").await?;
     Ok(active.context("order does not tell whether its relay leads")? > 0.0)
 }
 

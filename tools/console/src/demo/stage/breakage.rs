@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::{PATIENCE, Stage};
 use crate::{
     demo::{processes::Settings, undo::Undo},
-    suite::{ArmedFault, FaultSpec, GatewayFaults, Service, Suite, SuiteError},
+    suite::{ArmedFault, FaultSpec, GatewayFaults, SERVICES, Service, Suite, SuiteError},
 };
 
 /// Longer than any scenario takes; then a fault is gone even if nobody can disarm it.
@@ -46,7 +46,7 @@ impl Stage {
             }
             sleep(Duration::from_millis(100)).await;
         }
-        bail!("{} was made to crash, and still runs", service.name());
+        bail!("{} was made to crash, and still runs", service.0);
     }
 
     /// Whether a process runs; a second replica mostly does not.
@@ -99,7 +99,7 @@ impl Stage {
 
     /// Starts a second replica of a service, anew if there is one; the suite as it is seen through that one.
     pub(in crate::demo) async fn start_replica(&mut self, service: Service) -> anyhow::Result<Suite> {
-        let replica = format!("{}-2", service.name());
+        let replica = format!("{}-2", service.0);
         self.undos.note(Undo::Stop(replica.clone()));
         self.processes.run("stop", &replica).await?;
         self.processes.run("start", &replica).await?;
@@ -109,7 +109,7 @@ impl Stage {
     }
 
     pub(in crate::demo) async fn stop_replica(&mut self, service: Service) -> anyhow::Result<()> {
-        self.take_back(Undo::Stop(format!("{}-2", service.name()))).await
+        self.take_back(Undo::Stop(format!("{}-2", service.0))).await
     }
 
     /// Deletes the broker's data, as if its disk were new, while it is stopped.
@@ -136,13 +136,12 @@ impl Stage {
                     self.undos.note(Undo::Start(process));
                 }
             }
-            self.processes.let_crash(service.name()).await?;
+            self.processes.let_crash(service.0).await?;
         }
         let fault = FaultSpec { expires_in_seconds: self.expiry(), ..fault };
         let id = self.home.arm(service, &fault).await?.id;
         let held = async || Ok(self.home.armed_fault(service, id).await?.filter(|armed| armed.missing.is_empty()));
-        let claim =
-            format!("{}: {} at {}, until it is disarmed, in every replica", service.name(), fault.kind, fault.point);
+        let claim = format!("{}: {} at {}, until it is disarmed, in every replica", service.0, fault.kind, fault.point);
         // One that has just died is expected for some seconds more.
         let armed = self.claim_soon(&claim, PATIENCE, held).await?;
         self.note(&format!("armed in {}", armed.replicas.join(", ")));
@@ -198,9 +197,9 @@ impl Stage {
                 Err(error) => self.claim(&format!("tidied up: {undo}: {error:#}"), false),
             }
         }
-        for service in Service::ALL {
+        for service in SERVICES {
             if let Err(error) = self.close_breakers(service).await {
-                self.claim(&format!("tidied up: the breakers of {}: {error:#}", service.name()), false);
+                self.claim(&format!("tidied up: the breakers of {}: {error:#}", service.0), false);
             }
         }
         self.end_annotation().await;
@@ -231,5 +230,5 @@ impl Stage {
 
 /// Those that a service may run as.
 fn processes_of(service: Service) -> [String; 2] {
-    [service.name().to_owned(), format!("{}-2", service.name())]
+    [service.0.to_owned(), format!("{}-2", service.0)]
 }

@@ -85,7 +85,7 @@ impl Stage {
             .try_collect()
             .await?;
         let steps = sagas.into_iter().flatten().flat_map(|saga| saga.steps);
-        Ok(steps.filter(|step| step.service == service.name()).filter_map(|step| step.event_id).collect())
+        Ok(steps.filter(|step| step.service == service.0).filter_map(|step| step.event_id).collect())
     }
 
     /// How many of its events a service has in its outbox like this.

@@ -1,0 +1,138 @@
+//! Prints a file as the manifest of participants wants it: `participants.tsv` whole, which scripts and boards read;
+//! of others the parts between `# participants: NAME` and `# end of participants`. `./scripts/check generated` compares.
+
+use std::{fmt::Write, fs, process::ExitCode};
+
+use contracts::{PARTICIPANTS, Participant, broker_users, url_variable};
+
+const END: &str = "# end of participants";
+
+fn main() -> ExitCode {
+    let Some(file) = std::env::args().nth(1) else {
+        eprintln!("usage: participants FILE");
+        return ExitCode::FAILURE;
+    };
+    match filled(&file) {
+        Ok(text) => print!("{text}"),
+        Err(why) => {
+            eprintln!("{file}: {why}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn filled(file: &str) -> Result<String, String> {
+    if file.ends_with(".tsv") {
+        return Ok(list());
+    }
+    let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
+    let (mut out, mut lines) = (String::new(), text.lines());
+    while let Some(line) = lines.next() {
+        let _ = writeln!(out, "{line}");
+        let Some((indent, name)) = line.split_once("# participants: ") else { continue };
+        let part = part(name).ok_or_else(|| format!("there is no part {name}"))?;
+        for line in part.lines() {
+            let _ = writeln!(out, "{}", format!("{indent}{line}").trim_end());
+        }
+        let end = lines.find(|line| line.trim() == END).ok_or_else(|| format!("the part {name} has no end"))?;
+        let _ = writeln!(out, "{end}");
+    }
+    Ok(out)
+}
+
+fn list() -> String {
+    let mut out = "# The participants: service, schema, role, port, and the servers that it calls. Written from\n\
+                   # shared/contracts/src/manifest.rs by ./scripts/check --fix generated.\n"
+        .to_owned();
+    for participant in PARTICIPANTS {
+        let Participant { service, schema, port, calls } = participant;
+        let calls = if calls.is_empty() { "-".to_owned() } else { calls.join(",") };
+        let _ = writeln!(out, "{service}\t{schema}\t{}\t{port}\t{calls}", participant.role());
+    }
+    out
+}
+
+fn part(name: &str) -> Option<String> {
+    Some(match name {
+        "settings" => settings(),
+        "containers" => PARTICIPANTS.iter().map(container).collect::<Vec<_>>().join("\n"),
+        "anchors" => anchors(),
+        "jobs" => each(|p| {
+            format!(
+                "- job_name: {service}\n  dns_sd_configs: [{{names: [{service}.replicas], type: A, port: {port}, refresh_interval: 5s}}]",
+                service = p.service,
+                port = p.port
+            )
+        }),
+        "up" => up(),
+        _ => return None,
+    })
+}
+
+/// A line or more of each participant.
+fn each(lines: impl Fn(&Participant) -> String) -> String {
+    PARTICIPANTS.iter().map(lines).collect::<Vec<_>>().join("\n")
+}
+
+fn upper(participant: &Participant) -> String {
+    participant.service.0.to_uppercase()
+}
+
+/// Of `.env`.
+fn settings() -> String {
+    each(|p| {
+        let (service, name) = (p.service, upper(p));
+        format!("{name}_PORT={}\n{name}_DB_PASSWORD={}\n{name}_NATS_PASSWORD={service}", p.port, p.role())
+    })
+}
+
+/// Whether anybody answers, of each job: of `grafana/alerts/services.yml`.
+fn up() -> String {
+    let jobs = PARTICIPANTS.iter().map(|p| p.service.0).chain(["gateway_simulator", "console"]);
+    let filled = jobs.clone().map(|job| format!("or label_replace(vector(0), \"job\", \"{job}\", \"\", \"\")"));
+    let names = jobs.collect::<Vec<_>>().join("|");
+    format!("sum by (job) (up{{job=~\"{names}\"}})\n{}", filled.collect::<Vec<_>>().join("\n"))
+}
+
+/// What containers of others are told of the participants.
+fn anchors() -> String {
+    let broker =
+        broker_users().map(|(_, variable)| format!("  {variable}: ${{{variable}}}")).collect::<Vec<_>>().join("\n");
+    let roles = each(|p| format!("  {name}_DB_PASSWORD: ${{{name}_DB_PASSWORD}}", name = upper(p)));
+    let addresses = each(|p| format!("  {}: http://{}:{}", url_variable(p.service.0), p.service, p.port));
+    let forward = each(|p| format!("  - 0.0.0.0:{port}={}:{port}", p.service, port = p.port));
+    let ports = each(|p| format!("  - \"127.0.0.1:${{{}_PORT}}:{}\"", upper(p), p.port));
+    let healthy = each(|p| format!("  {}: {{condition: service_healthy}}", p.service));
+    format!(
+        "x-broker-passwords: &broker-passwords\n{broker}\n\nx-role-passwords: &role-passwords\n{roles}\n\n\
+         x-addresses: &addresses\n{addresses}\n\nx-forward: &forward\n  - console\n  - forward\n{forward}\n\n\
+         x-ports: &ports\n{ports}\n\nx-healthy: &healthy\n{healthy}"
+    )
+}
+
+fn container(participant: &Participant) -> String {
+    let Participant { service, port, calls, .. } = participant;
+    let (name, role) = (upper(participant), participant.role());
+    let port_of = |server: &str| PARTICIPANTS.iter().find(|p| p.service.0 == server).map_or(8084, |p| p.port);
+    let mut out = format!(
+        "{service}: &{service}\n  <<: *suite\n  command: [{service}]\n  \
+         networks: {{default: {{aliases: [{service}.replicas]}}}}\n  environment:\n    <<: *participant\n    \
+         LISTEN: 0.0.0.0:{port}\n    DATABASE_URL: postgres://{role}:${{{name}_DB_PASSWORD}}@postgres:5432/suite\n    \
+         NATS_USER: {service}\n    NATS_PASSWORD: ${{{name}_NATS_PASSWORD}}\n"
+    );
+    for server in *calls {
+        let _ = writeln!(out, "    {}: http://{server}:{}", url_variable(server), port_of(server));
+    }
+    let _ = write!(
+        out,
+        "  healthcheck:\n    <<: *health\n    \
+         test: [CMD, console, health, \"http://127.0.0.1:{port}/health/ready\"]\n  depends_on:\n    \
+         provision: {{condition: service_completed_successfully}}\n"
+    );
+    for server in *calls {
+        let _ = writeln!(out, "    {server}: {{condition: service_healthy}}");
+    }
+    let _ = write!(out, "\n{service}-2:\n  <<: *{service}\n  profiles: [replicas]\n");
+    out
+}
