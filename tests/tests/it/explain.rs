@@ -153,9 +153,9 @@ async fn a_compensation_tells_its_attempts_until_it_is_stuck() -> Test {
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn an_order_explains_itself_with_nothing_else_there() -> Test {
     let tuning = Tuning { saga_deadline: Duration::from_secs(60), ..Tuning::default() };
-    let (stage, Dancers { order, inventory, payment }) = Stage::selling_with(tuning, 100, 1_000).await?;
+    let (stage, Dancers { order, inventory, payment, others }) = Stage::selling_with(tuning, 100, 1_000).await?;
     stage.nats.lock().await.kill();
-    drop((inventory, payment));
+    drop((inventory, payment, others));
     let placed = order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
     let (explanation, _) = found(&order, &placed, "broker_away", &[]).await?;
     ensure!(awaited(&explanation) == ["reserve_stock of inventory"], "{explanation:#}");

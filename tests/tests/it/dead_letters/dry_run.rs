@@ -244,7 +244,9 @@ fn no_step_reaches_for_the_database_past_its_unit_of_work() -> Test {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let services = contracts::SERVICES.iter().map(|service| root.join("services").join(service.0).join("src"));
     let mut files: Vec<_> = services
-        .flat_map(|source| ["steps.rs", "placement.rs", "compensation.rs", "forgotten.rs"].map(|file| source.join(file)))
+        .flat_map(|source| {
+            ["steps.rs", "placement.rs", "compensation.rs", "forgotten.rs"].map(|file| source.join(file))
+        })
         .filter(|file| file.exists())
         .collect();
     ensure!(files.len() >= contracts::SERVICES.len(), "only {} files", files.len());

@@ -39,11 +39,11 @@ async fn an_operator_has_paused_the_relay() -> Test {
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_service_died_before_it_published() -> Test {
-    let (stage, Dancers { order, inventory, payment }, placed) = unpublished().await?;
+    let (stage, Dancers { order, inventory, payment, others }, placed) = unpublished().await?;
     drop(inventory);
     let (_, gone) = found(&order, &placed, "no_relay", &["No replica of inventory"]).await?;
     ensure!(gone["remedy"]["what"] == "Start a replica of inventory.", "{gone:#}");
-    let suite = Dancers { inventory: stage.start(INVENTORY).await?, order, payment };
+    let suite = Dancers { inventory: stage.start(INVENTORY).await?, order, payment, others };
     suite.inventory.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
     suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
@@ -146,7 +146,8 @@ async fn the_service_that_should_go_on_is_not_there() -> Test {
     })
     .await?;
     ensure!(died["remedy"]["request"].is_null(), "{died:#}");
-    let suite = Dancers { payment: stage.start(PAYMENT).await?, order, inventory };
+    let payment = stage.start(PAYMENT).await?;
+    let suite = Dancers::of(order, inventory, payment).with_others(&stage).await?;
     suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
 }
 
