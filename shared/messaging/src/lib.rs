@@ -26,6 +26,7 @@ pub mod housekeeping;
 pub mod inbox;
 pub mod lease;
 pub mod metrics;
+mod migrations;
 pub mod outbox;
 pub mod relay;
 pub mod sample;
@@ -47,6 +48,7 @@ pub use contention::{Contention, retry_contended};
 pub use envelope::{Context, EnvelopeError, Metadata, SagaRef};
 pub use error::{Severity, StepError};
 pub use metrics::Metrics;
+pub use migrations::{MIGRATIONS, apply_migrations, migrate};
 pub use relay::Relay;
 pub use settings::MessagingArgs;
 pub use span::Span;
@@ -54,9 +56,6 @@ pub use subscription::{Subscription, subscribe};
 pub use trace_context::TraceContext;
 pub use unit_of_work::{ClaimedWork, Outbox, PublishError, UnitOfWork};
 pub use wake::Wake;
-
-/// The tables that this crate needs in each service's schema.
-pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/messaging");
 
 /// Hears from a long-running part whether it works, and if not, why.
 pub type Report = Arc<dyn Fn(Result<(), &str>) + Send + Sync>;

@@ -20,8 +20,19 @@ pub use instance::{FirstStep, NewSaga, Sagas, insert};
 pub use step::{AnswerError, StepTransaction};
 pub use three_phases::{Finding, Found, Next, Prepared, ThreePhases, three_phases};
 
-/// The saga tables.
-pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/saga");
+/// The saga tables, which all services share.
+pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
+
+/// Their schema.
+pub const SCHEMA: &str = "saga";
+
+/// Makes the saga tables in their schema, or brings them up to date.
+///
+/// # Errors
+/// As [`messaging::migrate`].
+pub async fn migrate(options: &sqlx::postgres::PgConnectOptions) -> Result<(), sqlx::migrate::MigrateError> {
+    messaging::apply_migrations(options, SCHEMA, "_migration", &MIGRATIONS).await
+}
 
 /// The events that `service` has published for sagas that still run, or wait for an operator.
 pub fn open_events(

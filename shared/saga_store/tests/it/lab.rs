@@ -10,8 +10,7 @@ use saga::{
 use saga_store::StepTransaction;
 use serde::{Deserialize, Serialize};
 use sqlx::{
-    Connection, PgConnection, PgPool,
-    migrate::Migrator,
+    PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use testkit::{Database, Nats};
@@ -141,15 +140,7 @@ impl Lab {
 }
 
 async fn make_tables(url: String) -> anyhow::Result<()> {
-    make_schema(&url, "saga", sqlx::migrate!("../../migrations/saga")).await?;
-    make_schema(&url, "toy", sqlx::migrate!("../../migrations/messaging")).await
-}
-
-async fn make_schema(url: &str, schema: &'static str, mut tables: Migrator) -> anyhow::Result<()> {
-    let options = PgConnectOptions::from_str(url)?.options([("search_path", schema)]);
-    let mut connection = PgConnection::connect_with(&options).await?;
-    tables.dangerous_set_table_name(format!("{schema}._migration"));
-    tables.create_schema(schema);
-    tables.run_direct(None, &mut connection, false).await?;
-    Ok(connection.close().await?)
+    let options = PgConnectOptions::from_str(&url)?;
+    saga_store::migrate(&options).await?;
+    Ok(messaging::migrate(&options, "toy").await?)
 }
