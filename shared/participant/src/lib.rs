@@ -18,16 +18,17 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::ensure;
 use bootstrap::{Pools, ReadyFlag, Startup};
-use contracts::order_fulfillment;
 use faults::Faults;
+use futures_util::future::BoxFuture;
 use messaging::{
     Batch, Bus, Delivery, MessagingArgs, Metrics, Outbox, Report, StepError, StepResult, Subscription, Wake,
     dead_letter::Batches,
 };
 use resilience::{Breakers, Policy};
-use saga::{Event, SagaDefinition, Service, Step, StepOn};
+use saga::{Event, SagaDefinition, Service, Step, StepOn, Timeout};
 use saga_store::{StepTransaction, ThreePhases};
 use sqlx::migrate::Migrator;
+use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
@@ -37,10 +38,33 @@ pub use config::FaultArgs;
 pub use config::{ParticipantArgs, ResilienceArgs};
 pub use sampler::{Source, sampled};
 
+/// A service's part in a saga.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    pub service: Service,
+    /// The schema of the service's own tables, and the migrations that made them.
+    pub schema: &'static str,
+    pub migrations: &'static Migrator,
+    pub saga: &'static SagaDefinition,
+    /// The step that whichever service notices first takes when a saga's deadline has passed.
+    pub timeout: &'static Step,
+    /// The steps that keep read-only views, of all services.
+    pub projections: &'static [&'static Step],
+}
+
+impl Part {
+    /// The steps that events set in motion, of all services.
+    fn consuming(&self) -> impl Iterator<Item = (&'static Step, &'static [Service])> + use<> {
+        let steps = self.saga.steps.iter().chain(self.projections).copied();
+        steps.filter(|step| step.service.is_some()).filter_map(|step| Some((step, step.consumes()?.publishers)))
+    }
+}
+
 /// One replica of one service as a participant.
 #[derive(Clone)]
 pub struct Participant {
     pub service: Service,
+    part: Part,
     /// The saga, with the deadlines of this deployment.
     pub definition: &'static SagaDefinition,
     pub pools: Pools,
@@ -61,19 +85,23 @@ pub struct Participant {
     shared_faults: shared_faults::SharedFaults,
     replicas: replicas::Replicas,
     wake: Arc<Wake>,
+    timeouts: Timeouts,
 }
 
+/// Detects until it is stopped.
+type Timeouts = fn(&Participant, CancellationToken) -> BoxFuture<'static, ()>;
+
 impl Participant {
-    /// Connects to the database and the broker, and checks that the schema is the expected one.
-    pub async fn join(
+    /// Connects to the database and the broker, and checks that the schema is the expected one. `T` says that a saga has
+    /// timed out.
+    pub async fn join<T: Timeout>(
         startup: &Startup,
-        service: Service,
-        schema: &str,
-        migrations: &Migrator,
+        part: Part,
         settings: &ParticipantArgs,
         faults: Faults,
     ) -> anyhow::Result<Arc<Self>> {
-        expect_steps(settings, &faults)?;
+        let Part { service, schema, migrations, saga, .. } = part;
+        expect_steps(&part, settings, &faults)?;
         let pools = startup.postgres(&settings.postgres, schema).await?;
         for (table, expected) in [
             (format!("{schema}._migration"), migrations),
@@ -98,7 +126,8 @@ impl Participant {
         journals::write_hits(&faults, pools.relay.clone(), service);
         Ok(Arc::new(Participant {
             service,
-            definition: settings.definition(&order_fulfillment::SAGA),
+            part,
+            definition: settings.definition(saga),
             http_outbox: outbox.on(pools.http.clone()),
             outbox,
             bus,
@@ -112,6 +141,7 @@ impl Participant {
             shared_faults: shared_faults::SharedFaults::new(faults.clone(), pools.relay.clone(), service),
             faults,
             wake,
+            timeouts: |participant, stop| Box::pin(participant.timeout_detector::<T>().run(stop)),
             pools,
         }))
     }
@@ -195,8 +225,8 @@ impl Participant {
 }
 
 /// Refuses overrides and faults for steps that nobody takes: a misspelt name would change nothing, silently.
-fn expect_steps(settings: &ParticipantArgs, faults: &Faults) -> anyhow::Result<()> {
-    let known: Vec<&str> = contracts::consumers().iter().map(|c| c.step.name).collect();
+fn expect_steps(part: &Part, settings: &ParticipantArgs, faults: &Faults) -> anyhow::Result<()> {
+    let known: Vec<&str> = part.consuming().map(|(step, _)| step.name).collect();
     for step in settings.resilience.overrides.steps() {
         ensure!(known.contains(&step), "RESILIENCE names the step {step:?}, and there is none; there are {known:?}");
     }

@@ -1,6 +1,8 @@
 //! What an event is: a named, versioned fact that exactly one kind of publisher may state.
 
 use serde::{Serialize, de::DeserializeOwned};
+use time::OffsetDateTime;
+use uuid::Uuid;
 
 /// A service that takes part in the dance, by the name used in subjects, schemas and labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,4 +73,20 @@ pub trait Event: Serialize + DeserializeOwned + Send + Sync + 'static {
 pub trait Refusal: Event {
     /// Why, for people: the journal has it.
     fn reason(&self) -> String;
+}
+
+/// A saga whose deadline has passed.
+#[derive(Debug, Clone)]
+pub struct Expired {
+    pub saga_id: Uuid,
+    /// What the saga is about.
+    pub business_key: Uuid,
+    pub deadline: OffsetDateTime,
+    /// The last step that was taken.
+    pub current_step: u8,
+}
+
+/// The event that says so; whichever service notices first publishes it.
+pub trait Timeout: Event {
+    fn of(saga: Expired) -> Self;
 }
