@@ -21,7 +21,7 @@ use bootstrap::{Pools, ReadyFlag, Startup};
 use faults::Faults;
 use futures_util::future::BoxFuture;
 use messaging::{
-    Batch, Bus, Delivery, MessagingArgs, Metrics, Outbox, Report, StepError, StepResult, Subscription, Wake,
+    Batch, Bus, Delivery, MessagingArgs, Metrics, Outbox, Report, StepError, StepResult, Subscription,
     dead_letter::Batches,
 };
 use resilience::{Breakers, Policy};
@@ -84,7 +84,6 @@ pub struct Participant {
     #[cfg(feature = "faults")]
     shared_faults: shared_faults::SharedFaults,
     replicas: replicas::Replicas,
-    wake: Arc<Wake>,
     timeouts: Timeouts,
 }
 
@@ -112,13 +111,12 @@ impl Participant {
             bootstrap::postgres::expect_migrations(&pools.http, &table, expected, limit).await?;
         }
         let client = startup.nats(&settings.nats).await?;
-        let bus = Bus::new(client.clone(), service);
+        let bus = Bus::new(client.clone(), service).with_hooks(faults.clone());
         expect_consistent(&settings.messaging, bus.max_age().await)?;
         let holder = format!("{service}-{}", Uuid::now_v7());
-        let wake = Arc::new(Wake::default());
         let metrics = startup.metrics.register(Metrics::register);
         startup.metrics.build_info(startup.service.version, if cfg!(feature = "faults") { "faults" } else { "" });
-        let outbox = Outbox::new(pools.work.clone(), bus.clone(), Arc::clone(&wake), faults.clone(), metrics.clone());
+        let outbox = Outbox::new(pools.work.clone(), bus.clone(), metrics.clone());
         let resilience = &settings.resilience;
         let breakers = Breakers::new(resilience.breakers_enabled, resilience.overrides.clone());
         startup.metrics.register(|registry| metrics::register(registry, breakers.clone(), bus.clone(), faults.clone()));
@@ -140,7 +138,6 @@ impl Participant {
             #[cfg(feature = "faults")]
             shared_faults: shared_faults::SharedFaults::new(faults.clone(), pools.relay.clone(), service),
             faults,
-            wake,
             timeouts: |participant, stop| Box::pin(participant.timeout_detector::<T>().run(stop)),
             pools,
         }))
@@ -193,18 +190,13 @@ impl Participant {
             true => business.layer(axum::middleware::from_fn_with_state(self.faults.clone(), edge::hit_request)),
             false => business,
         };
-        business.merge(admin::routes(self.clone(), self.with_faults(subscriptions)))
+        business.merge(admin::routes(self.clone(), subscriptions.to_vec()))
     }
 
     /// Whether what comes together may be worked on together. Not while a fault is armed: what it hits shares its fate with
     /// no other.
     pub fn may_gather(&self) -> bool {
         !self.faults.is_armed()
-    }
-
-    /// The subscriptions as faults may hit them, also when a dead letter is replayed.
-    fn with_faults(&self, subscriptions: &[Subscription]) -> Vec<Subscription> {
-        subscriptions.iter().map(|s| s.clone().with_faults(self.faults.clone())).collect()
     }
 
     /// What a saga's first request says about whom and what the saga is about: travels with all its events, for

@@ -20,7 +20,6 @@ impl Participant {
         let sampler = Sampler::new(sources, self.settings.messaging.metrics_every);
         startup.metrics.register(|registry| registry.register_collector(Box::new(sampler.clone())));
         self.metrics.begin_at_zero(self.service, subscriptions.iter().map(|s| s.step), self.definition);
-        let subscriptions = &self.with_faults(subscriptions);
         let mut tasks: Vec<Task> = vec![
             ("relay", Box::pin(self.relay(startup).run(stop.clone()))),
             ("timeout_detector", (self.timeouts)(self, stop.clone())),
@@ -46,11 +45,7 @@ impl Participant {
     fn relay(&self, startup: &Startup) -> Relay {
         Relay {
             pool: self.pools.relay.clone(),
-            bus: self.bus.clone(),
-            wake: self.wake.clone(),
             settings: self.settings.messaging.clone(),
-            metrics: self.metrics.clone(),
-            faults: self.faults.clone(),
             open_events: saga_store::open_events,
             consumers: self
                 .part
@@ -59,6 +54,7 @@ impl Participant {
                 .map(|(step, _)| step.consumer())
                 .collect(),
             report: report_to(startup.readiness.register("relay")),
+            ..Relay::of(&self.outbox)
         }
     }
 
@@ -72,19 +68,14 @@ impl Participant {
     fn consumers(&self, startup: &Startup, subscription: &Subscription) -> Vec<Consumer> {
         let publishers = subscription.event.publishers;
         let consumer = |publisher: &saga::Service| Consumer {
-            subscription: subscription.clone(),
             policy: self.policy(subscription.step),
             breaker: self.breakers.of(subscription.step),
-            publisher: *publisher,
-            bus: self.bus.clone(),
-            pool: self.pools.work.clone(),
             settings: self.settings.messaging.clone(),
-            metrics: self.metrics.clone(),
-            faults: self.faults.clone(),
             report: report_to(startup.readiness.register(match publishers {
                 [_] => format!("consumer {}", subscription.step.name),
                 _ => format!("consumer {} from {publisher}", subscription.step.name),
             })),
+            ..Consumer::new(&self.outbox, subscription.clone(), *publisher)
         };
         publishers.iter().map(consumer).collect()
     }

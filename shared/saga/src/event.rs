@@ -90,3 +90,46 @@ pub struct Expired {
 pub trait Timeout: Event {
     fn of(saga: Expired) -> Self;
 }
+
+/// Defines an event of version 1, whose first field is the id of the aggregate that it is about:
+///
+/// ```
+/// const BELL: saga::Service = saga::Service("bell");
+/// saga::event!(Rang { door: u32, at: String }, "door" by [BELL]);
+/// saga::event!(TooLate { door: u32 }, "door" by [BELL], refuses "nobody was at home");
+/// ```
+///
+/// Whatever wants more, such as another version, implements [`Event`] itself. Needs the crate `serde` with `derive`.
+#[macro_export]
+macro_rules! event {
+    (@refuses) => { false };
+    (@refuses $reason:literal) => { true };
+    ($name:ident { $id:ident : $id_type:ty $(, $field:ident : $type:ty)* $(,)? }, $aggregate:literal by [$($publisher:expr),+]
+        $(, refuses $reason:literal)?) => {
+        #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+        pub struct $name {
+            pub $id: $id_type,
+            $(pub $field: $type,)*
+        }
+
+        impl $crate::Event for $name {
+            const TYPE: $crate::EventType = $crate::EventType {
+                name: stringify!($name),
+                version: 1,
+                aggregate: $aggregate,
+                publishers: &[$($publisher),+],
+                refusal: $crate::event!(@refuses $($reason)?),
+            };
+
+            fn aggregate_id(&self) -> String {
+                self.$id.to_string()
+            }
+        }
+
+        $(impl $crate::Refusal for $name {
+            fn reason(&self) -> String {
+                $reason.to_owned()
+            }
+        })?
+    };
+}

@@ -1,14 +1,10 @@
 //! A database of a test's own, and a saga whose second step is taken in it: a question is asked, and answered.
 
-use std::{str::FromStr, sync::Arc};
+use std::str::FromStr;
 
-use faults::Faults;
-use messaging::{Batch, Bus, Context, Delivery, Metadata, Metrics, Outbox, StepError, Wake};
-use saga::{
-    Breaker, CompensationPolicy, Event, EventType, Kind, Refusal, Retry, SagaDefinition, Service, Step, StepOn, Trigger,
-};
+use messaging::{Batch, Bus, Context, Delivery, Metadata, Metrics, Outbox, StepError};
+use saga::{Breaker, CompensationPolicy, Event, Kind, Retry, SagaDefinition, Service, Step, StepOn, Trigger};
 use saga_store::StepTransaction;
-use serde::{Deserialize, Serialize};
 use sqlx::{
     PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -41,38 +37,9 @@ static ASK: Step = Step {
 pub(crate) static ANSWER: StepOn<Asked> =
     StepOn::new(1, "answer", TOY, &[Answered::TYPE, Declined::TYPE], Kind::Compensatable { by: &[] });
 
-macro_rules! event {
-    ($name:ident, $refusal:literal) => {
-        #[derive(Debug, Clone, Serialize, Deserialize)]
-        pub(crate) struct $name {
-            pub(crate) id: Uuid,
-        }
-
-        impl Event for $name {
-            const TYPE: EventType = EventType {
-                name: stringify!($name),
-                version: 1,
-                aggregate: "question",
-                publishers: &[TOY],
-                refusal: $refusal,
-            };
-
-            fn aggregate_id(&self) -> String {
-                self.id.to_string()
-            }
-        }
-    };
-}
-
-event!(Asked, false);
-event!(Answered, false);
-event!(Declined, true);
-
-impl Refusal for Declined {
-    fn reason(&self) -> String {
-        "no idea".to_owned()
-    }
-}
+saga::event!(Asked { id: Uuid }, "question" by [TOY]);
+saga::event!(Answered { id: Uuid }, "question" by [TOY]);
+saga::event!(Declined { id: Uuid }, "question" by [TOY], refuses "no idea");
 
 pub(crate) struct Lab {
     pub(crate) outbox: Outbox,
@@ -89,8 +56,7 @@ impl Lab {
         let options =
             PgConnectOptions::from_str(&database.admin_url()).unwrap().options([("search_path", "toy, saga")]);
         let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
-        let (bus, wake) = (Bus::new(client, TOY), Arc::new(Wake::default()));
-        let outbox = Outbox::new(pool.clone(), bus, wake, Faults::none(), Metrics::default());
+        let outbox = Outbox::new(pool.clone(), Bus::new(client, TOY), Metrics::default());
         Lab { outbox, pool, _database: database, _nats: nats }
     }
 
