@@ -1,10 +1,4 @@
-//! From a transaction to an effect: unit of work, outbox, relay, inbox, consumers, dead letters.
-//!
-//! A step gets a [`Batch`] of typed events, [claims](Outbox::claim) the inbox, writes its effects,
-//! [publishes](UnitOfWork::publish) and commits, all in one transaction. The [`Relay`] carries what
-//! was committed to the broker; a [`Consumer`] brings it to the steps that wait for it, and
-//! acknowledges only what is committed. Business code sees typed events in and typed events out.
-
+#![doc = include_str!("../README.md")]
 #![expect(
     clippy::disallowed_methods,
     reason = "this crate owns the tasks that steps run in, joins every one of them, and makes trace ids up"

@@ -1,6 +1,4 @@
-//! The steps of a saga, and the table in which sagas are kept. A [`StepTransaction`] holds all that a step does: the inbox
-//! claim, the locks of the sagas, the step's own rows, its events, and what it makes of each saga. A step that asks another
-//! system takes [three phases](ThreePhases), so that no transaction is open meanwhile.
+#![doc = include_str!("../README.md")]
 
 pub mod annotation;
 pub mod armed_fault;

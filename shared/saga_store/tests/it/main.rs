@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
+mod example;
 mod lab;
 mod step;
 mod three_phases;
