@@ -105,18 +105,19 @@ start_scratch_postgres() { # PORT: gone without trace when the script ends, and 
 
 # For what cannot wait for `provision`, whose own queries are checked against these tables, or wants them without roles.
 make_tables() { # DATABASE: the tables of all services, as the superuser of the private server
-    local schema owner
+    local schema owner folder
     {
         for owner in "${participants[@]}" saga; do
-            schema=${schema_of[$owner]-saga}
+            schema=${schema_of[$owner]-saga} folder=migrations/$owner
+            if [[ $owner == saga ]]; then folder=shared/saga_store/migrations; fi
             echo "create schema $schema; set search_path = $schema;"
             # The migrator keeps its own account of what it has applied.
             echo 'create table _migration (version bigint primary key, description text not null, installed_on timestamptz not null
                 default now(), success boolean not null, checksum bytea not null, execution_time bigint not null);'
-            cat "$root/migrations/$owner"/*.sql
-            if [[ $owner != saga ]]; then
+            cat "$root/$folder"/*.sql
+            if [[ $schema != saga ]]; then
                 echo 'create table _messaging_migration (like _migration including all);'
-                cat "$root"/migrations/messaging/*.sql
+                cat "$root"/shared/messaging/migrations/*.sql
             fi
         done
     } | superuser "$1" >/dev/null

@@ -14,6 +14,8 @@ import sys
 ENDED = {}
 MARKS = ("additive", "contract")
 MIGRATION = re.compile(r"migrations/(?P<folder>\w+)/(?P<number>\d+)_(?P<name>\w+)\.sql$")
+# The libraries carry theirs, which were beside the services' own in earlier releases; they are told by the names of then.
+CARRIED = {"shared/messaging/migrations/": "migrations/messaging/", "shared/saga_store/migrations/": "migrations/saga/"}
 # What an older build cannot do with. Whether a function still means the same, nobody can tell here.
 NO_ADDITION = re.compile(
     r"\b(drop\s+(table|column|constraint|schema|view|type|function)|rename|truncate|set\s+not\s+null"
@@ -188,16 +190,27 @@ def git(*arguments):
     return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True).stdout
 
 
+def by_name(paths, read):
+    """Migrations by their names, wherever they are kept."""
+    migrations = {}
+    for path in paths:
+        folder, _, file = path.rpartition("/")
+        name = CARRIED.get(folder + "/", folder + "/") + file
+        if MIGRATION.match(name):
+            migrations[name] = read(path)
+    return migrations
+
+
 def earlier(commit):
-    paths = git("ls-tree", "-r", "--name-only", commit, "migrations").split()
+    paths = git("ls-tree", "-r", "--name-only", commit, "migrations", *CARRIED).split()
     has_contracts = bool(git("ls-tree", commit, "docs/contracts.json"))
     contracts = json.loads(git("show", f"{commit}:docs/contracts.json")) if has_contracts else None
-    return Release(contracts, {path: git("show", f"{commit}:{path}") for path in paths if MIGRATION.match(path)})
+    return Release(contracts, by_name(paths, lambda path: git("show", f"{commit}:{path}")))
 
 
 def present():
-    paths = [str(path) for path in pathlib.Path("migrations").rglob("*.sql")]
-    migrations = {path: pathlib.Path(path).read_text() for path in paths if MIGRATION.match(path)}
+    paths = [str(path) for folder in ("migrations", *CARRIED) for path in pathlib.Path(folder).rglob("*.sql")]
+    migrations = by_name(paths, lambda path: pathlib.Path(path).read_text())
     return Release(json.loads(pathlib.Path("docs/contracts.json").read_text()), migrations)
 
 

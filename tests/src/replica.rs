@@ -1,6 +1,6 @@
 //! One replica of one service, in this process: its tasks, its HTTP server, its end.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use bootstrap::{
     Metrics, Readiness, Shell, Startup,
@@ -181,14 +181,9 @@ impl Replica {
         Consumer {
             policy: participant.policy(subscription.step),
             breaker: participant.breakers.of(subscription.step),
-            subscription,
-            publisher,
-            bus: participant.bus.clone(),
-            pool: participant.pools.work.clone(),
+            bus: participant.bus.clone().with_hooks(Faults::none()),
             settings: participant.settings.messaging.clone(),
-            metrics: participant.metrics().clone(),
-            faults: Faults::none(),
-            report: Arc::new(|_| {}),
+            ..Consumer::new(&participant.outbox, subscription, publisher)
         }
     }
 

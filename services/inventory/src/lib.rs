@@ -16,11 +16,12 @@ use std::sync::Arc;
 use bootstrap::{Service, ServiceInfo, Startup, Task};
 use contracts::{
     INVENTORY,
-    order_fulfillment::{RELEASE_STOCK, RESERVE_STOCK},
+    catalogue::PROJECTIONS,
+    order_fulfillment::{DETECT_TIMEOUT, RELEASE_STOCK, RESERVE_STOCK, SAGA, SagaTimedOut},
 };
 use faults::Faults;
 use messaging::{Batch, Delivery, StepError, Subscription, subscribe};
-use participant::{Participant, Source};
+use participant::{Part, Participant, Source};
 use saga::{Event, StepOn};
 use saga_store::StepTransaction;
 use tokio_util::sync::CancellationToken;
@@ -38,6 +39,16 @@ pub const INFO: ServiceInfo = ServiceInfo {
 
 /// The tables of this service's schema, `inventory`.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/inventory");
+
+/// Its part in the saga.
+static PART: Part = Part {
+    service: INVENTORY,
+    schema: "inventory",
+    migrations: &MIGRATIONS,
+    saga: &SAGA,
+    timeout: &DETECT_TIMEOUT,
+    projections: PROJECTIONS,
+};
 
 /// What steps and handlers work with. Each has a clone of its own.
 #[derive(Clone)]
@@ -58,8 +69,7 @@ pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> 
 
 impl App {
     pub async fn connect(startup: &Startup, config: Config, faults: Faults) -> anyhow::Result<Self> {
-        let participant =
-            Participant::join(startup, INVENTORY, "inventory", &MIGRATIONS, &config.participant, faults).await?;
+        let participant = Participant::join::<SagaTimedOut>(startup, PART, &config.participant, faults).await?;
         let refusals = Box::new(metrics::StockRefusals(participant.metrics().clone()));
         startup.metrics.register(|registry| registry.register_collector(refusals));
         Ok(App { participant, config: Arc::new(config) })

@@ -18,12 +18,15 @@ use std::sync::Arc;
 use bootstrap::{Gather, Service, ServiceInfo, Startup, Task};
 use contracts::{
     ORDER,
-    catalogue::{PROJECT_PRODUCT_CREATED, PROJECT_PRODUCT_DETAILS_CHANGED, PROJECT_PRODUCT_PRICE_CHANGED},
-    order_fulfillment::{CANCEL_TIMED_OUT_ORDER, CANCEL_UNFILLABLE_ORDER, CANCEL_UNPAID_ORDER, CONFIRM_ORDER, SAGA},
+    catalogue::{PROJECT_PRODUCT_CREATED, PROJECT_PRODUCT_DETAILS_CHANGED, PROJECT_PRODUCT_PRICE_CHANGED, PROJECTIONS},
+    order_fulfillment::{
+        CANCEL_TIMED_OUT_ORDER, CANCEL_UNFILLABLE_ORDER, CANCEL_UNPAID_ORDER, CONFIRM_ORDER, DETECT_TIMEOUT, SAGA,
+        SagaTimedOut,
+    },
 };
 use faults::Faults;
 use messaging::{Batch, Delivery, StepError, Subscription, subscribe};
-use participant::{Participant, Source};
+use participant::{Part, Participant, Source};
 use prometheus_client::metrics::counter::Counter;
 use saga::{Event, StepOn};
 use saga_store::StepTransaction;
@@ -47,6 +50,16 @@ pub const INFO: ServiceInfo = ServiceInfo {
 
 /// The tables of this service's schema, `orders`.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/order");
+
+/// Its part in the saga.
+static PART: Part = Part {
+    service: ORDER,
+    schema: "orders",
+    migrations: &MIGRATIONS,
+    saga: &SAGA,
+    timeout: &DETECT_TIMEOUT,
+    projections: PROJECTIONS,
+};
 
 /// How many transactions that place orders run at the same time: few, so that orders gather while they do.
 const PLACEMENT_LANES: usize = 2;
@@ -79,7 +92,7 @@ pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> 
 
 impl App {
     pub async fn connect(startup: &Startup, config: Config, faults: Faults) -> anyhow::Result<Self> {
-        let participant = Participant::join(startup, ORDER, "orders", &MIGRATIONS, &config.participant, faults).await?;
+        let participant = Participant::join::<SagaTimedOut>(startup, PART, &config.participant, faults).await?;
         let inventory = reqwest::Client::builder().timeout(std::time::Duration::from_secs(10)).build()?;
         let steps = participant.metrics().clone();
         let revenue = startup.metrics.register(|registry| metrics::register(registry, steps));

@@ -17,11 +17,12 @@ use std::sync::Arc;
 use bootstrap::{Service, ServiceInfo, Startup};
 use contracts::{
     PAYMENT,
-    order_fulfillment::{PROCESS_PAYMENT, REFUND_PAYMENT},
+    catalogue::PROJECTIONS,
+    order_fulfillment::{DETECT_TIMEOUT, PROCESS_PAYMENT, REFUND_PAYMENT, SAGA, SagaTimedOut},
 };
 use faults::Faults;
 use messaging::{Subscription, subscribe};
-use participant::{Participant, Source};
+use participant::{Part, Participant, Source};
 use utoipa_axum::router::OpenApiRouter;
 
 pub use config::{Config, GatewayArgs};
@@ -36,6 +37,16 @@ pub const INFO: ServiceInfo = ServiceInfo {
 
 /// The tables of this service's schema, `payment`.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/payment");
+
+/// Its part in the saga.
+static PART: Part = Part {
+    service: PAYMENT,
+    schema: "payment",
+    migrations: &MIGRATIONS,
+    saga: &SAGA,
+    timeout: &DETECT_TIMEOUT,
+    projections: PROJECTIONS,
+};
 
 /// What steps and handlers work with. Each has a clone of its own.
 #[derive(Clone)]
@@ -75,8 +86,7 @@ impl App {
         faults: Faults,
         gateway: impl FnOnce(&Participant) -> anyhow::Result<Arc<dyn PaymentGateway>>,
     ) -> anyhow::Result<Self> {
-        let participant =
-            Participant::join(startup, PAYMENT, "payment", &MIGRATIONS, &config.participant, faults).await?;
+        let participant = Participant::join::<SagaTimedOut>(startup, PART, &config.participant, faults).await?;
         let calls = startup.metrics.register(GatewayMetrics::register);
         let gateway = Arc::new(MeasuredGateway::new(gateway(&participant)?, calls));
         let declines = startup.metrics.register(metrics::Declines::register);

@@ -27,7 +27,7 @@ impl Faults {
 
     /// Passes unharmed. Nobody asks what the pass is about.
     #[inline]
-    pub async fn pass(&self, _point: FaultPoint, _subject: impl FnOnce() -> Subject) -> Result<Pass, Injected> {
+    pub async fn at(&self, _point: FaultPoint, _subject: impl FnOnce() -> Subject) -> Result<Pass, Injected> {
         Ok(Pass::Unharmed)
     }
 

@@ -22,7 +22,7 @@ fn a_pass_is_over_at_once_and_nobody_asks_what_it_is_about() {
             asked.set(true);
             Subject::default()
         };
-        let mut pass = pin!(faults.pass(point, subject));
+        let mut pass = pin!(faults.at(point, subject));
         let polled = pass.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert_eq!(polled, Poll::Ready(Ok(Pass::Unharmed)), "{point:?}");
     }

@@ -40,8 +40,8 @@ async fn die_at(point: FaultPoint) {
         Box::pin(async move { println!("\npass 2 hit by a {} at {}", hit.kind.as_str(), hit.point.as_str()) })
     }));
     faults.arm(FaultSpec::new(point, Kind::Crash).skip(1).first(1), "test").expect("armed");
-    assert_eq!(faults.pass(point, Subject::default).await, Ok(Pass::Unharmed));
+    assert_eq!(faults.at(point, Subject::default).await, Ok(Pass::Unharmed));
     println!("\npass 1 spared");
-    let survived = faults.pass(point, Subject::default).await;
+    let survived = faults.at(point, Subject::default).await;
     println!("\npass 2 survived: {survived:?}");
 }

@@ -27,7 +27,7 @@ pub(crate) enum Seen {
 
 pub(crate) async fn pass(faults: &Faults, point: FaultPoint, subject: &Subject) -> Seen {
     let began = Instant::now();
-    let passed = timeout(PATIENCE, faults.pass(point, || subject.clone())).await;
+    let passed = timeout(PATIENCE, faults.at(point, || subject.clone())).await;
     let took = began.elapsed();
     match passed {
         Err(_) => Seen::NoEnd,
@@ -157,13 +157,13 @@ async fn nobody_is_asked_what_a_pass_is_about_while_nothing_is_armed_there() {
     };
     let faults = Faults::armable();
     let id = faults.arm(spec(FaultPoint::InStep, Kind::Error), "test").expect("armed").id;
-    assert_eq!(Faults::none().pass(FaultPoint::InStep, ask).await, Ok(Pass::Unharmed));
-    assert_eq!(faults.pass(FaultPoint::BeforeCommit, ask).await, Ok(Pass::Unharmed));
+    assert_eq!(Faults::none().at(FaultPoint::InStep, ask).await, Ok(Pass::Unharmed));
+    assert_eq!(faults.at(FaultPoint::BeforeCommit, ask).await, Ok(Pass::Unharmed));
     assert_eq!(asked.get(), 0);
-    assert!(faults.pass(FaultPoint::InStep, ask).await.is_err());
+    assert!(faults.at(FaultPoint::InStep, ask).await.is_err());
     assert_eq!(asked.get(), 1);
     assert!(faults.disarm(id));
-    assert_eq!(faults.pass(FaultPoint::InStep, ask).await, Ok(Pass::Unharmed));
+    assert_eq!(faults.at(FaultPoint::InStep, ask).await, Ok(Pass::Unharmed));
     assert_eq!(asked.get(), 1);
 }
 
@@ -187,7 +187,7 @@ async fn a_hit_is_written_down_before_the_fault_acts() {
         assert!(written.lock().expect("a lock").is_empty(), "a spared pass is no hit");
 
         let began = Instant::now();
-        let acted = timeout(PATIENCE, faults.pass(point, subject)).await;
+        let acted = timeout(PATIENCE, faults.at(point, subject)).await;
         let took = began.elapsed();
         let hit = Hit { fault_id: armed.id, point, kind, subject: subject() };
         assert_eq!(*written.lock().expect("a lock"), [(hit, began + JOURNAL)], "{armed:?}");

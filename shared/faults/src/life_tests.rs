@@ -68,7 +68,7 @@ async fn a_hang_ends_when_its_fault_expires() {
     faults.arm(spec(POINT, Kind::Hang).expires_in(30), "test").expect("armed");
     advance(seconds(10)).await;
     let began = Instant::now();
-    assert_eq!(timeout(seconds(100), faults.pass(POINT, one)).await, Ok(Ok(Pass::Unharmed)));
+    assert_eq!(timeout(seconds(100), faults.at(POINT, one)).await, Ok(Ok(Pass::Unharmed)));
     assert!((seconds(20)..seconds(21)).contains(&began.elapsed()), "{:?}", began.elapsed());
     assert!(faults.armed().is_empty());
 }
@@ -79,7 +79,7 @@ async fn a_hang_and_a_latency_end_when_their_fault_is_disarmed() {
         let faults = Faults::armable();
         let id = faults.arm(spec(POINT, kind), "test").expect("armed").id;
         let other = faults.arm(spec(POINT, kind), "test").expect("armed").id;
-        let mut held = [Box::pin(faults.pass(POINT, one)), Box::pin(faults.pass(POINT, one))];
+        let mut held = [Box::pin(faults.at(POINT, one)), Box::pin(faults.at(POINT, one))];
         for pass in &mut held {
             assert_eq!(polled(pass).await, None);
         }
@@ -102,7 +102,7 @@ async fn a_latency_ends_when_its_fault_expires() {
     faults.arm(spec(POINT, Kind::Latency).latency(30_000).expires_in(30), "test").expect("armed");
     advance(seconds(29)).await;
     let began = Instant::now();
-    assert_eq!(faults.pass(POINT, one).await, Ok(Pass::Unharmed));
+    assert_eq!(faults.at(POINT, one).await, Ok(Pass::Unharmed));
     assert!(began.elapsed() <= seconds(2), "{:?}", began.elapsed());
 }
 
@@ -110,7 +110,7 @@ async fn a_latency_ends_when_its_fault_expires() {
 async fn a_hang_that_has_hit_its_last_pass_can_still_be_disarmed() {
     let faults = Faults::armable();
     let id = faults.arm(spec(POINT, Kind::Hang).first(1), "test").expect("armed").id;
-    let mut held = Box::pin(faults.pass(POINT, one));
+    let mut held = Box::pin(faults.at(POINT, one));
     assert_eq!(polled(&mut held).await, None);
     assert_eq!(faults.armed().len(), 1, "it still holds somebody");
     assert!(!faults.is_armed() && !faults.concerns(&[POINT], one), "it hits nobody else");
@@ -125,7 +125,7 @@ async fn a_hang_that_has_hit_its_last_pass_can_still_be_disarmed() {
 async fn a_hang_that_has_hit_its_last_pass_is_gone_when_that_one_is_given_up() {
     let faults = Faults::armable();
     let id = faults.arm(spec(POINT, Kind::Hang).first(1), "test").expect("armed").id;
-    assert!(timeout(seconds(1), faults.pass(POINT, one)).await.is_err());
+    assert!(timeout(seconds(1), faults.at(POINT, one)).await.is_err());
     assert!(faults.armed().is_empty());
     assert!(!faults.disarm(id));
 }
@@ -134,9 +134,9 @@ async fn a_hang_that_has_hit_its_last_pass_is_gone_when_that_one_is_given_up() {
 async fn a_fault_that_has_hit_its_last_pass_is_gone() {
     let faults = Faults::armable();
     let id = faults.arm(spec(POINT, Kind::Error).first(2), "test").expect("armed").id;
-    assert!(faults.pass(POINT, one).await.is_err());
+    assert!(faults.at(POINT, one).await.is_err());
     assert_eq!(faults.armed().into_iter().map(|armed| (armed.id, armed.hits)).collect::<Vec<_>>(), [(id, 1)]);
-    assert!(faults.pass(POINT, one).await.is_err());
+    assert!(faults.at(POINT, one).await.is_err());
     assert!(!faults.is_armed() && faults.armed().is_empty() && !faults.disarm(id));
 }
 
@@ -146,16 +146,16 @@ async fn a_disarmed_fault_is_gone_and_its_hits_stay_counted() {
     let clone = faults.clone();
     let one_id = faults.arm(spec(POINT, Kind::Error), "test").expect("armed").id;
     let drops = faults.arm(spec(FaultPoint::HttpIn, Kind::Drop), "test").expect("armed").id;
-    assert_eq!(clone.pass(POINT, one).await, Err(Injected { point: POINT, fault_id: one_id }));
+    assert_eq!(clone.at(POINT, one).await, Err(Injected { point: POINT, fault_id: one_id }));
     assert_eq!((clone.disarm(one_id), clone.disarm(one_id)), (true, false));
-    assert_eq!(faults.pass(POINT, one).await, Ok(Pass::Unharmed));
-    assert_eq!(faults.pass(FaultPoint::HttpIn, one).await, Ok(Pass::Drop));
+    assert_eq!(faults.at(POINT, one).await, Ok(Pass::Unharmed));
+    assert_eq!(faults.at(FaultPoint::HttpIn, one).await, Ok(Pass::Drop));
     assert_eq!((faults.disarm_all(), faults.disarm_all()), (1, 0));
-    assert_eq!(faults.pass(FaultPoint::HttpIn, one).await, Ok(Pass::Unharmed));
+    assert_eq!(faults.at(FaultPoint::HttpIn, one).await, Ok(Pass::Unharmed));
 
     let again = faults.arm(spec(POINT, Kind::Error), "test").expect("armed").id;
     assert!(again > drops, "an id is never given twice");
-    assert!(faults.pass(POINT, one).await.is_err());
+    assert!(faults.at(POINT, one).await.is_err());
     let hits: Vec<_> = faults.hits().into_iter().collect();
     assert_eq!(hits, [((FaultPoint::HttpIn, Kind::Drop), 1), ((POINT, Kind::Error), 2)]);
 }
@@ -169,6 +169,6 @@ async fn disarming_one_of_two_scopes_leaves_the_other_armed() {
     };
     let (first, _) = (arm("one"), arm("two"));
     assert!(faults.disarm(first) && faults.is_armed());
-    assert_eq!(faults.pass(POINT, one).await, Ok(Pass::Unharmed));
-    assert_eq!(faults.pass(POINT, || Subject::default().customer("two")).await, Ok(Pass::Decline));
+    assert_eq!(faults.at(POINT, one).await, Ok(Pass::Unharmed));
+    assert_eq!(faults.at(POINT, || Subject::default().customer("two")).await, Ok(Pass::Decline));
 }

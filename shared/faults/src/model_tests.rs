@@ -65,7 +65,7 @@ async fn agree(actions: Vec<Action>) -> Result<(), TestCaseError> {
                 let mut meant = meant.by_ref().filter(|(_, fault)| fault.is_for(point, customer)).peekable();
                 prop_assert_eq!(faults.concerns(&[point], || subject.clone()), meant.peek().is_some());
                 let hit = meant.find_map(|(id, fault)| fault.is_hit_by_next_pass().then_some(id));
-                let passed = faults.pass(point, || subject).await;
+                let passed = faults.at(point, || subject).await;
                 prop_assert_eq!(passed.err(), hit.map(|fault_id| Injected { point, fault_id }));
             }
             Action::Disarm(place) if !model.is_empty() => {
@@ -145,7 +145,7 @@ async fn hits(probability: f64, seed: Option<u64>, passes: usize) -> (Vec<bool>,
     let seed = faults.arm(spec, "test").expect("armed").spec.seed.expect("a seed");
     let mut hits = Vec::with_capacity(passes);
     for _ in 0..passes {
-        hits.push(faults.pass(FaultPoint::InStep, Subject::default).await.is_err());
+        hits.push(faults.at(FaultPoint::InStep, Subject::default).await.is_err());
     }
     (hits, seed)
 }

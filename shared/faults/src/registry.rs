@@ -82,7 +82,7 @@ impl Faults {
     /// Passes a point. The first fault by id which is meant for this pass and hits it acts: latency, hang and crash
     /// happen in here, an error is the `Err`, everything else is for the caller to act out. A latency or a hang ends
     /// early when its fault is disarmed or expires. `subject` is only asked when something is armed at this point.
-    pub async fn pass(&self, point: FaultPoint, subject: impl FnOnce() -> Subject) -> Result<Pass, Injected> {
+    pub async fn at(&self, point: FaultPoint, subject: impl FnOnce() -> Subject) -> Result<Pass, Injected> {
         match &self.registry {
             // Boxed, so that the futures of all who pass stay small.
             Some(registry) if registry.is_armed_at(point) => Box::pin(registry.pass(point, subject())).await,

@@ -39,7 +39,7 @@ fn replicas(count: usize, spec: FaultSpec) -> (Vec<Faults>, Armed) {
 }
 
 async fn is_hit(faults: &Faults) -> bool {
-    faults.pass(POINT, Subject::default).await.is_err()
+    faults.at(POINT, Subject::default).await.is_err()
 }
 
 /// Which passes are hit, taken by the replicas in turn.
@@ -113,7 +113,7 @@ async fn a_fault_of_a_process_alone_is_not_counted_by_others() {
     faults.count_with(Arc::new(|_| Box::pin(async { panic!("counted") })));
     let armed = faults.arm(error().first(1), "test").expect("armed");
     let injected = Injected { point: POINT, fault_id: armed.id };
-    assert_eq!(faults.pass(POINT, Subject::default).await, Err(injected));
+    assert_eq!(faults.at(POINT, Subject::default).await, Err(injected));
     assert!(!armed.shared);
 }
 
@@ -137,7 +137,7 @@ async fn a_fault_whose_last_pass_others_have_seen_is_gone() {
     assert!(faults.is_armed());
     faults.seen(armed.id, 3);
     assert!(!faults.is_armed() && faults.armed().is_empty());
-    assert_eq!(faults.pass(POINT, Subject::default).await, Ok(Pass::Unharmed));
+    assert_eq!(faults.at(POINT, Subject::default).await, Ok(Pass::Unharmed));
 }
 
 #[tokio::test(start_paused = true)]

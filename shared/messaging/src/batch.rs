@@ -1,17 +1,19 @@
 //! What a step is given, and what it gives back.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use saga::Step;
 use uuid::Uuid;
 
-use crate::{Metadata, StepError};
+use crate::{Metadata, StepError, dry_run::Trial};
 
 /// Events of one type for one step, and the step.
 #[derive(Debug)]
 pub struct Batch<E> {
     pub(crate) step: &'static Step,
     pub(crate) deliveries: Vec<Delivery<E>>,
+    /// The dry run that it belongs to.
+    pub(crate) trial: Option<Arc<Trial>>,
 }
 
 /// One event as it was delivered.
@@ -28,7 +30,7 @@ impl<E> Batch<E> {
     }
 
     pub fn new(step: &'static Step, deliveries: Vec<Delivery<E>>) -> Self {
-        Batch { step, deliveries }
+        Batch { step, deliveries, trial: None }
     }
 
     pub fn into_deliveries(self) -> Vec<Delivery<E>> {

@@ -5,7 +5,10 @@ use std::time::Duration;
 use async_nats::{Client, jetstream};
 use saga::Service;
 
-use crate::acknowledged::{self, Fill, StreamView};
+use crate::{
+    Hooks,
+    acknowledged::{self, Fill, StreamView},
+};
 
 /// How long the broker may take for an answer: one that takes longer was lost with its connection.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
@@ -19,6 +22,7 @@ pub struct Bus {
     pub(crate) client: Client,
     pub(crate) jetstream: jetstream::Context,
     pub(crate) service: Service,
+    pub(crate) hooks: Hooks,
 }
 
 impl Bus {
@@ -28,7 +32,14 @@ impl Bus {
             .ack_timeout(ANSWER_LIMIT)
             .max_ack_inflight(RECEIPTS)
             .build(client.clone());
-        Bus { jetstream, client, service }
+        Bus { jetstream, client, service, hooks: Hooks::none() }
+    }
+
+    /// The same with hooks, which everything on this bus passes at its named points: for faults on purpose. Without any,
+    /// nothing happens there, and in a build without the feature `inject` of the crate `faults` nothing can.
+    pub fn with_hooks(mut self, hooks: Hooks) -> Self {
+        self.hooks = hooks;
+        self
     }
 
     /// Whether the connection is up just now.

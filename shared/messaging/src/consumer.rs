@@ -14,9 +14,8 @@ mod unread;
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use async_nats::jetstream::consumer::PullConsumer;
-use faults::Faults;
 use futures_util::{StreamExt, future::join_all};
-use resilience::{Breaker, Policy, State};
+use resilience::{Breaker, Breakers, Overrides, Policy, State};
 use saga::Service;
 use sqlx::PgPool;
 use tokio::{
@@ -26,7 +25,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::{held::Held, pull::Pull};
-use crate::{Metrics, Report, Subscription, bus::Bus, error::chain, settings::MessagingArgs};
+use crate::{Metrics, Outbox, Report, Subscription, bus::Bus, error::chain, settings::MessagingArgs};
 
 pub use control::{BrokerSide, ConsumerState, broker_side, pause, state};
 pub use intake::Intake;
@@ -50,7 +49,6 @@ pub struct Consumer {
     pub pool: PgPool,
     pub settings: MessagingArgs,
     pub metrics: Metrics,
-    pub faults: Faults,
     /// What applies to the step in this deployment.
     pub policy: Policy,
     /// The step's breaker, which all its consumers in this process share.
@@ -66,6 +64,22 @@ enum PullEnd {
 }
 
 impl Consumer {
+    /// A consumer of what `publisher` publishes, with the step's own policy and usual settings.
+    pub fn new(outbox: &Outbox, subscription: Subscription, publisher: Service) -> Self {
+        let (origin, step) = (&outbox.origin, subscription.step);
+        Consumer {
+            subscription,
+            publisher,
+            bus: origin.bus.clone(),
+            pool: outbox.pool.clone(),
+            settings: MessagingArgs::default(),
+            metrics: origin.metrics.clone(),
+            policy: Policy::of(step),
+            breaker: Breakers::new(true, Overrides::default()).of(step),
+            report: Arc::new(|_| {}),
+        }
+    }
+
     /// Consumes until `stop`; what is in hand then is finished first.
     pub async fn run(self, stop: CancellationToken) {
         let this = Arc::new(self);

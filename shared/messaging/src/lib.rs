@@ -1,10 +1,4 @@
-//! From a transaction to an effect: unit of work, outbox, relay, inbox, consumers, dead letters.
-//!
-//! A step gets a [`Batch`] of typed events, [claims](Outbox::claim) the inbox, writes its effects,
-//! [publishes](UnitOfWork::publish) and commits, all in one transaction. The [`Relay`] carries what
-//! was committed to the broker; a [`Consumer`] brings it to the steps that wait for it, and
-//! acknowledges only what is committed. Business code sees typed events in and typed events out.
-
+#![doc = include_str!("../README.md")]
 #![expect(
     clippy::disallowed_methods,
     reason = "this crate owns the tasks that steps run in, joins every one of them, and makes trace ids up"
@@ -19,13 +13,14 @@ pub mod consumer_list;
 mod contention;
 pub mod dead_letter;
 mod direct;
-pub mod dry_run;
+mod dry_run;
 mod envelope;
 mod error;
 pub mod housekeeping;
 pub mod inbox;
 pub mod lease;
 pub mod metrics;
+mod migrations;
 pub mod outbox;
 pub mod relay;
 pub mod sample;
@@ -46,7 +41,9 @@ pub use consumer::Consumer;
 pub use contention::{Contention, retry_contended};
 pub use envelope::{Context, EnvelopeError, Metadata, SagaRef};
 pub use error::{Severity, StepError};
+pub use faults::{FaultPoint as Point, Faults as Hooks};
 pub use metrics::Metrics;
+pub use migrations::{MIGRATIONS, apply_migrations, migrate};
 pub use relay::Relay;
 pub use settings::MessagingArgs;
 pub use span::Span;
@@ -54,9 +51,6 @@ pub use subscription::{Subscription, subscribe};
 pub use trace_context::TraceContext;
 pub use unit_of_work::{ClaimedWork, Outbox, PublishError, UnitOfWork};
 pub use wake::Wake;
-
-/// The tables that this crate needs in each service's schema.
-pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/messaging");
 
 /// Hears from a long-running part whether it works, and if not, why.
 pub type Report = Arc<dyn Fn(Result<(), &str>) + Send + Sync>;

@@ -14,7 +14,6 @@ use std::{
 };
 
 use async_nats::jetstream::context::{RequestError, RequestErrorKind};
-use faults::{FaultPoint, Faults};
 use futures_util::{FutureExt, StreamExt};
 use sqlx::{PgPool, Postgres, pool::PoolConnection};
 use tokio_util::sync::CancellationToken;
@@ -26,7 +25,7 @@ use self::{
     watermark::{LAG, Watermark},
 };
 use crate::{
-    Report,
+    Outbox, Point, Report,
     bus::Bus,
     error::chain,
     metrics::{Metrics, Outcome, TraceLabel},
@@ -90,7 +89,6 @@ pub struct Relay {
     pub wake: Arc<Wake>,
     pub settings: MessagingArgs,
     pub metrics: Metrics,
-    pub faults: Faults,
     /// Says which events are needed again when the broker has lost them.
     pub open_events: OpenEvents,
     /// The consumers of this service's stream that `provision keep` puts back; whoever else reads it is on their own.
@@ -100,9 +98,44 @@ pub struct Relay {
 }
 
 impl Relay {
+    /// The relay of what `outbox` writes, with usual settings. What the broker has lost it publishes again only where
+    /// `open_events` says so.
+    pub fn of(outbox: &Outbox) -> Self {
+        let origin = &outbox.origin;
+        Relay {
+            pool: outbox.pool.clone(),
+            bus: origin.bus.clone(),
+            wake: Arc::clone(&origin.wake),
+            settings: MessagingArgs::default(),
+            metrics: origin.metrics.clone(),
+            open_events: |_, _| Box::pin(async { Ok(Vec::new()) }),
+            consumers: Vec::new(),
+            report: Arc::new(|_| {}),
+        }
+    }
+
+    /// Publishes what waits now, and returns; nothing where another replica leads.
+    ///
+    /// # Errors
+    /// When database or broker are away.
+    pub async fn run_once(&self) -> Result<(), RelayError> {
+        let holder = self.holder();
+        let mut conn = self.pool.acquire().await?;
+        if let Some(lease) = answered(lease::acquire(&mut conn, &holder, self.settings.relay_lease)).await? {
+            let mut leader = Leader::new(self, lease, conn);
+            leader.reconcile().await?;
+            leader.drain(&CancellationToken::new()).await?;
+        }
+        Ok(answered(lease::release(&self.pool, &holder)).await?)
+    }
+
+    fn holder(&self) -> String {
+        format!("{}-{}", self.bus.service, Uuid::now_v7())
+    }
+
     /// Relays until `stop`; takes the lease when it is free, and gives it back at the end.
     pub async fn run(self, stop: CancellationToken) {
-        let holder = format!("{}-{}", self.bus.service, Uuid::now_v7());
+        let holder = self.holder();
         let mut failures = 0;
         while !stop.is_cancelled() {
             let turn = self.turn(&holder, &stop).await;
@@ -257,7 +290,7 @@ impl<'a> Leader<'a> {
     /// Returns whether all rows are gone.
     async fn publish(&mut self, rows: &[PendingRow]) -> Result<bool, RelayError> {
         let began = Instant::now();
-        let published = publish::publish(&self.relay.bus, &self.relay.faults, rows, self.position, self.singly).await;
+        let published = publish::publish(&self.relay.bus, rows, self.position, self.singly).await;
         self.relay.metrics.outbox_publish_duration.observe(began.elapsed().as_secs_f64());
         self.settle(rows, published).await
     }
@@ -265,13 +298,13 @@ impl<'a> Leader<'a> {
     /// While a fault is armed that concerns a row, the row is published alone: it shares its fate with no other.
     /// Returns whether all rows are left.
     fn isolate(&self, rows: &mut Vec<PendingRow>) -> bool {
-        let faults = &self.relay.faults;
-        if !faults.is_armed() {
+        let hooks = &self.relay.bus.hooks;
+        if !hooks.is_armed() {
             return true;
         }
         let before = rows.len();
-        let points = [FaultPoint::BusPublish, FaultPoint::AfterPublishBeforeMark];
-        let concerned = rows.iter().position(|row| faults.concerns(&points, || row.subject()));
+        let points = [Point::BusPublish, Point::AfterPublishBeforeMark];
+        let concerned = rows.iter().position(|row| hooks.concerns(&points, || row.subject()));
         rows.truncate(concerned.map_or(before, |place| place.max(1)));
         rows.len() == before
     }
@@ -280,7 +313,7 @@ impl<'a> Leader<'a> {
     /// gone.
     async fn settle(&mut self, rows: &[PendingRow], published: Published) -> Result<bool, RelayError> {
         let subject = || rows.first().map(PendingRow::subject).unwrap_or_default();
-        if self.relay.faults.pass(FaultPoint::AfterPublishBeforeMark, subject).await.is_err() {
+        if self.relay.bus.hooks.at(Point::AfterPublishBeforeMark, subject).await.is_err() {
             if let Some(row) = rows.first() {
                 self.hold_up(row.event_id).await?;
             }

@@ -5,14 +5,15 @@ use std::{fmt, sync::Arc};
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
-use faults::{FaultPoint, Faults, Subject};
+use faults::Subject;
 use futures_util::future::BoxFuture;
 use opentelemetry::{KeyValue, trace::SpanKind};
 use saga::{Event, EventType, Step, StepOn};
 
 use crate::{
-    Batch, Committed, Delivery, Span, StepError, TraceContext,
+    Batch, Committed, Delivery, Hooks, Point, Span, StepError, TraceContext,
     consumer::Intake,
+    dry_run::Trial,
     envelope::{self, BAGGAGE, CE_ID, CE_SAGAID, EnvelopeError},
     silence::unless_silent,
 };
@@ -85,7 +86,7 @@ impl Ran {
     }
 }
 
-type Handler = dyn Fn(Vec<RawEvent>) -> BoxFuture<'static, Ran> + Send + Sync;
+type Handler = dyn Fn(Vec<RawEvent>, Option<Arc<Trial>>) -> BoxFuture<'static, Ran> + Send + Sync;
 
 /// A step and its handler, ready to be consumed.
 #[derive(Clone)]
@@ -97,7 +98,6 @@ pub struct Subscription {
     /// Of this process.
     pub intake: Intake,
     handler: Arc<Handler>,
-    faults: Faults,
 }
 
 /// Subscribes `handler` to the events that set `step` in motion.
@@ -109,7 +109,7 @@ where
     Fut: Future<Output = Result<Committed, StepError>> + Send + 'static,
 {
     let app = app.clone();
-    let run = move |raw: Vec<RawEvent>| -> BoxFuture<'static, Ran> {
+    let run = move |raw: Vec<RawEvent>, trial: Option<Arc<Trial>>| -> BoxFuture<'static, Ran> {
         let (app, handler) = (app.clone(), handler.clone());
         Box::pin(async move {
             let mut ran = Ran { unreadable: Vec::new(), read: Vec::new(), result: Ok(Committed::nothing()) };
@@ -124,13 +124,12 @@ where
                 }
             }
             if !deliveries.is_empty() {
-                ran.result = handler(app, Batch::new(&step.step, deliveries)).await;
+                ran.result = handler(app, Batch { step: &step.step, deliveries, trial }).await;
             }
             ran
         })
     };
-    let (handler, faults) = (Arc::new(run), Faults::none());
-    Subscription { step: &step.step, event: E::TYPE, lanes: 1, intake: Intake::new(), handler, faults }
+    Subscription { step: &step.step, event: E::TYPE, lanes: 1, intake: Intake::new(), handler: Arc::new(run) }
 }
 
 impl Subscription {
@@ -140,21 +139,15 @@ impl Subscription {
         self
     }
 
-    /// Lets faults hit the step.
-    pub fn with_faults(mut self, faults: Faults) -> Self {
-        self.faults = faults;
-        self
-    }
-
-    pub(crate) fn run(&self, mut messages: Vec<RawEvent>) -> BoxFuture<'static, Ran> {
-        let (handler, faults, step) = (Arc::clone(&self.handler), self.faults.clone(), self.step);
+    pub(crate) fn run(&self, hooks: &Hooks, mut messages: Vec<RawEvent>) -> BoxFuture<'static, Ran> {
+        let (handler, hooks, step) = (Arc::clone(&self.handler), hooks.clone(), self.step);
         Box::pin(async move {
             let mut spans: Vec<Span> = messages.iter_mut().filter_map(|message| message.open_span(step)).collect();
             let subject = || messages.first().map(|m| m.subject(step)).unwrap_or_default();
-            if let Err(injected) = faults.pass(FaultPoint::InStep, subject).await {
+            if let Err(injected) = hooks.at(Point::InStep, subject).await {
                 return Ran::failed(StepError::failed(injected));
             }
-            let ran = unless_silent(handler(messages), |error| Ran::failed(error.into())).await;
+            let ran = unless_silent(handler(messages, None), |error| Ran::failed(error.into())).await;
             if let Err(error) = &ran.result {
                 spans.iter_mut().for_each(|span| span.fail(error.to_string()));
             }
@@ -162,9 +155,9 @@ impl Subscription {
         })
     }
 
-    /// The same without any fault: for a dry run, which must not use one up.
-    pub(crate) fn run_unharmed(&self, messages: Vec<RawEvent>) -> BoxFuture<'static, Ran> {
-        (self.handler)(messages)
+    /// The same as a dry run, which passes no hooks: it must not use up a fault.
+    pub(crate) fn try_out(&self, messages: Vec<RawEvent>, trial: Arc<Trial>) -> BoxFuture<'static, Ran> {
+        (self.handler)(messages, Some(trial))
     }
 }
 

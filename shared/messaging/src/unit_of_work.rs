@@ -9,16 +9,17 @@ use std::{
     time::Instant,
 };
 
-use faults::{FaultPoint, Faults, Guard, Subject};
+use faults::{Guard, Subject};
 use opentelemetry::{KeyValue, trace::SpanKind};
 use saga::{Event, Service, Step};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
 use crate::{
-    Batch, Bus, Committed, Context, Delivery, Metrics, Span, StepError, TraceContext,
+    Batch, Bus, Committed, Context, Delivery, Hooks, Metrics, Point, Span, StepError, TraceContext,
     batch::Effect,
-    direct, dry_run,
+    direct,
+    dry_run::Trial,
     envelope::StoredHeaders,
     inbox,
     outbox::{self, OutboxRow},
@@ -29,42 +30,55 @@ use crate::{
 /// Where a service's transactions begin. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Outbox {
-    pool: PgPool,
-    origin: Arc<Origin>,
+    pub(crate) pool: PgPool,
+    pub(crate) origin: Arc<Origin>,
+    trial: Option<Arc<Trial>>,
 }
 
 /// Who writes into the outbox.
 #[derive(Debug)]
-struct Origin {
+pub(crate) struct Origin {
     service: Service,
-    wake: Arc<Wake>,
-    bus: Bus,
-    faults: Faults,
-    metrics: Metrics,
+    pub(crate) wake: Arc<Wake>,
+    pub(crate) bus: Bus,
+    pub(crate) metrics: Metrics,
 }
 
 impl Outbox {
-    pub fn new(pool: PgPool, bus: Bus, wake: Arc<Wake>, faults: Faults, metrics: Metrics) -> Self {
-        Outbox { pool, origin: Arc::new(Origin { service: bus.service, wake, bus, faults, metrics }) }
+    /// `pool` is of connections whose `search_path` is the service's schema.
+    pub fn new(pool: PgPool, bus: Bus, metrics: Metrics) -> Self {
+        let origin = Origin { service: bus.service, wake: Arc::default(), bus, metrics };
+        Outbox { pool, origin: Arc::new(origin), trial: None }
     }
 
     /// The same outbox, its transactions on the connections of another pool.
     pub fn on(&self, pool: PgPool) -> Self {
-        Outbox { pool, origin: Arc::clone(&self.origin) }
+        Outbox { pool, ..self.clone() }
+    }
+
+    /// The same outbox for what this batch sets in motion: a dry run of it goes on in one transaction, to its end.
+    pub fn for_batch<E>(&self, batch: &Batch<E>) -> Self {
+        Outbox { trial: batch.trial.clone().or_else(|| self.trial.clone()), ..self.clone() }
+    }
+
+    /// To be asked right before a call to another system: true in a dry run, which notes `what` and must not call.
+    #[must_use = "in a dry run no other system may be called"]
+    pub fn would_call(&self, what: &'static str) -> bool {
+        self.trial.as_ref().map(|trial| trial.would_call(what)).is_some()
     }
 
     pub fn service(&self) -> Service {
         self.origin.service
     }
 
-    pub fn faults(&self) -> &Faults {
-        &self.origin.faults
+    pub fn hooks(&self) -> &Hooks {
+        &self.origin.bus.hooks
     }
 
     /// Begins a unit of work that no event caused.
     pub async fn begin(&self) -> Result<UnitOfWork, sqlx::Error> {
         let conversation = Conversation::begin();
-        let transaction = match dry_run::go_on() {
+        let transaction = match self.trial.as_ref().and_then(|trial| trial.go_on()) {
             Some(transaction) => transaction,
             None => self.pool.begin().await?,
         };
@@ -72,6 +86,7 @@ impl Outbox {
             transaction,
             conversation,
             origin: Arc::clone(&self.origin),
+            trial: self.trial.clone(),
             outgoing: Vec::new(),
             answers: HashMap::new(),
             subject: Subject::default(),
@@ -89,14 +104,14 @@ impl Outbox {
     /// Begins the unit of work of a batch: claims the inbox for all of it. What the consumer has had
     /// before is left out of the returned deliveries, and changes nothing.
     pub async fn claim<E>(&self, batch: Batch<E>) -> Result<(ClaimedWork, Vec<Delivery<E>>), StepError> {
-        let mut work = self.begin().await?;
+        let mut work = self.for_batch(&batch).begin().await?;
         let (step, covered) = (batch.step, batch.event_ids());
         if let Some(first) = batch.deliveries.first()
-            && self.origin.faults.is_armed()
+            && self.hooks().is_armed()
         {
             work.subject = subject(&first.meta.published_in).step(step.name);
         }
-        if self.origin.faults.without(Guard::Inbox) {
+        if self.hooks().without(Guard::Inbox) {
             return Ok((ClaimedWork { work, step, covered, fresh: HashSet::new() }, batch.deliveries));
         }
         let fresh = inbox::claim(work.conn(), &step.consumer(), &covered).await?;
@@ -119,6 +134,7 @@ pub struct UnitOfWork {
     /// Until the server answers no more.
     conversation: Conversation,
     origin: Arc<Origin>,
+    trial: Option<Arc<Trial>>,
     outgoing: Vec<OutboxRow>,
     /// The events that caused others, and whether each was answered with a refusal.
     answers: HashMap<Uuid, Answer>,
@@ -213,7 +229,7 @@ impl UnitOfWork {
         if let Some(cause) = context.causation_id {
             self.answers.insert(cause, if E::TYPE.refusal { Answer::Refused } else { Answer::Done });
         }
-        if self.subject == Subject::default() && self.origin.faults.is_armed() {
+        if self.subject == Subject::default() && self.origin.bus.hooks.is_armed() {
             self.subject = subject(context);
         }
         let trace = self.trace(context);
@@ -235,6 +251,13 @@ impl UnitOfWork {
     /// Counts something if and when this unit of work is committed; a dry run counts nothing.
     pub fn after_commit(&mut self, count: impl FnOnce(&Metrics) + Send + 'static) {
         self.counts.0.push(Box::new(count));
+    }
+
+    /// Says why the event changes nothing: the state it meets is past it. Only a dry run takes note of it.
+    pub fn refused_by_state(&self, reason: &str) {
+        if let Some(trial) = &self.trial {
+            trial.refused_by_state(reason);
+        }
     }
 
     /// What a publication goes on from: the transaction's span, where the trace is sampled.
@@ -269,8 +292,8 @@ impl UnitOfWork {
         if !self.outgoing.is_empty() {
             return self.commit().await;
         }
-        if dry_run::is_on() {
-            dry_run::keep(self.transaction, std::iter::empty());
+        if let Some(trial) = self.trial {
+            trial.keep(self.transaction, std::iter::empty());
             return Ok(());
         }
         self.conversation.ask();
@@ -282,19 +305,19 @@ impl UnitOfWork {
     /// Writes the outbox rows, commits, and wakes the relay.
     pub async fn commit(mut self) -> Result<(), sqlx::Error> {
         let publishes = !self.outgoing.is_empty();
-        let Origin { faults, wake, bus, metrics, .. } = &*self.origin;
-        let by_outbox = !faults.without(Guard::Outbox);
+        let Origin { wake, bus, metrics, .. } = &*self.origin;
+        let by_outbox = !bus.hooks.without(Guard::Outbox);
         if publishes && by_outbox {
             self.conversation.ask();
             outbox::append(&mut self.transaction, &self.outgoing).await?;
         }
-        if dry_run::is_on() {
-            dry_run::keep(self.transaction, self.outgoing.into_iter().map(|row| row.event_type));
+        if let Some(trial) = self.trial {
+            trial.keep(self.transaction, self.outgoing.into_iter().map(|row| row.event_type));
             return Ok(());
         }
         let subject = self.subject;
         self.conversation.rest();
-        let _ = faults.pass(FaultPoint::BeforeCommit, || subject.clone()).await.map_err(injected)?;
+        let _ = bus.hooks.at(Point::BeforeCommit, || subject.clone()).await.map_err(injected)?;
         self.conversation.ask();
         self.transaction.commit().await?;
         drop(self.conversation);
@@ -302,7 +325,7 @@ impl UnitOfWork {
             metrics.outbox_written.inc_by(self.outgoing.len() as u64);
         }
         self.counts.add_up(metrics);
-        let _ = faults.pass(FaultPoint::AfterCommitBeforePublish, || subject).await.map_err(injected)?;
+        let _ = bus.hooks.at(Point::AfterCommitBeforePublish, || subject).await.map_err(injected)?;
         if publishes && by_outbox {
             wake.committed();
         } else if publishes {

@@ -18,16 +18,17 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::ensure;
 use bootstrap::{Pools, ReadyFlag, Startup};
-use contracts::order_fulfillment;
 use faults::Faults;
+use futures_util::future::BoxFuture;
 use messaging::{
-    Batch, Bus, Delivery, MessagingArgs, Metrics, Outbox, Report, StepError, StepResult, Subscription, Wake,
+    Batch, Bus, Delivery, MessagingArgs, Metrics, Outbox, Report, StepError, StepResult, Subscription,
     dead_letter::Batches,
 };
 use resilience::{Breakers, Policy};
-use saga::{Event, SagaDefinition, Service, Step, StepOn};
+use saga::{Event, SagaDefinition, Service, Step, StepOn, Timeout};
 use saga_store::{StepTransaction, ThreePhases};
 use sqlx::migrate::Migrator;
+use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
@@ -37,10 +38,33 @@ pub use config::FaultArgs;
 pub use config::{ParticipantArgs, ResilienceArgs};
 pub use sampler::{Source, sampled};
 
+/// A service's part in a saga.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    pub service: Service,
+    /// The schema of the service's own tables, and the migrations that made them.
+    pub schema: &'static str,
+    pub migrations: &'static Migrator,
+    pub saga: &'static SagaDefinition,
+    /// The step that whichever service notices first takes when a saga's deadline has passed.
+    pub timeout: &'static Step,
+    /// The steps that keep read-only views, of all services.
+    pub projections: &'static [&'static Step],
+}
+
+impl Part {
+    /// The steps that events set in motion, of all services.
+    fn consuming(&self) -> impl Iterator<Item = (&'static Step, &'static [Service])> + use<> {
+        let steps = self.saga.steps.iter().chain(self.projections).copied();
+        steps.filter(|step| step.service.is_some()).filter_map(|step| Some((step, step.consumes()?.publishers)))
+    }
+}
+
 /// One replica of one service as a participant.
 #[derive(Clone)]
 pub struct Participant {
     pub service: Service,
+    part: Part,
     /// The saga, with the deadlines of this deployment.
     pub definition: &'static SagaDefinition,
     pub pools: Pools,
@@ -60,20 +84,23 @@ pub struct Participant {
     #[cfg(feature = "faults")]
     shared_faults: shared_faults::SharedFaults,
     replicas: replicas::Replicas,
-    wake: Arc<Wake>,
+    timeouts: Timeouts,
 }
 
+/// Detects until it is stopped.
+type Timeouts = fn(&Participant, CancellationToken) -> BoxFuture<'static, ()>;
+
 impl Participant {
-    /// Connects to the database and the broker, and checks that the schema is the expected one.
-    pub async fn join(
+    /// Connects to the database and the broker, and checks that the schema is the expected one. `T` says that a saga has
+    /// timed out.
+    pub async fn join<T: Timeout>(
         startup: &Startup,
-        service: Service,
-        schema: &str,
-        migrations: &Migrator,
+        part: Part,
         settings: &ParticipantArgs,
         faults: Faults,
     ) -> anyhow::Result<Arc<Self>> {
-        expect_steps(settings, &faults)?;
+        let Part { service, schema, migrations, saga, .. } = part;
+        expect_steps(&part, settings, &faults)?;
         let pools = startup.postgres(&settings.postgres, schema).await?;
         for (table, expected) in [
             (format!("{schema}._migration"), migrations),
@@ -84,13 +111,12 @@ impl Participant {
             bootstrap::postgres::expect_migrations(&pools.http, &table, expected, limit).await?;
         }
         let client = startup.nats(&settings.nats).await?;
-        let bus = Bus::new(client.clone(), service);
+        let bus = Bus::new(client.clone(), service).with_hooks(faults.clone());
         expect_consistent(&settings.messaging, bus.max_age().await)?;
         let holder = format!("{service}-{}", Uuid::now_v7());
-        let wake = Arc::new(Wake::default());
         let metrics = startup.metrics.register(Metrics::register);
         startup.metrics.build_info(startup.service.version, if cfg!(feature = "faults") { "faults" } else { "" });
-        let outbox = Outbox::new(pools.work.clone(), bus.clone(), Arc::clone(&wake), faults.clone(), metrics.clone());
+        let outbox = Outbox::new(pools.work.clone(), bus.clone(), metrics.clone());
         let resilience = &settings.resilience;
         let breakers = Breakers::new(resilience.breakers_enabled, resilience.overrides.clone());
         startup.metrics.register(|registry| metrics::register(registry, breakers.clone(), bus.clone(), faults.clone()));
@@ -98,7 +124,8 @@ impl Participant {
         journals::write_hits(&faults, pools.relay.clone(), service);
         Ok(Arc::new(Participant {
             service,
-            definition: settings.definition(&order_fulfillment::SAGA),
+            part,
+            definition: settings.definition(saga),
             http_outbox: outbox.on(pools.http.clone()),
             outbox,
             bus,
@@ -111,7 +138,7 @@ impl Participant {
             #[cfg(feature = "faults")]
             shared_faults: shared_faults::SharedFaults::new(faults.clone(), pools.relay.clone(), service),
             faults,
-            wake,
+            timeouts: |participant, stop| Box::pin(participant.timeout_detector::<T>().run(stop)),
             pools,
         }))
     }
@@ -163,18 +190,13 @@ impl Participant {
             true => business.layer(axum::middleware::from_fn_with_state(self.faults.clone(), edge::hit_request)),
             false => business,
         };
-        business.merge(admin::routes(self.clone(), self.with_faults(subscriptions)))
+        business.merge(admin::routes(self.clone(), subscriptions.to_vec()))
     }
 
     /// Whether what comes together may be worked on together. Not while a fault is armed: what it hits shares its fate with
     /// no other.
     pub fn may_gather(&self) -> bool {
         !self.faults.is_armed()
-    }
-
-    /// The subscriptions as faults may hit them, also when a dead letter is replayed.
-    fn with_faults(&self, subscriptions: &[Subscription]) -> Vec<Subscription> {
-        subscriptions.iter().map(|s| s.clone().with_faults(self.faults.clone())).collect()
     }
 
     /// What a saga's first request says about whom and what the saga is about: travels with all its events, for
@@ -195,8 +217,8 @@ impl Participant {
 }
 
 /// Refuses overrides and faults for steps that nobody takes: a misspelt name would change nothing, silently.
-fn expect_steps(settings: &ParticipantArgs, faults: &Faults) -> anyhow::Result<()> {
-    let known: Vec<&str> = contracts::consumers().iter().map(|c| c.step.name).collect();
+fn expect_steps(part: &Part, settings: &ParticipantArgs, faults: &Faults) -> anyhow::Result<()> {
+    let known: Vec<&str> = part.consuming().map(|(step, _)| step.name).collect();
     for step in settings.resilience.overrides.steps() {
         ensure!(known.contains(&step), "RESILIENCE names the step {step:?}, and there is none; there are {known:?}");
     }

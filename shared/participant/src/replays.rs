@@ -15,9 +15,10 @@ impl Participant {
     pub fn replays(&self, subscriptions: &[Subscription]) -> Replays {
         Replays {
             pool: self.pools.work.clone(),
-            subscriptions: subscriptions.iter().map(|s| s.clone().with_faults(self.faults.clone())).collect(),
+            subscriptions: subscriptions.into(),
             batches: self.batches.clone(),
             metrics: self.metrics.clone(),
+            hooks: self.faults.clone(),
         }
     }
 }

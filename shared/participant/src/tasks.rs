@@ -1,12 +1,9 @@
 //! The long-running parts of a participant.
 
 use bootstrap::{Startup, Task};
-use contracts::{
-    OrderId,
-    order_fulfillment::{DETECT_TIMEOUT, SagaTimedOut},
-};
 use messaging::{Consumer, Relay, Subscription, housekeeping};
-use saga_store::timeout::{Detector, DueSaga};
+use saga::Timeout;
+use saga_store::timeout::Detector;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -23,10 +20,9 @@ impl Participant {
         let sampler = Sampler::new(sources, self.settings.messaging.metrics_every);
         startup.metrics.register(|registry| registry.register_collector(Box::new(sampler.clone())));
         self.metrics.begin_at_zero(self.service, subscriptions.iter().map(|s| s.step), self.definition);
-        let subscriptions = &self.with_faults(subscriptions);
         let mut tasks: Vec<Task> = vec![
             ("relay", Box::pin(self.relay(startup).run(stop.clone()))),
-            ("timeout_detector", Box::pin(self.timeout_detector().run(stop.clone()))),
+            ("timeout_detector", (self.timeouts)(self, stop.clone())),
             ("stall_watch", Box::pin(self.clone().watch_for_stalls(stop.clone()))),
             ("breaker_journal", Box::pin(self.breaker_journal(stop.clone()))),
             ("metrics", Box::pin(sampler.run(self.clone(), subscriptions.to_vec(), stop.clone()))),
@@ -49,18 +45,16 @@ impl Participant {
     fn relay(&self, startup: &Startup) -> Relay {
         Relay {
             pool: self.pools.relay.clone(),
-            bus: self.bus.clone(),
-            wake: self.wake.clone(),
             settings: self.settings.messaging.clone(),
-            metrics: self.metrics.clone(),
-            faults: self.faults.clone(),
             open_events: saga_store::open_events,
-            consumers: contracts::consumers()
-                .into_iter()
-                .filter(|consumer| consumer.publisher == self.service)
-                .map(|consumer| consumer.step.consumer())
+            consumers: self
+                .part
+                .consuming()
+                .filter(|(_, publishers)| publishers.contains(&self.service))
+                .map(|(step, _)| step.consumer())
                 .collect(),
             report: report_to(startup.readiness.register("relay")),
+            ..Relay::of(&self.outbox)
         }
     }
 
@@ -74,30 +68,25 @@ impl Participant {
     fn consumers(&self, startup: &Startup, subscription: &Subscription) -> Vec<Consumer> {
         let publishers = subscription.event.publishers;
         let consumer = |publisher: &saga::Service| Consumer {
-            subscription: subscription.clone(),
             policy: self.policy(subscription.step),
             breaker: self.breakers.of(subscription.step),
-            publisher: *publisher,
-            bus: self.bus.clone(),
-            pool: self.pools.work.clone(),
             settings: self.settings.messaging.clone(),
-            metrics: self.metrics.clone(),
-            faults: self.faults.clone(),
             report: report_to(startup.readiness.register(match publishers {
                 [_] => format!("consumer {}", subscription.step.name),
                 _ => format!("consumer {} from {publisher}", subscription.step.name),
             })),
+            ..Consumer::new(&self.outbox, subscription.clone(), *publisher)
         };
         publishers.iter().map(consumer).collect()
     }
 
     /// The detector of timed-out sagas; every service has one, and each saga is found by one of them.
-    pub fn timeout_detector(&self) -> Detector<SagaTimedOut> {
+    pub fn timeout_detector<T: Timeout>(&self) -> Detector<T> {
         Detector {
             outbox: self.outbox.clone(),
             definition: self.definition,
-            step: &DETECT_TIMEOUT,
-            event: timed_out,
+            step: self.part.timeout,
+            event: |due| T::of(due.expired()),
             every: self.settings.timeout_check_every,
             batch: i64::from(self.settings.timeout_batch),
         }
@@ -120,15 +109,5 @@ impl Participant {
     fn housekeeping(&self, stop: CancellationToken) -> impl Future<Output = ()> + use<> {
         let (pool, settings) = (self.pools.work.clone(), self.settings.messaging.clone());
         housekeeping::run(pool, self.holder.clone(), settings, self.metrics.clone(), stop)
-    }
-}
-
-fn timed_out(due: &DueSaga) -> SagaTimedOut {
-    SagaTimedOut {
-        saga_id: due.saga_id,
-        saga_type: contracts::order_fulfillment::SAGA.saga_type.to_owned(),
-        order_id: OrderId(due.business_key),
-        deadline: due.deadline,
-        current_step: u8::try_from(due.current_step).unwrap_or(u8::MAX),
     }
 }

@@ -1,6 +1,8 @@
 //! What an event is: a named, versioned fact that exactly one kind of publisher may state.
 
 use serde::{Serialize, de::DeserializeOwned};
+use time::OffsetDateTime;
+use uuid::Uuid;
 
 /// A service that takes part in the dance, by the name used in subjects, schemas and labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -71,4 +73,63 @@ pub trait Event: Serialize + DeserializeOwned + Send + Sync + 'static {
 pub trait Refusal: Event {
     /// Why, for people: the journal has it.
     fn reason(&self) -> String;
+}
+
+/// A saga whose deadline has passed.
+#[derive(Debug, Clone)]
+pub struct Expired {
+    pub saga_id: Uuid,
+    /// What the saga is about.
+    pub business_key: Uuid,
+    pub deadline: OffsetDateTime,
+    /// The last step that was taken.
+    pub current_step: u8,
+}
+
+/// The event that says so; whichever service notices first publishes it.
+pub trait Timeout: Event {
+    fn of(saga: Expired) -> Self;
+}
+
+/// Defines an event of version 1, whose first field is the id of the aggregate that it is about:
+///
+/// ```
+/// const BELL: saga::Service = saga::Service("bell");
+/// saga::event!(Rang { door: u32, at: String }, "door" by [BELL]);
+/// saga::event!(TooLate { door: u32 }, "door" by [BELL], refuses "nobody was at home");
+/// ```
+///
+/// Whatever wants more, such as another version, implements [`Event`] itself. Needs the crate `serde` with `derive`.
+#[macro_export]
+macro_rules! event {
+    (@refuses) => { false };
+    (@refuses $reason:literal) => { true };
+    ($name:ident { $id:ident : $id_type:ty $(, $field:ident : $type:ty)* $(,)? }, $aggregate:literal by [$($publisher:expr),+]
+        $(, refuses $reason:literal)?) => {
+        #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+        pub struct $name {
+            pub $id: $id_type,
+            $(pub $field: $type,)*
+        }
+
+        impl $crate::Event for $name {
+            const TYPE: $crate::EventType = $crate::EventType {
+                name: stringify!($name),
+                version: 1,
+                aggregate: $aggregate,
+                publishers: &[$($publisher),+],
+                refusal: $crate::event!(@refuses $($reason)?),
+            };
+
+            fn aggregate_id(&self) -> String {
+                self.$id.to_string()
+            }
+        }
+
+        $(impl $crate::Refusal for $name {
+            fn reason(&self) -> String {
+                $reason.to_owned()
+            }
+        })?
+    };
 }

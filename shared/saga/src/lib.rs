@@ -11,5 +11,5 @@ mod mermaid;
 mod state;
 
 pub use definition::{Breaker, CompensationPolicy, Kind, Retry, SagaDefinition, Step, StepOn, Trigger};
-pub use event::{Event, EventType, Refusal, Service};
+pub use event::{Event, EventType, Expired, Refusal, Service, Timeout};
 pub use state::{IllegalTransition, SagaState, Status, StepStatus, Transition};

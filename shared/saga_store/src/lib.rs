@@ -1,6 +1,4 @@
-//! The steps of a saga, and the table in which sagas are kept. A [`StepTransaction`] holds all that a step does: the inbox
-//! claim, the locks of the sagas, the step's own rows, its events, and what it makes of each saga. A step that asks another
-//! system takes [three phases](ThreePhases), so that no transaction is open meanwhile.
+#![doc = include_str!("../README.md")]
 
 pub mod annotation;
 pub mod armed_fault;
@@ -20,8 +18,19 @@ pub use instance::{FirstStep, NewSaga, Sagas, insert};
 pub use step::{AnswerError, StepTransaction};
 pub use three_phases::{Finding, Found, Next, Prepared, ThreePhases, three_phases};
 
-/// The saga tables.
-pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/saga");
+/// The saga tables, which all services share.
+pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
+
+/// Their schema.
+pub const SCHEMA: &str = "saga";
+
+/// Makes the saga tables in their schema, or brings them up to date.
+///
+/// # Errors
+/// As [`messaging::migrate`].
+pub async fn migrate(options: &sqlx::postgres::PgConnectOptions) -> Result<(), sqlx::migrate::MigrateError> {
+    messaging::apply_migrations(options, SCHEMA, "_migration", &MIGRATIONS).await
+}
 
 /// The events that `service` has published for sagas that still run, owe a step, or wait for an operator.
 pub fn open_events(

@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use messaging::{Batch, ClaimedWork, Context, Delivery, Metrics, Outbox, StepError, StepResult, UnitOfWork, dry_run};
+use messaging::{Batch, ClaimedWork, Context, Delivery, Metrics, Outbox, StepError, StepResult, UnitOfWork};
 use saga::{Event, Kind, Refusal, SagaDefinition, Status, Step, StepOn, StepStatus, Transition, Trigger};
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -181,7 +181,7 @@ impl<E: Event> StepTransaction<Delivery<E>> {
 
     /// The delivery came too late, and changes nothing.
     pub fn skip(&mut self, delivery: &Delivery<E>, reason: &str) -> Result<(), StepError> {
-        dry_run::refused_by_state(reason);
+        self.work.refused_by_state(reason);
         let said = (StepStatus::Skipped, Transition::Stay, Some(reason.to_owned()));
         self.answer(delivery, E::TYPE.wire_name(), said, |_, _| Ok(None))
     }

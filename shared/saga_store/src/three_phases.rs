@@ -5,7 +5,7 @@
 use std::{collections::HashMap, iter, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use messaging::{Batch, Committed, Context, Delivery, Outbox, StepError, StepResult, dry_run, inbox, retry_contended};
+use messaging::{Batch, Committed, Context, Delivery, Outbox, StepError, StepResult, inbox, retry_contended};
 use saga::{Event, SagaDefinition, StepOn};
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -87,6 +87,7 @@ pub async fn three_phases<S: ThreePhases>(
     step: &S,
     batch: Batch<S::Event>,
 ) -> StepResult {
+    let outbox = &outbox.for_batch(&batch);
     let (deliveries, strays): (Vec<_>, Vec<_>) =
         batch.into_deliveries().into_iter().partition(|delivery| delivery.meta.saga_id().is_some());
     let mut committed = Committed::nothing();
@@ -95,7 +96,7 @@ pub async fn three_phases<S: ThreePhases>(
     }
     let next = retry_contended(|| prepare(outbox, definition, step, &deliveries)).await?;
     let mut asked: FuturesUnordered<_> =
-        deliveries.into_iter().zip(next).map(|(delivery, next)| ask(step, delivery, next)).collect();
+        deliveries.into_iter().zip(next).map(|(delivery, next)| ask(outbox, step, delivery, next)).collect();
     while let Some(first) = asked.next().await {
         let others: Vec<_> = asked.by_ref().take_until(sleep(SETTLE_WINDOW)).collect().await;
         let mut found = Vec::with_capacity(others.len() + 1);
@@ -132,6 +133,7 @@ async fn prepare<S: ThreePhases>(
 }
 
 async fn ask<S: ThreePhases>(
+    outbox: &Outbox,
     step: &S,
     delivery: Delivery<S::Event>,
     next: Next<S::Question, S::Answer>,
@@ -140,7 +142,7 @@ async fn ask<S: ThreePhases>(
         Next::Settle(finding) => return (delivery, Ok(finding)),
         Next::Ask(question) => question,
     };
-    if dry_run::would_call(S::WOULD_ASK) {
+    if outbox.would_call(S::WOULD_ASK) {
         return (delivery, Err(StepError::unavailable("nobody is asked in a dry run")));
     }
     let answer = step.ask(question, &delivery.meta.context()).await;

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use faults::{FaultPoint, Subject};
-use messaging::{Context, Outbox, SagaRef, StepError, housekeeping::every, retry_contended};
-use saga::{Event, SagaDefinition, Step};
+use faults::Subject;
+use messaging::{Context, Outbox, Point, SagaRef, StepError, housekeeping::every, retry_contended};
+use saga::{Event, Expired, SagaDefinition, Step};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -37,6 +37,16 @@ impl DueSaga {
             causation_id: Some(self.last_event_id),
             trace: began_in(self.traceparent.as_deref(), &self.trace_id),
             baggage: self.baggage.as_deref().map(Into::into),
+        }
+    }
+
+    /// What the event may say of it.
+    pub fn expired(&self) -> Expired {
+        Expired {
+            saga_id: self.saga_id,
+            business_key: self.business_key,
+            deadline: self.deadline,
+            current_step: u8::try_from(self.current_step).unwrap_or(u8::MAX),
         }
     }
 
@@ -102,7 +112,7 @@ impl<E: Event> Detector<E> {
         tx.commit().await?;
         for saga in due.iter() {
             let subject = || Subject::from_baggage(Some(saga.saga_id), saga.baggage.as_deref().unwrap_or_default());
-            let passed = self.outbox.faults().pass(FaultPoint::BetweenTimeoutAndCompensation, subject).await;
+            let passed = self.outbox.hooks().at(Point::BetweenTimeoutAndCompensation, subject).await;
             let _ = passed.map_err(StepError::unavailable)?;
         }
         tracing::info!(timed_out = due.len(), "sagas timed out");

@@ -2,8 +2,7 @@
 //! server: the one `TEST_POSTGRES_URL` names, or one that this test process starts for itself.
 
 use std::collections::hash_map::DefaultHasher;
-use std::hash::Hasher;
-use std::path::{Path, PathBuf};
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use anyhow::Context;
@@ -61,7 +60,7 @@ impl Database {
     /// A copy of the template `key`. Where there is none yet, `prepare` makes it: it is given the superuser's URL of an
     /// empty database, creates roles and tables, and closes its connections. No two templates are prepared at a time.
     ///
-    /// A template is made anew when a file under `migrations/` has changed; `key` tells apart what else may differ.
+    /// A template is made anew when the test program was built anew; `key` tells apart what else may differ.
     pub async fn from_template(
         key: &str,
         prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
@@ -75,7 +74,7 @@ impl Database {
         key: &str,
         prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
     ) -> anyhow::Result<Self> {
-        let template = format!("template_{key}_{}", fingerprint(&migrations())?);
+        let template = format!("template_{key}_{}", fingerprint()?);
         let mut connection = server.connect().await?;
         if !exists(&mut connection, &template).await? {
             // Roles belong to the whole server, so this is one lock for all templates. It ends with the connection.
@@ -164,23 +163,11 @@ async fn run(connection: &mut PgConnection, statement: String) -> anyhow::Result
     Ok(())
 }
 
-fn migrations() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations")
-}
-
-/// Changes whenever a file below the folder does.
-fn fingerprint(folder: &Path) -> anyhow::Result<String> {
-    fn add(hasher: &mut DefaultHasher, folder: &Path) -> std::io::Result<()> {
-        let mut paths: Vec<PathBuf> =
-            std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
-        paths.sort();
-        for path in paths {
-            hasher.write(path.as_os_str().as_encoded_bytes());
-            if path.is_dir() { add(hasher, &path)? } else { hasher.write(&std::fs::read(&path)?) }
-        }
-        Ok(())
-    }
+/// Changes whenever the test program does, and with it the migrations that are compiled into it.
+fn fingerprint() -> anyhow::Result<String> {
+    let program = std::env::current_exe()?;
+    let built = program.metadata()?;
     let mut hasher = DefaultHasher::new();
-    add(&mut hasher, folder).with_context(|| format!("{} cannot be read", folder.display()))?;
+    (&program, built.len(), built.modified()?).hash(&mut hasher);
     Ok(format!("{:016x}", hasher.finish()))
 }

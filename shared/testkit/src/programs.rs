@@ -51,9 +51,11 @@ fn monitor(variable: &str, names: &[&str]) -> anyhow::Result<PathBuf> {
     found.with_context(|| format!("found no {}: ./scripts/test gets one, or set {variable}", names[0]))
 }
 
-/// The folder of Debian's packages that the scripts have unpacked.
+/// A folder of Debian's packages, as the scripts unpack them into the project's folder, at or above the current one.
 fn unpacked(folder: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.run/tools").join(folder)
+    let tools = Path::new(".run/tools").join(folder);
+    let here = std::env::current_dir().unwrap_or_default();
+    here.ancestors().map(|above| above.join(&tools)).find(|path| path.is_dir()).unwrap_or(tools)
 }
 
 /// The folder of PostgreSQL's programs: `POSTGRES_BIN_DIR`, or where they usually are, the newest version first.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use console::audit::Options;
-use contracts::{ORDER, PAYMENT};
+use contracts::{ORDER, PAYMENT, order_fulfillment::SagaTimedOut};
 use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::{App, Dancers, Replica, Stage, Tuning};
@@ -243,7 +243,7 @@ async fn more_overdue_sagas_than_a_batch_are_retried_in_one_round() -> Test {
     let Dancers { order, inventory, payment, .. } = suite;
     order.stop().await;
     stage.execute("update saga.saga_instance set deadline = now()").await?;
-    while payment.app.participant().timeout_detector().detect_timeout().await? > 0 {}
+    while payment.app.participant().timeout_detector::<SagaTimedOut>().detect_timeout().await? > 0 {}
     stage.execute("update saga.saga_instance set compensation_deadline = now()").await?;
     let order = stage.start(ORDER).await?;
     let cancelled = "select count(*) from orders.customer_order where status = 'CANCELLED'";

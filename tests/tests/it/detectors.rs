@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use contracts::{Currency, Money, OrderId, PaymentId};
-use contracts::{ORDER, PAYMENT, order_fulfillment::PaymentProcessed};
+use contracts::{
+    ORDER, PAYMENT,
+    order_fulfillment::{PaymentProcessed, SagaTimedOut},
+};
 use suite_tests::{Dancers, Forged, Stage, Tuning};
 use testkit::eventually;
 use uuid::Uuid;
@@ -26,7 +29,8 @@ async fn a_timeout_and_a_success_at_once_end_in_one_of_the_two() -> Test {
     let forged: Vec<Forged> = placed.iter().map(paid).collect();
     // Ten at a time, so that the two really meet.
     let jetstream = stage.jetstream().await?;
-    let detector = saga_store::timeout::Detector { batch: 10, ..order.app.participant().timeout_detector() };
+    let detector =
+        saga_store::timeout::Detector { batch: 10, ..order.app.participant().timeout_detector::<SagaTimedOut>() };
     for (round, events) in forged.chunks(10).enumerate() {
         let sagas: Vec<Uuid> = events.iter().map(|e| e.saga_id).collect();
         let due = sqlx::query("update saga.saga_instance set deadline = now() where saga_id = any($1)").bind(&sagas);
@@ -82,7 +86,7 @@ async fn two_detectors_time_each_saga_out_once() -> Test {
     in_progress(&stage, 150).await?;
     let second = stage.start(ORDER).await?;
     stage.execute("update saga.saga_instance set deadline = now()").await?;
-    let detectors = [&order, &inventory, &second].map(|r| r.app.participant().timeout_detector());
+    let detectors = [&order, &inventory, &second].map(|r| r.app.participant().timeout_detector::<SagaTimedOut>());
     let runs = detectors.iter().map(|detector| async move {
         let mut found = 0;
         while let Ok(n @ 1..) = detector.detect_timeout().await {

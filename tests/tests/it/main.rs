@@ -37,6 +37,7 @@ mod relay;
 mod saga_paths;
 mod settings;
 mod traces;
+mod trip_booking;
 mod windows;
 
 type Test = anyhow::Result<()>;

@@ -1,7 +1,7 @@
 //! A consumer alone: from a stream through a step that claims the inbox, does nothing and commits. The broker and the
 //! tables are the benchmark's own, so that nothing else happens there.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use async_nats::{
@@ -9,11 +9,8 @@ use async_nats::{
     jetstream::{self, message::PublishMessage},
 };
 use contracts::{Currency, Money, ORDER, OrderId, PAYMENT, order_fulfillment::OrderConfirmed};
-use faults::Faults;
-use messaging::{
-    Batch, Bus, Committed, Consumer, MessagingArgs, Metrics, Outbox, StepError, Wake, subscribe, topology,
-};
-use resilience::{Breakers, Policy};
+use messaging::{Batch, Bus, Committed, Consumer, Metrics, Outbox, StepError, subscribe, topology};
+use resilience::Breakers;
 use saga::{Event, Kind, StepOn};
 use sqlx::{
     PgPool,
@@ -58,20 +55,9 @@ pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
 }
 
 fn consumer(pool: &PgPool, bus: Bus) -> Consumer {
-    let metrics = Metrics::default();
-    let outbox = Outbox::new(pool.clone(), bus.clone(), Arc::new(Wake::default()), Faults::none(), metrics.clone());
-    Consumer {
-        subscription: subscribe(&outbox, &EMPTY_STEP, empty_step),
-        publisher: ORDER,
-        bus,
-        pool: pool.clone(),
-        settings: MessagingArgs::default(),
-        metrics,
-        faults: Faults::none(),
-        policy: Policy::of(&EMPTY_STEP),
-        breaker: Breakers::disabled().of(&EMPTY_STEP),
-        report: Arc::new(|_| {}),
-    }
+    let outbox = Outbox::new(pool.clone(), bus, Metrics::default());
+    let breaker = Breakers::disabled().of(&EMPTY_STEP);
+    Consumer { breaker, ..Consumer::new(&outbox, subscribe(&outbox, &EMPTY_STEP, empty_step), ORDER) }
 }
 
 /// Events a second between the first and the last batch, by the times in the inbox.

@@ -1,5 +1,5 @@
 //! What may hold an order up, wherever it is. Order's role reads no other service's tables; functions of the
-//! schemas' owner (`migrations/messaging/0009_obstacles.sql`, `migrations/payment/0003_tombstone_at_gateway_additive.sql`) read for it.
+//! schemas' owner (`shared/messaging/migrations/0009_obstacles.sql`, `migrations/payment/0003_tombstone_at_gateway_additive.sql`) read for it.
 
 use sqlx::PgConnection;
 use time::OffsetDateTime;

@@ -15,8 +15,7 @@ use messaging::{Batch, Committed, Context, Delivery, Metadata, StepError};
 use payment::{App, Config, steps};
 use saga_store::{FirstStep, NewSaga};
 use sqlx::{
-    AssertSqlSafe, Connection, PgConnection, PgPool,
-    migrate::Migrator,
+    AssertSqlSafe, PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use testkit::{Database, Nats};
@@ -213,16 +212,8 @@ fn price() -> Money {
 }
 
 async fn make_tables(url: String) -> anyhow::Result<()> {
-    make_schema(&url, "saga", "_migration", sqlx::migrate!("../../migrations/saga")).await?;
-    make_schema(&url, "payment", "_messaging_migration", sqlx::migrate!("../../migrations/messaging")).await?;
-    make_schema(&url, "payment", "_migration", sqlx::migrate!("../../migrations/payment")).await
-}
-
-async fn make_schema(url: &str, schema: &'static str, ledger: &str, mut tables: Migrator) -> anyhow::Result<()> {
-    let options = PgConnectOptions::from_str(url)?.options([("search_path", schema)]);
-    let mut connection = PgConnection::connect_with(&options).await?;
-    tables.dangerous_set_table_name(format!("{schema}.{ledger}"));
-    tables.create_schema(schema);
-    tables.run_direct(None, &mut connection, false).await?;
-    Ok(connection.close().await?)
+    let options = PgConnectOptions::from_str(&url)?;
+    saga_store::migrate(&options).await?;
+    messaging::migrate(&options, "payment").await?;
+    Ok(messaging::apply_migrations(&options, "payment", "_migration", &payment::MIGRATIONS).await?)
 }

@@ -1,7 +1,7 @@
 //! The bodies of the saga's events. They change by addition only, as docs/upgrades.md says; `tests/golden` holds one of each,
 //! docs/contracts.json their schemas.
 
-use saga::{Event, EventType, Refusal, Service};
+use saga::{Event, EventType, Expired, Refusal, Service, Timeout};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -179,5 +179,17 @@ impl Refusal for StockReservationFailed {
 impl Refusal for PaymentFailed {
     fn reason(&self) -> String {
         format!("declined: {}", self.decline_code)
+    }
+}
+
+impl Timeout for SagaTimedOut {
+    fn of(saga: Expired) -> Self {
+        SagaTimedOut {
+            saga_id: saga.saga_id,
+            saga_type: super::SAGA.saga_type.to_owned(),
+            order_id: OrderId(saga.business_key),
+            deadline: saga.deadline,
+            current_step: saga.current_step,
+        }
     }
 }

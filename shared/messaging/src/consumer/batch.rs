@@ -3,14 +3,14 @@
 use std::{collections::HashMap, time::Duration};
 
 use async_nats::jetstream::AckKind;
-use faults::{FaultPoint, Pass};
+use faults::Pass;
 use resilience::Permit;
 use sqlx::PgPool;
 use uuid::Uuid;
 
 use super::{Consumer, held::Held, measure::Stopwatch, unread};
 use crate::{
-    Committed, StepError,
+    Committed, Point, StepError,
     batch::Effect,
     dead_letter::{self, Failure},
     envelope,
@@ -29,14 +29,14 @@ const CONTENDED_ATTEMPTS: u32 = 5;
 pub(super) struct Outage;
 
 /// Where a fault can hit the work on a delivery.
-const POINTS: [FaultPoint; 7] = [
-    FaultPoint::BeforeInboxClaim,
-    FaultPoint::InStep,
-    FaultPoint::GatewayCall,
-    FaultPoint::AfterChargeBeforeRecord,
-    FaultPoint::BeforeCommit,
-    FaultPoint::AfterCommitBeforePublish,
-    FaultPoint::AfterCommitBeforeAck,
+const POINTS: [Point; 7] = [
+    Point::BeforeInboxClaim,
+    Point::InStep,
+    Point::GatewayCall,
+    Point::AfterChargeBeforeRecord,
+    Point::BeforeCommit,
+    Point::AfterCommitBeforePublish,
+    Point::AfterCommitBeforeAck,
 ];
 
 /// Works on the messages until each is acknowledged, returned or a dead letter. Tells the broker every
@@ -73,11 +73,11 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Held>, progress: 
 
 /// While a fault is armed that concerns a message, the message is worked on alone: it shares its fate with no other.
 pub(super) fn isolate(consumer: &Consumer, messages: Vec<Held>) -> (Vec<Held>, Vec<Held>) {
-    if !consumer.faults.is_armed() {
+    if !consumer.bus.hooks.is_armed() {
         return (Vec::new(), messages);
     }
     let step = consumer.subscription.step;
-    messages.into_iter().partition(|message| consumer.faults.concerns(&POINTS, || raw(message).subject(step)))
+    messages.into_iter().partition(|message| consumer.bus.hooks.concerns(&POINTS, || raw(message).subject(step)))
 }
 
 /// Asks the breaker for as many calls as there are messages; what it does not admit goes back.
@@ -90,7 +90,7 @@ async fn admit(consumer: &Consumer, batch: &mut Vec<Held>) -> Vec<Permit> {
 /// Passes the first fault point; false when the delivery ends there.
 async fn survives(consumer: &Consumer, batch: &[Held], waiting: &[Vec<Held>], progress: Duration) -> bool {
     let subject = || batch.first().map(|m| raw(m).subject(consumer.subscription.step)).unwrap_or_default();
-    match consumer.faults.pass(FaultPoint::BeforeInboxClaim, subject).await {
+    match consumer.bus.hooks.at(Point::BeforeInboxClaim, subject).await {
         Ok(Pass::Unharmed | Pass::Decline) => true,
         Ok(Pass::Duplicate { copies }) => {
             for _ in 0..copies {
@@ -118,7 +118,7 @@ enum Settled {
 /// tells the broker meanwhile that work goes on.
 async fn run(consumer: &Consumer, batch: &[Held], waiting: &[Vec<Held>], progress: Duration) -> Result<Ran, StepError> {
     for attempt in 1.. {
-        let mut handler = tokio::spawn(consumer.subscription.run(batch.iter().map(raw).collect()));
+        let mut handler = tokio::spawn(consumer.subscription.run(&consumer.bus.hooks, batch.iter().map(raw).collect()));
         let deadline = tokio::time::sleep(consumer.policy.time_limit);
         tokio::pin!(deadline);
         let mut progress = tokio::time::interval_at(tokio::time::Instant::now() + progress, progress);
@@ -191,7 +191,7 @@ fn tell_breaker(permits: Vec<Permit>, read: &[(usize, Uuid)], committed: &Commit
 /// comes back, too.
 async fn acknowledge(consumer: &Consumer, batch: &[Held], read: &[(usize, Uuid)], committed: Committed) -> Settled {
     let subject = || batch.first().map(|m| raw(m).subject(consumer.subscription.step)).unwrap_or_default();
-    if !matches!(consumer.faults.pass(FaultPoint::AfterCommitBeforeAck, subject).await, Ok(Pass::Unharmed)) {
+    if !matches!(consumer.bus.hooks.at(Point::AfterCommitBeforeAck, subject).await, Ok(Pass::Unharmed)) {
         return Settled::Done;
     }
     let mut deferred: HashMap<Uuid, Option<StepError>> =

@@ -1,7 +1,7 @@
-//! What a replay would come to: each entry's step is run as a [dry run](crate::dry_run). Nothing is written but that
+//! What a replay would come to: each entry's step is run as a dry run. Nothing is written but that
 //! somebody has asked.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     StepError, Subscription,
     batch::Effect,
-    dry_run::{self, Seen},
+    dry_run::{Seen, Trial},
     error::chain,
     subscription::{Ran, RawEvent},
 };
@@ -94,7 +94,9 @@ type Found = (Foreseen, Vec<String>, String);
 async fn foresee(subscription: &Subscription, raw: &RawEvent) -> Found {
     for attempt in 1.. {
         // A task of its own: a panic of the step is its failure, not the operator's.
-        let mut run = tokio::spawn(dry_run::scope(subscription.run_unharmed(vec![raw.clone()])));
+        let trial = Trial::begin();
+        let step = subscription.try_out(vec![raw.clone()], Arc::clone(&trial));
+        let mut run = tokio::spawn(async move { (step.await, trial.end().await) });
         let (ran, seen) = match timeout(STEP_LIMIT, &mut run).await {
             Ok(Ok(done)) => done,
             Ok(Err(panic)) => return fails(chain(&panic)),

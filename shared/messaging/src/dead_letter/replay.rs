@@ -11,7 +11,7 @@ use super::{
     headers, progress,
 };
 use crate::{
-    EnvelopeError, Metrics, StepError, Subscription, error::chain, metrics::LetterAction, retry_contended,
+    EnvelopeError, Hooks, Metrics, StepError, Subscription, error::chain, metrics::LetterAction, retry_contended,
     subscription::RawEvent,
 };
 
@@ -27,6 +27,7 @@ pub struct Replays {
     pub subscriptions: Arc<[Subscription]>,
     pub batches: Batches,
     pub metrics: Metrics,
+    pub hooks: Hooks,
 }
 
 /// What became of a replay; it is written on the entry as well.
@@ -71,7 +72,7 @@ pub(super) async fn replay_by(replays: &Replays, dead_letter_id: Uuid, by: &By) 
     let subscription = replays.step_of(&letter)?.clone();
     take(&replays.pool, dead_letter_id).await?;
     let raw = raw(letter);
-    let outcome = match retry_contended(|| apply(&subscription, raw.clone())).await {
+    let outcome = match retry_contended(|| apply(replays, &subscription, raw.clone())).await {
         Ok(()) => ReplayOutcome::Resolved,
         Err(error) => {
             let counted = !matches!(error, StepError::Unavailable(_) | StepError::Contended(_));
@@ -123,8 +124,8 @@ async fn take(pool: &PgPool, dead_letter_id: Uuid) -> Result<(), ReplayError> {
 }
 
 /// Runs the step in a task of its own: its panic is its failure, not the operator's.
-async fn apply(subscription: &Subscription, raw: RawEvent) -> Result<(), StepError> {
-    let mut handler = tokio::spawn(subscription.run(vec![raw]));
+async fn apply(replays: &Replays, subscription: &Subscription, raw: RawEvent) -> Result<(), StepError> {
+    let mut handler = tokio::spawn(subscription.run(&replays.hooks, vec![raw]));
     let ran = match tokio::time::timeout(STEP_LIMIT, &mut handler).await {
         Ok(joined) => joined.map_err(StepError::failed)?,
         Err(elapsed) => {

@@ -10,14 +10,14 @@ use async_nats::{
         publish::PublishAck,
     },
 };
-use faults::{FaultPoint, Faults, Pass, Subject};
+use faults::{Pass, Subject};
 use opentelemetry::{KeyValue, trace::SpanKind};
 use serde_json::{Map, Value};
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
 use crate::{
-    Span, TraceContext,
+    Point, Span, TraceContext,
     bus::Bus,
     envelope::{
         self, BAGGAGE, CE_ID, CE_PARTITIONKEY, CE_SAGAID, CE_SEQUENCE, CE_SPECVERSION, CE_SUBJECT, CE_TIME, CE_TYPE,
@@ -59,13 +59,7 @@ pub(super) enum Stop {
     Silent(String),
 }
 
-pub(super) async fn publish(
-    bus: &Bus,
-    faults: &Faults,
-    rows: &[PendingRow],
-    position: StreamPosition,
-    singly: bool,
-) -> Published {
+pub(super) async fn publish(bus: &Bus, rows: &[PendingRow], position: StreamPosition, singly: bool) -> Published {
     let mut published = Published {
         receipts: Vec::with_capacity(rows.len()),
         last_sequence: position.last_sequence,
@@ -74,7 +68,7 @@ pub(super) async fn publish(
     };
     if singly || rows.len() == 1 {
         for row in rows {
-            if !published.one(bus, faults, row).await {
+            if !published.one(bus, row).await {
                 break;
             }
         }
@@ -101,8 +95,8 @@ pub(super) async fn publish(
 
 impl Published {
     /// Publishes one row and awaits its receipt; false when the batch ends here.
-    async fn one(&mut self, bus: &Bus, faults: &Faults, row: &PendingRow) -> bool {
-        let copies = match faults.pass(FaultPoint::BusPublish, || row.subject()).await {
+    async fn one(&mut self, bus: &Bus, row: &PendingRow) -> bool {
+        let copies = match bus.hooks.at(Point::BusPublish, || row.subject()).await {
             Ok(Pass::Duplicate { copies }) => copies,
             Ok(Pass::Unharmed | Pass::Decline) => 0,
             Ok(Pass::Drop) | Err(_) => return self.note(row, Err(Stop::Held { event_id: row.event_id })),

@@ -131,7 +131,7 @@ where
 {
     let subject = Arc::new(subject(&request));
     let of = || Subject::clone(&subject);
-    match faults.pass(FaultPoint::GatewayCall, of).await.map_err(CallError::Unreachable)? {
+    match faults.at(FaultPoint::GatewayCall, of).await.map_err(CallError::Unreachable)? {
         Pass::Unharmed => {}
         Pass::Drop => return Err(CallError::Lost),
         Pass::Decline => {
@@ -147,7 +147,7 @@ where
         }
     }
     let answer = inner.call(request).await?;
-    match faults.pass(FaultPoint::AfterChargeBeforeRecord, of).await {
+    match faults.at(FaultPoint::AfterChargeBeforeRecord, of).await {
         Ok(Pass::Unharmed) => Ok(answer),
         Ok(_) | Err(_) => Err(CallError::Lost),
     }

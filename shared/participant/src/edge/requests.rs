@@ -28,7 +28,7 @@ pub(crate) async fn hit_request(State(faults): State<Faults>, request: Request, 
         Err(error) => return Problem::bad_request(error.to_string()).into_response(),
     };
     let subject = subject(parts.uri.path(), &body);
-    let passed = faults.pass(FaultPoint::HttpIn, || subject).await;
+    let passed = faults.at(FaultPoint::HttpIn, || subject).await;
     let request = Request::from_parts(parts, Body::from(body));
     match passed {
         Ok(Pass::Drop) => {

@@ -1,17 +1,12 @@
 //! A database of a test's own, and a saga whose second step is taken in it: a question is asked, and answered.
 
-use std::{str::FromStr, sync::Arc};
+use std::str::FromStr;
 
-use faults::Faults;
-use messaging::{Batch, Bus, Context, Delivery, Metadata, Metrics, Outbox, StepError, Wake};
-use saga::{
-    Breaker, CompensationPolicy, Event, EventType, Kind, Refusal, Retry, SagaDefinition, Service, Step, StepOn, Trigger,
-};
+use messaging::{Batch, Bus, Context, Delivery, Metadata, Metrics, Outbox, StepError};
+use saga::{Breaker, CompensationPolicy, Event, Kind, Retry, SagaDefinition, Service, Step, StepOn, Trigger};
 use saga_store::StepTransaction;
-use serde::{Deserialize, Serialize};
 use sqlx::{
-    Connection, PgConnection, PgPool,
-    migrate::Migrator,
+    PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use testkit::{Database, Nats};
@@ -42,40 +37,11 @@ pub(crate) static ASK: Step = Step {
 pub(crate) static ANSWER: StepOn<Asked> =
     StepOn::new(1, "answer", TOY, &[Answered::TYPE, Declined::TYPE], Kind::Compensatable { by: &[] });
 
-macro_rules! event {
-    ($name:ident, $refusal:literal) => {
-        #[derive(Debug, Clone, Serialize, Deserialize)]
-        pub(crate) struct $name {
-            pub(crate) id: Uuid,
-        }
-
-        impl Event for $name {
-            const TYPE: EventType = EventType {
-                name: stringify!($name),
-                version: 1,
-                aggregate: "question",
-                publishers: &[TOY],
-                refusal: $refusal,
-            };
-
-            fn aggregate_id(&self) -> String {
-                self.id.to_string()
-            }
-        }
-    };
-}
-
-event!(Asked, false);
-event!(Answered, false);
-event!(Declined, true);
-event!(Filed, false);
-event!(Withdrawn, false);
-
-impl Refusal for Declined {
-    fn reason(&self) -> String {
-        "no idea".to_owned()
-    }
-}
+saga::event!(Asked { id: Uuid }, "question" by [TOY]);
+saga::event!(Answered { id: Uuid }, "question" by [TOY]);
+saga::event!(Declined { id: Uuid }, "question" by [TOY], refuses "no idea");
+saga::event!(Filed { id: Uuid }, "question" by [TOY]);
+saga::event!(Withdrawn { id: Uuid }, "question" by [TOY]);
 
 pub(crate) struct Lab {
     pub(crate) outbox: Outbox,
@@ -92,8 +58,7 @@ impl Lab {
         let options =
             PgConnectOptions::from_str(&database.admin_url()).unwrap().options([("search_path", "toy, saga")]);
         let pool = PgPoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
-        let (bus, wake) = (Bus::new(client, TOY), Arc::new(Wake::default()));
-        let outbox = Outbox::new(pool.clone(), bus, wake, Faults::none(), Metrics::default());
+        let outbox = Outbox::new(pool.clone(), Bus::new(client, TOY), Metrics::default());
         Lab { outbox, pool, _database: database, _nats: nats }
     }
 
@@ -143,15 +108,7 @@ impl Lab {
 }
 
 async fn make_tables(url: String) -> anyhow::Result<()> {
-    make_schema(&url, "saga", sqlx::migrate!("../../migrations/saga")).await?;
-    make_schema(&url, "toy", sqlx::migrate!("../../migrations/messaging")).await
-}
-
-async fn make_schema(url: &str, schema: &'static str, mut tables: Migrator) -> anyhow::Result<()> {
-    let options = PgConnectOptions::from_str(url)?.options([("search_path", schema)]);
-    let mut connection = PgConnection::connect_with(&options).await?;
-    tables.dangerous_set_table_name(format!("{schema}._migration"));
-    tables.create_schema(schema);
-    tables.run_direct(None, &mut connection, false).await?;
-    Ok(connection.close().await?)
+    let options = PgConnectOptions::from_str(&url)?;
+    saga_store::migrate(&options).await?;
+    Ok(messaging::migrate(&options, "toy").await?)
 }

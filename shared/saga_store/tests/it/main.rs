@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod behind_pivot;
+mod example;
 mod lab;
 mod step;
 mod three_phases;

@@ -2,7 +2,7 @@
 //! the same functions and statements. A step is set in motion as an operator would do it, by replaying a dead letter.
 
 use anyhow::{Context, ensure};
-use contracts::{INVENTORY, ORDER, PAYMENT};
+use contracts::{INVENTORY, ORDER, PAYMENT, order_fulfillment::SagaTimedOut};
 use messaging::dead_letter::{self, ReplayOutcome};
 use model::{
     Action,
@@ -210,7 +210,7 @@ impl ByHand {
             .execute(&self.stage.pool)
             .await?;
         for replica in [&self.payment, &self.inventory] {
-            replica.app.participant().timeout_detector().detect_timeout().await?;
+            replica.app.participant().timeout_detector::<SagaTimedOut>().detect_timeout().await?;
         }
         Ok(())
     }

@@ -1,0 +1,24 @@
+//! Trips, each a room and a seat or neither, whatever crashes. `trip_booking SERVICE [POINT]` runs one service, which crashes
+//! at its first pass of the point; without arguments both are run on servers of their own, crashed at every point, and audited.
+
+mod audit;
+mod booking;
+mod service;
+mod steps;
+mod sweep;
+
+use std::env;
+
+use anyhow::Context;
+
+use crate::booking::{FLIGHT, HOTEL};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let mut arguments = env::args().skip(1);
+    let Some(name) = arguments.next() else { return sweep::sweep().await };
+    let service = [FLIGHT, HOTEL].into_iter().find(|service| service.0 == name).context("no such service")?;
+    let hooks = service::crash_at(arguments.next().map(|point| point.parse()).transpose()?)?;
+    let (database, nats) = (env::var("DATABASE_URL")?.parse()?, env::var("NATS_URL")?);
+    service::run(service::outbox(&database, &nats, service, hooks).await?).await
+}

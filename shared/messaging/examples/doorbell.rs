@@ -1,0 +1,54 @@
+//! From a transaction to an effect: a bell rings, and a step counts it, once however often the event is delivered.
+//! Wants DATABASE_URL and NATS_URL.
+#![allow(clippy::disallowed_methods, reason = "an example is told by its environment where the servers are")]
+
+use messaging::{Batch, Bus, Consumer, Context, Metrics, Outbox, Relay, StepResult, subscribe, topology};
+use saga::{Kind, Service, StepOn};
+use sqlx::{PgPool, postgres::PgConnectOptions};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+const HOUSE: Service = Service("house");
+saga::event!(Rang { door: Uuid }, "door" by [HOUSE]);
+static COUNT_RING: StepOn<Rang> = StepOn::new(1, "count_ring", HOUSE, &[], Kind::Projection);
+
+/// Inbox claim, effect and commit are one transaction. What was delivered before is left out by the claim.
+async fn count_ring(house: Outbox, batch: Batch<Rang>) -> StepResult {
+    let (mut work, rings) = house.claim(batch).await?;
+    for ring in rings {
+        let insert = sqlx::query("insert into ring (door) values ($1)");
+        insert.bind(ring.event.door).execute(work.conn()).await?;
+    }
+    work.commit().await
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let database: PgConnectOptions = std::env::var("DATABASE_URL")?.parse()?;
+    messaging::migrate(&database, "house").await?;
+    let pool = PgPool::connect_with(database.options([("search_path", "house")])).await?;
+    sqlx::query("create table if not exists ring (door uuid)").execute(&pool).await?;
+    let nats = async_nats::connect(std::env::var("NATS_URL")?).await?;
+    let jetstream = async_nats::jetstream::new(nats.clone());
+    topology::ensure_stream(&jetstream, HOUSE, &Default::default()).await?;
+    topology::ensure_consumer(&jetstream, &COUNT_RING, HOUSE, &Default::default()).await?;
+
+    let (house, stop) =
+        (Outbox::new(pool.clone(), Bus::new(nats, HOUSE), Metrics::default()), CancellationToken::new());
+    let relay = tokio::spawn(Relay::of(&house).run(stop.clone()));
+    let consumer = Consumer::new(&house, subscribe(&house, &COUNT_RING, count_ring), HOUSE);
+    let consumer = tokio::spawn(consumer.run(stop.clone()));
+    let (door, mut rings) = (Uuid::now_v7(), 0_i64);
+    for ring in 1..=3 {
+        let mut work = house.begin().await?;
+        work.publish_side_event(&Context::background(format!("ring {ring}")), ring, &Rang { door })?;
+        work.commit().await?;
+    }
+    while rings < 3 {
+        let count = sqlx::query_scalar("select count(*) from ring where door = $1").bind(door);
+        rings = count.fetch_one(&pool).await?;
+    }
+    stop.cancel();
+    println!("the bell was heard {rings} times");
+    Ok(tokio::try_join!(relay, consumer).map(|_| ())?)
+}

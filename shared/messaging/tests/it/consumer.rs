@@ -1,0 +1,75 @@
+//! Each event has its effect once, and one that cannot have it harms no other.
+
+use std::sync::atomic::Ordering;
+
+use messaging::{
+    dead_letter::{self, BatchRequest, DryRun, Filter, Foreseen, ReplayOutcome},
+    outbox,
+};
+
+use crate::house::House;
+
+async fn dead_letters(house: &House) -> Vec<dead_letter::DeadLetter> {
+    dead_letter::list(&house.pool, &Filter { limit: 10, ..Filter::default() }).await.unwrap()
+}
+
+async fn dry_run(house: &House) -> DryRun {
+    let (actor, selection) = ("test".to_owned(), Default::default());
+    let request = BatchRequest { actor, reason: None, selection, limit: 10, ramp: vec![1] };
+    let mut foreseen = dead_letter::dry_run(&house.replays(), request).await.unwrap();
+    assert_eq!(foreseen.len(), 1);
+    foreseen.remove(0)
+}
+
+#[tokio::test]
+async fn an_event_has_its_effect_once_however_often_it_comes() {
+    let house = House::start().await;
+    let ids = house.ring(&["friend", "neighbour"]).await;
+    house.consume().await;
+    let mut work = house.outbox.begin().await.unwrap();
+    outbox::republish(work.conn(), &ids).await.unwrap();
+    work.commit().await.unwrap();
+    house.relay().await;
+    house.consume().await;
+    // Two rings, each twice, and what has answered them.
+    assert_eq!(house.streamed().await, 6);
+    assert_eq!((house.count("opened").await, house.count("inbox").await), (2, 2));
+}
+
+#[tokio::test]
+async fn one_bad_event_of_a_batch_holds_up_no_other() {
+    let house = House::start().await;
+    house.ring(&["friend", "burglar", "stranger", "neighbour"]).await;
+    house.consume().await;
+    assert_eq!((house.count("opened").await, house.count("inbox").await), (2, 3));
+    let [letter] = &dead_letters(&house).await[..] else { panic!("one dead letter was expected") };
+    assert_eq!((letter.reason.as_str(), letter.status.as_str()), ("poison", "PENDING"));
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_replayed_when_its_cause_is_gone() {
+    let house = House::start().await;
+    house.ring(&["burglar"]).await;
+    house.consume().await;
+    let letter = dead_letters(&house).await.remove(0);
+    let replay = async || dead_letter::replay(&house.replays(), letter.dead_letter_id, "test", None).await.unwrap();
+    assert!(matches!(replay().await, ReplayOutcome::FailedAgain { counted: true, .. }));
+    house.alarm.store(false, Ordering::Relaxed);
+    assert_eq!(replay().await, ReplayOutcome::Resolved);
+    assert_eq!(house.count("opened").await, 1);
+}
+
+#[tokio::test]
+async fn a_dry_run_foresees_a_replay_and_changes_nothing() {
+    let house = House::start().await;
+    house.ring(&["burglar"]).await;
+    house.consume().await;
+    let before = dry_run(&house).await;
+    assert_eq!((before.outcome, before.emits.len()), (Foreseen::WouldFail, 0));
+    house.alarm.store(false, Ordering::Relaxed);
+    let after = dry_run(&house).await;
+    assert_eq!((after.outcome, after.emits), (Foreseen::WouldApply, vec!["Opened.v1".to_owned()]));
+    assert_eq!((house.count("opened").await, house.count("inbox").await, house.count("outbox").await), (0, 0, 0));
+    let letter = dead_letters(&house).await.remove(0);
+    assert_eq!((letter.status.as_str(), letter.replay_count), ("PENDING", 0));
+}

@@ -1,0 +1,18 @@
+//! A saga that knows nothing of the suite, built from the packaged libraries.
+
+use std::path::Path;
+
+use anyhow::ensure;
+use tokio::process::Command;
+
+use crate::Test;
+
+#[tokio::test]
+async fn a_saga_of_others_survives_crashes_at_every_point() -> Test {
+    let run = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/trip_booking/run");
+    let ended = Command::new(run).output().await?;
+    let (out, error) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    ensure!(ended.status.success(), "{out}{error}");
+    ensure!(out.matches("audit clean").count() == 7, "{out}{error}");
+    Ok(())
+}
