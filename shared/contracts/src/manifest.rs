@@ -68,9 +68,9 @@ mod tests {
         let unique = |of: fn(&Participant) -> String| PARTICIPANTS.iter().map(of).collect::<HashSet<_>>().len();
         for of in [
             |p: &Participant| p.service.to_string(),
-            |p| p.service.stream(),
-            |p| p.schema.to_owned(),
-            |p| p.port.to_string(),
+            |p: &Participant| p.service.stream(),
+            |p: &Participant| p.schema.to_owned(),
+            |p: &Participant| p.port.to_string(),
         ] {
             assert_eq!(unique(of), PARTICIPANTS.len());
         }
