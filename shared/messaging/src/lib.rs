@@ -41,7 +41,7 @@ pub use consumer::Consumer;
 pub use contention::{Contention, retry_contended};
 pub use envelope::{Context, EnvelopeError, Metadata, SagaRef};
 pub use error::{Severity, StepError};
-pub use faults::{FaultPoint as Point, Faults as Hooks};
+pub use faults::{FaultPoint as Point, Faults as Hooks, Subject};
 pub use metrics::Metrics;
 pub use migrations::{MIGRATIONS, apply_migrations, migrate};
 pub use relay::Relay;

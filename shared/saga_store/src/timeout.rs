@@ -4,8 +4,7 @@
 
 use std::time::Duration;
 
-use faults::Subject;
-use messaging::{Context, Outbox, Point, SagaRef, StepError, housekeeping::every, retry_contended};
+use messaging::{Context, Outbox, Point, SagaRef, StepError, Subject, housekeeping::every, retry_contended};
 use saga::{Event, Expired, SagaDefinition, Step};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
