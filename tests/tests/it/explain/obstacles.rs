@@ -133,22 +133,24 @@ async fn the_service_that_should_go_on_is_not_there() -> Test {
     let stage = Stage::with(tuning).await?;
     let (order, inventory) = (stage.start(ORDER).await?, stage.start(INVENTORY).await?);
     inventory.client.create_product("A", 100, 9).await?.expect(201)?;
-    let place = async || order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201);
-    let placed = eventually(LIMIT, async || place().await.map(Some)).await?;
+    let placed = eventually(LIMIT, async || {
+        order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201).map(Some)
+    })
+    .await?;
     let words = ["No replica of payment keeps its lease", "process_payment"];
     let (explanation, never) = found(&order, &placed, "service_down", &words).await?;
     ensure!(never["since"].is_null() && never["remedy"]["what"] == "Start a replica of payment.", "{never:#}");
     ensure!(awaited(&explanation) == ["process_payment of payment"], "{explanation:#}");
-    drop(stage.start(PAYMENT).await?);
-    let (_, died) = eventually(LIMIT, async || {
-        let found = found(&order, &place().await?, "service_down", &words).await?;
-        anyhow::Ok(found.1["since"].is_string().then_some(found))
-    })
-    .await?;
-    ensure!(died["remedy"]["request"].is_null(), "{died:#}");
     let payment = stage.start(PAYMENT).await?;
     let suite = Dancers::of(order, inventory, payment).with_others(&stage).await?;
-    suite.saga_becomes(&placed, "COMPLETED").await.map(drop)
+    suite.saga_becomes(&placed, "COMPLETED").await?;
+    let Dancers { order, inventory, payment, others } = suite;
+    drop(payment);
+    let placed = order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
+    found(&order, &placed, "service_down", &words).await?;
+    // Until here it had to be there.
+    drop((inventory, others));
+    Ok(())
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
