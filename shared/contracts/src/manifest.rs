@@ -65,14 +65,10 @@ mod tests {
 
     #[test]
     fn no_two_participants_share_anything() {
-        let unique = |of: fn(&Participant) -> String| PARTICIPANTS.iter().map(of).collect::<HashSet<_>>().len();
-        for of in [
-            |p: &Participant| p.service.to_string(),
-            |p| p.service.stream(),
-            |p| p.schema.to_owned(),
-            |p| p.port.to_string(),
-        ] {
-            assert_eq!(unique(of), PARTICIPANTS.len());
+        let own: [fn(&Participant) -> String; 4] =
+            [|p| p.service.to_string(), |p| p.service.stream(), |p| p.schema.to_owned(), |p| p.port.to_string()];
+        for of in own {
+            assert_eq!(PARTICIPANTS.iter().map(of).collect::<HashSet<_>>().len(), PARTICIPANTS.len());
         }
         assert!(
             PARTICIPANTS.iter().all(|p| p.schema != "saga" && p.schema != "audit" && ![8084, 8085].contains(&p.port))

@@ -167,7 +167,8 @@ mod tests {
     #[test]
     fn two_owed_steps_of_one_service_are_noticed() {
         static AGAIN: Step = step(3, "ship_again", SHIPPING, Trigger::Event(CONFIRMED), &[SHIPPED]);
-        let wrong = SagaDefinition { steps: &[&BILL, &CONFIRM, &SHIP, &AGAIN], ..SAGA }.check();
+        static STEPS: [&Step; 4] = [&BILL, &CONFIRM, &SHIP, &AGAIN];
+        let wrong = SagaDefinition { steps: &STEPS, ..SAGA }.check();
         assert!(wrong.iter().any(|w| w.starts_with("ship_again needs a service")), "{wrong:?}");
     }
 }

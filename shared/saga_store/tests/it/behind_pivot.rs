@@ -33,6 +33,8 @@ static WITHDRAW: Step = Step {
 /// A question that is closed: what sets `file` in motion.
 async fn closed(lab: &Lab) -> Delivery<Answered> {
     let [question] = lab.questions().await;
+    let advanced = "update saga_instance set status = 'IN_PROGRESS', version = version + 1 where saga_id = $1";
+    sqlx::query(advanced).bind(question.event.id).execute(&lab.pool).await.unwrap();
     let batch = Batch::new(&CLOSE, vec![question.clone()]);
     let mut tx = StepTransaction::take(&lab.outbox, &SAGA, &CLOSE, batch).await.unwrap();
     let event = Answered { id: question.event.id };
