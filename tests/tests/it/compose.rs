@@ -204,7 +204,7 @@ fn a_counter_proofs_project_is_thrown_away() -> Test {
     )?;
     let (output, asked_then) = machine.run("demo --without outbox", &[])?;
     let asked = asked_then.strip_prefix(&asked).context("a longer list")?;
-    ensure!(asked.contains("docker compose up -d --no-build keeper payment order\n"), "{asked}");
+    ensure!(asked.contains("docker compose up -d --no-build keeper payment inventory order\n"), "{asked}");
     ensure!(asked.contains("console demo --without outbox\n"), "{asked}{}", said(&output));
     ensure!(asked.ends_with("docker compose down --volumes --timeout 5\n"), "{asked}");
     ensure!(!machine.path("suite/.run/without-outbox.yml").exists());

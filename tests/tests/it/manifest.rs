@@ -25,6 +25,7 @@ const ABOUT_SINGLE_ONES: &[&str] = &[
     "tools/console/src/samples.tsv",
     "tools/console/tests",
     "tools/gateway_simulator",
+    "tools/provision/tests",
     "proof/model",
     "proof/planted",
     "proof/upgrade",

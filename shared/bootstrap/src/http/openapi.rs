@@ -18,7 +18,7 @@ const ADMIN_SCHEME: &str = "admin_token";
 /// Who a service is: in logs, traces, metrics and its OpenAPI document.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceInfo {
-    /// The name other parts know it by: `order`, `inventory`, `payment`.
+    /// The name other parts know it by, such as `order`.
     pub name: &'static str,
     /// The title of its OpenAPI document.
     pub title: &'static str,
