@@ -231,9 +231,10 @@ async fn explained(conn: &mut PgConnection, query: &str, values: &str) -> Result
 
 /// All queries that the compiler has checked and that have a plan, with the number of their parameters.
 fn checked_queries() -> anyhow::Result<Vec<(String, usize)>> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../.sqlx");
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folders = ["", "shared/messaging", "shared/saga_store"].map(|owner| root.join(owner).join(".sqlx"));
     let mut queries = Vec::new();
-    for file in std::fs::read_dir(folder)? {
+    for file in folders.iter().map(std::fs::read_dir).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
         let text: Value = serde_json::from_slice(&std::fs::read(file?.path())?)?;
         let query = text["query"].as_str().context("no query")?;
         let parameters = text["describe"]["parameters"]["Left"].as_array().context("no parameters")?;
