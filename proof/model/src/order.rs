@@ -1,7 +1,7 @@
 //! Order's steps, as `services/order/src/steps.rs` and `compensation.rs` take them: every decision is one of
 //! `order::domain`, made under the locks of saga and order, so each step is one transaction and one action here.
 
-use contracts::order_fulfillment::{CANCEL_ORDER_ON_REQUEST, CONFIRM_ORDER, DETECT_TIMEOUT, DRIVE_COMPENSATION};
+use contracts::order_fulfillment::{CANCEL_ORDER_ON_REQUEST, CONFIRM_ORDER, DETECT_TIMEOUT, DRIVE_COMPENSATION, SAGA};
 use order::domain::{self, CancelRequest, Drive, Ending, OrderStatus};
 use saga::{Status, Step, Transition};
 
@@ -29,7 +29,8 @@ impl Fulfilment {
     }
 
     pub(crate) fn may_cancel_on_request(&self) -> bool {
-        domain::cancel_on_request(self.order, Some(self.saga.status)) == CancelRequest::Apply
+        let past_pivot = SAGA.is_past_pivot(&self.saga);
+        domain::cancel_on_request(self.order, Some(self.saga.status), past_pivot) == CancelRequest::Apply
     }
 
     pub(crate) fn cancel_on_request(&mut self, guards: &Guards) {

@@ -194,13 +194,16 @@ pub enum CancelRequest {
     Unchanged,
     /// Its saga is not kept any more, so nothing could undo it.
     TooOld,
+    /// A step behind the pivot is taken, which nothing undoes.
+    TooLate,
 }
 
-/// A customer may cancel while the order is pending, and after it was confirmed.
-pub fn cancel_on_request(order: OrderStatus, saga: Option<Status>) -> CancelRequest {
+/// A customer may cancel while the order is pending, and after it was confirmed, until its saga goes on behind its pivot.
+pub fn cancel_on_request(order: OrderStatus, saga: Option<Status>, past_pivot: bool) -> CancelRequest {
     match (order, saga) {
         (OrderStatus::Cancelled, _) => CancelRequest::Unchanged,
         (_, None) => CancelRequest::TooOld,
+        (OrderStatus::Confirmed, Some(_)) if past_pivot => CancelRequest::TooLate,
         (OrderStatus::Pending | OrderStatus::Confirmed, Some(_)) => CancelRequest::Apply,
     }
 }
@@ -329,6 +332,14 @@ mod tests {
         for attempts in 0..3 {
             assert_eq!(drive(Some(Status::Compensating), true, attempts, 1), Drive::Wait);
         }
+    }
+
+    #[test]
+    fn nothing_behind_the_pivot_is_cancelled() {
+        let wish = |past_pivot| cancel_on_request(OrderStatus::Confirmed, Some(Status::Completed), past_pivot);
+        assert_eq!((wish(false), wish(true)), (CancelRequest::Apply, CancelRequest::TooLate));
+        let again = cancel_on_request(OrderStatus::Cancelled, Some(Status::Compensating), true);
+        assert_eq!(again, CancelRequest::Unchanged);
     }
 
     #[test]

@@ -107,7 +107,7 @@ pub(crate) async fn cancel_order_on_request(
     let mut tx = tx.lock(vec![request.clone()]).await?;
     let mut orders = store::lock_orders(tx.conn(), [OrderId(order_id)]).await?;
     let Some(order) = orders.get_mut(&OrderId(order_id)) else { return Ok(None) };
-    let wish = domain::cancel_on_request(order.status, tx.status(&request));
+    let wish = domain::cancel_on_request(order.status, tx.status(&request), tx.is_past_pivot(&request));
     if wish == CancelRequest::Apply {
         let cancelled = cancel_order(&mut tx, &request, order, CancelReason::CustomerRequest, reason)?;
         store::end_orders(tx.conn(), OrderStatus::Cancelled, &[cancelled]).await?;

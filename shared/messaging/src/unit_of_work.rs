@@ -61,7 +61,8 @@ impl Outbox {
         Outbox { trial: batch.trial.clone().or_else(|| self.trial.clone()), ..self.clone() }
     }
 
-    /// To be asked right before a call to another system: true in a dry run, which notes `what` and must not call.
+    /// To be asked right before a call to another system: true in a dry run, which notes `what` and must not call. Only the
+    /// outbox [of the batch](Self::for_batch) knows of it; the one that a handler was composed with does not.
     #[must_use = "in a dry run no other system may be called"]
     pub fn would_call(&self, what: &'static str) -> bool {
         self.trial.as_ref().map(|trial| trial.would_call(what)).is_some()

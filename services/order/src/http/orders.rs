@@ -119,7 +119,7 @@ pub(super) struct CancelOrder {
     responses((status = 202, description = "Cancelled; what was done is being undone", body = OrderBody),
         (status = 200, description = "It was cancelled already; unchanged", body = OrderBody),
         (status = 404, description = "No such order", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "Too old to be cancelled", body = Problem, content_type = "application/problem+json")))]
+        (status = 409, description = "Too old or too far on its way to be cancelled", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn cancel_order(
     State(app): State<App>,
     Path(id): Path<Uuid>,
@@ -141,6 +141,9 @@ pub(super) async fn cancel_order(
             return Err(Problem::conflict(
                 "The order is too old: its saga is not kept any more, so nothing could undo it.",
             ));
+        }
+        Some(CancelRequest::TooLate) => {
+            return Err(Problem::conflict("The order is too far on its way: what is done last cannot be undone."));
         }
         Some(CancelRequest::Apply) => StatusCode::ACCEPTED,
         Some(CancelRequest::Unchanged) => StatusCode::OK,
