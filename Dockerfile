@@ -4,7 +4,7 @@ ARG RUST_IMAGE=rust:1.95.0-slim-bookworm
 ARG RUNTIME_IMAGE=debian:bookworm-slim
 
 FROM ${NATS_IMAGE} AS broker
-# A new volume takes over the owner of the folder it is mounted on.
+# A new volume gets the owner of the folder it is mounted on.
 RUN mkdir /data && chown 10001:10001 /data
 COPY docker/nats.conf /etc/nats/nats.conf
 USER 10001:10001
@@ -13,9 +13,9 @@ ENTRYPOINT ["nats-server"]
 CMD ["-c", "/etc/nats/nats.conf", "-p", "4222", "-m", "8222"]
 
 FROM ${RUST_IMAGE} AS build
-# The demonstration's image can break things on purpose. An empty argument builds programs without faults.
+# The demonstration's image contains fault injection. An empty argument builds programs without it.
 ARG SUITE_FEATURES=faults
-# A profile of Cargo.toml: `demo` is there soon, `release` runs fastest.
+# A profile of Cargo.toml: `demo` builds quickly, `release` runs fastest.
 ARG SUITE_PROFILE=release
 WORKDIR /suite
 COPY . .

@@ -11,8 +11,8 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 ((BASH_VERSINFO[0] >= 5)) || die "these scripts need bash 5 or later"
 
-# The participants, as shared/contracts/src/manifest.rs names them, in the order in which they are started: whoever calls
-# others comes behind them.
+# The participants of shared/contracts/src/manifest.rs, in the order in which they are started: a caller after those it
+# calls.
 participants=()
 declare -A schema_of=() participant_port=()
 # shellcheck disable=SC2034
@@ -22,7 +22,7 @@ while IFS=$'\t' read -r name schema _ port _; do
     schema_of[$name]=$schema participant_port[$name]=$port
 done <"$root/shared/contracts/participants.tsv"
 
-own_ports() { # OFFSET: of a suite beside others; not yet chosen
+own_ports() { # OFFSET: preferred ports of a suite beside others
     local name
     for name in "${participants[@]}"; do export "${name^^}_PORT=$((participant_port[$name] + $1))"; done
     export GATEWAY_PORT=$((8084 + $1))
@@ -36,11 +36,10 @@ is_participant() { [[ " ${participants[*]} " == *" $1 "* ]]; } # NAME
 . "$root/scripts/servers.sh"
 
 # --- Settings ------------------------------------------------------------------------------------------------------
-# $run/env remembers what the suite was first started with, until `down --wipe`. It wins over the environment: a variable
-# that was exported for another suite must not lead a script there. It exports nothing, so a service is given its own
-# password and no other.
+# $run/env keeps the settings of the suite's first start until `down --wipe`. It overrides the environment: a variable
+# exported for another suite must not lead a script there. It exports nothing, so a service gets only its own password.
 
-# What the environment asked for, before anything that is remembered replaces it.
+# The environment, before remembered settings replace it.
 declare -A wishes=()
 for name in $(compgen -e); do wishes[$name]=${!name}; done
 
@@ -64,7 +63,7 @@ remember() { # NAME VALUE: sets it, now and for every later script
     printf -v "$1" %s "$2"
 }
 
-remember_default() { # NAME VALUE: unless an earlier start or the environment has chosen
+remember_default() { # NAME VALUE: unless set by an earlier start or the environment
     is_remembered "$1" || remember "$1" "${!1-$2}"
 }
 
@@ -72,9 +71,9 @@ remember_default() { # NAME VALUE: unless an earlier start or the environment ha
 make_password() { printf p; od -An -N18 -tx1 /dev/urandom | tr -d ' \n'; }
 
 # --- Ports ---------------------------------------------------------------------------------------------------------
-# Each suite of this machine writes down its ports in a folder that all suites share, so that two that start at the same
-# moment, or one that starts while another's service is stopped, never choose the same. The default ports lie below 32768,
-# where Linux begins to hand out ports to outgoing connections.
+# Each suite of this machine records its ports in a shared folder, so that two that start at the same time, or one that
+# starts while another's service is stopped, never choose the same. The default ports are below 32768, where Linux begins
+# to assign ports to outgoing connections.
 
 ports_folder=/tmp/pas-de-trois-ports
 
@@ -83,7 +82,7 @@ port_file() { printf '%s/%s' "$ports_folder" "$(printf %s "$run" | cksum | cut -
 lock_ports() { # all suites of the machine, one after the other; until descriptor 8 is closed
     until [[ /proc/self/fd/8 -ef $ports_folder/lock ]]; do # the last one to leave deletes it
         mkdir -m 1777 "$ports_folder" 2>/dev/null || true
-        # Opened for reading, because Linux lets nobody write to another user's file in such a folder.
+        # Opened for reading, because in such a folder Linux forbids writing to another user's file.
         (umask 022 && set -o noclobber && : >"$ports_folder/lock") 2>/dev/null || true
         exec 8<"$ports_folder/lock" || continue
         flock -w 60 8 || die "another suite holds $ports_folder/lock"
@@ -104,13 +103,13 @@ forget_ports() {
     exec 8<&-
 }
 
-port_is_promised() { # PORT: whether another suite has written it down
+port_is_promised() { # PORT: whether another suite has recorded it
     local file mine owner seen
     mine=$(port_file)
     for file in "$ports_folder"/*[0-9]; do
         [[ $file != "$mine" && -f $file ]] || continue
         read -r owner <"$file" || true
-        # A suite that was deleted keeps no ports; one whose folder this user may not look into may well be there.
+        # A deleted suite keeps no ports; one whose folder this user cannot read may exist.
         seen=$owner
         until [[ -e $seen ]]; do seen=$(dirname "$seen"); done
         if [[ -x $seen && ! -e $owner/env ]]; then continue; fi
@@ -119,7 +118,7 @@ port_is_promised() { # PORT: whether another suite has written it down
     return 1
 }
 
-port_is_taken() { # PORT: whether a socket listens there (0A), or has it for a connection (01 to 03); closing ones are in nobody's way
+port_is_taken() { # PORT: whether a socket listens there (0A), or has it for a connection (01 to 03); closing ones do not matter
     local hex
     printf -v hex '%04X' "$1"
     if [[ -r /proc/net/tcp ]]; then
@@ -129,18 +128,18 @@ port_is_taken() { # PORT: whether a socket listens there (0A), or has it for a c
     fi
 }
 
-choose_port() { # NAME DEFAULT: what was remembered if it is free, otherwise the environment's wish or the default, or a free one near it
+choose_port() { # NAME DEFAULT: the remembered one if free, otherwise that of the environment or the default, or a free one near it
     local name=$1 wish port
     lock_ports
     load_settings
     if is_remembered "$name" && something_runs; then
-        # What runs was told this port when it started.
+        # The running processes use this port.
         if port_is_taken "${!name}"; then
             die "port ${!name} ($name) is used by another program: stop that program, or the suite (./scripts/down)"
         fi
     else
         wish=${wishes[$name]-${!name-$2}}
-        [[ $wish =~ ^[1-9][0-9]*$ ]] || die "$name is no port: $wish"
+        [[ $wish =~ ^[1-9][0-9]*$ ]] || die "$name is not a port: $wish"
         for ((port = wish; ; port += 100)); do
             ((port < 65536)) || die "found no free port for $name; set it to one"
             if ! port_is_taken "$port" && ! port_is_promised "$port" && ! port_is_chosen "$name" "$port"; then break; fi
@@ -158,11 +157,11 @@ port_is_chosen() { # NAME PORT: whether this suite uses it for something else
 
 # --- Processes -----------------------------------------------------------------------------------------------------
 
-process_mark() { # PID: what tells this process from a later one with the same id; fails when there is none
+process_mark() { # PID: distinguishes this process from a later one with the same id; fails when there is none
     local line fields boot
     if [[ -r /proc/self/stat ]]; then
         line=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
-        # The name in parentheses may hold spaces. Behind it come the state (Z: ended, not yet reaped) and, 20th, the start.
+        # The name in parentheses may hold spaces. After it come the state (Z: ended, not yet reaped) and, 20th, the start.
         read -ra fields <<<"${line##*) }"
         [[ ${fields[0]-Z} != [ZX] ]] || return 1
         boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || true)
@@ -185,7 +184,7 @@ running_pid() { # NAME: prints its id; fails when it does not run
 
 is_running() { running_pid "$1" >/dev/null; }
 
-is_frozen() { # NAME: whether it runs and has been stopped in its tracks
+is_frozen() { # NAME: whether it runs and is suspended
     local pid line
     pid=$(running_pid "$1") || return 1
     if [[ -r /proc/self/stat ]]; then
@@ -227,7 +226,7 @@ stop_process() { # NAME SIGNAL SECONDS: and kill -9 when it takes longer
     local name=$1 signal=$2 limit=$3 pid
     if pid=$(running_pid "$name"); then
         kill -s "$signal" "$pid" 2>/dev/null || true
-        # A frozen process does not notice before it goes on.
+        # A frozen process does not react before it resumes.
         kill -s CONT "$pid" 2>/dev/null || true
         if ! has_ended "$name" "$limit"; then
             say "$name did not stop within $limit s, killing it"
@@ -275,7 +274,7 @@ answers() { # NAME URL: whether the process NAME itself listens at this address,
     listens "$pid" "$port" && http_ok "$2"
 }
 
-listens() { # PID PORT: anybody may answer at a port; this tells whose it is
+listens() { # PID PORT: whether this process owns the port
     local hex inode
     [[ -r /proc/net/tcp ]] || return 0
     printf -v hex '%04X' "$2"
@@ -285,21 +284,21 @@ listens() { # PID PORT: anybody may answer at a port; this tells whose it is
     return 1
 }
 
-http_ok() ( # URL: with bash alone, because a bare machine has no curl
+http_ok() ( # URL: with bash alone, because a minimal machine has no curl
     [[ $1 =~ ^http://([^/:]+):([0-9]+)(/.*)?$ ]] || return 1
     exec 3<>"/dev/tcp/${BASH_REMATCH[1]}/${BASH_REMATCH[2]}" || return 1
     printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "${BASH_REMATCH[3]:-/}" "${BASH_REMATCH[1]}" >&3
     read -r -t 2 _ status _ <&3 && [[ $status == 200 ]]
 ) 2>/dev/null
 
-http_body() ( # URL: what is answered there, such as which dependency is not ready, and why
+http_body() ( # URL: the answer, such as which dependency is not ready, and why
     [[ $1 =~ ^http://([^/:]+):([0-9]+)(/.*)?$ ]] || return 0
     exec 3<>"/dev/tcp/${BASH_REMATCH[1]}/${BASH_REMATCH[2]}" || return 0
     printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "${BASH_REMATCH[3]:-/}" "${BASH_REMATCH[1]}" >&3
     timeout 3 sed '1,/^\r$/d' <&3 || true
 ) 2>/dev/null
 
-lock() { # one `down` or `service` at a time; what the one before has remembered is known afterwards
+lock() { # one `down` or `service` at a time; loads what the previous one remembered
     mkdir -p "$run"
     exec 9>"$run/lock"
     flock -w 120 9 || die "another script holds $run/lock"
@@ -322,7 +321,7 @@ broker_url() {
     if [[ $SUITE_NATS == private ]]; then printf 'nats://127.0.0.1:%s' "$NATS_PORT"; else printf %s "$SUITE_NATS"; fi
 }
 
-with_access() { # NAME COMMAND...: with the database role and the broker user of NAME, and nobody else's
+with_access() { # NAME COMMAND...: with only the database role and the broker user of NAME
     local name=$1 database=${1^^}_DB_PASSWORD broker=${1^^}_NATS_PASSWORD
     local -x DATABASE_URL NATS_URL
     shift
@@ -336,7 +335,7 @@ with_access() { # NAME COMMAND...: with the database role and the broker user of
     "$@"
 }
 
-export_addresses() { # where the participants and the card processor are, as far as they have been started
+export_addresses() { # of the participants and the card processor, as far as they have been started
     local name
     for name in "${participants[@]}" gateway; do
         name=${name^^}_URL
@@ -345,19 +344,21 @@ export_addresses() { # where the participants and the card processor are, as far
 }
 
 # shellcheck disable=SC2120
-build_suite() { # [ARGUMENT...]: what the suite consists of, and what else is named
-    # With faults: they are what scenarios are made of, and nothing happens before one is armed.
+build_suite() { # [ARGUMENT...]: the suite's programs, and further packages
+    # With faults, which scenarios need; they have no effect until one is armed.
     (cd "$root" && SQLX_OFFLINE=true cargo build --profile "${SUITE_PROFILE:-demo}" --locked --bins "${participants[@]/#/-p}" \
         -pgateway_simulator -pprovision -pconsole --features faults "$@")
 }
 
 program() { # NAME: the path of one of the suite's programs
-    local path=${SUITE_BIN_DIR:-${CARGO_TARGET_DIR:-$root/target}/${SUITE_PROFILE:-demo}}/$1
+    local profile=${SUITE_PROFILE:-demo}
+    # Cargo's folder for the profile `dev` has another name.
+    local path=${SUITE_BIN_DIR:-${CARGO_TARGET_DIR:-$root/target}/${profile/#dev/debug}}/$1
     [[ -x $path ]] || die "$path is not built; ./scripts/up builds it"
     printf %s "$path"
 }
 
-console() { # ARGUMENT...: becomes the operator's desk, pointed at the running suite
+console() { # ARGUMENT...: replaces the process with the console, for the running suite
     load_settings
     [[ -n ${ORDER_URL-} ]] || die "the suite has not been started here; ./scripts/up starts it"
     export_addresses
@@ -368,6 +369,6 @@ console() { # ARGUMENT...: becomes the operator's desk, pointed at the running s
     with_access auditor exec "$program" "$@"
 }
 
-revision() { # what the sources are, for reports: a commit, and whether something was changed since
+revision() { # of the sources, for reports: a commit, and whether it was changed since
     git -C "$root" describe --always --dirty 2>/dev/null || printf unknown
 }

@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# Sourced behind lib.sh: how Prometheus, Alertmanager, Grafana and the console are started to watch the suite, which runs as
-# well without them. Each returns when the program is ready, and ends with a line that says why when it cannot be had.
+# Sourced after lib.sh: starts Prometheus, Alertmanager, Grafana and the console, on which the suite does not depend. Each
+# function returns when the program is ready, and fails with a line that says why when it is not available.
 
-start_console() { # audits all the time, and shows the alerts
+start_console() { # audits continuously, and shows alerts
     local program
     if is_running console; then return; fi
     program=$(program console)
@@ -45,7 +45,7 @@ start_prometheus() {
     wait_for prometheus 60 answers prometheus "$PROMETHEUS_URL/-/ready"
 }
 
-scrape_targets() { # tells Prometheus whom to ask: the services, and their second replicas while they run
+scrape_targets() { # for Prometheus: the services, and their second replicas while they run
     local name port list=()
     [[ -d $run/prometheus ]] || return 0
     for name in "${participants[@]}" gateway_simulator console "${participants[@]/%/-2}"; do
@@ -63,7 +63,7 @@ scrape_targets() { # tells Prometheus whom to ask: the services, and their secon
     mv "$run/prometheus/targets.new" "$run/prometheus/targets.json"
 }
 
-start_grafana() { # where it is installed, for Debian has none
+start_grafana() { # where it is installed; Debian has no package
     local board url
     if is_running grafana; then return; fi
     find_grafana || die "found no Grafana: install it (https://grafana.com/docs/grafana/latest/setup-grafana/installation), or set GRAFANA_HOME"
@@ -77,7 +77,7 @@ start_grafana() { # where it is installed, for Debian has none
             >"$run/grafana/dashboards/${board##*/}"
     done
     url=$(database_url auditor "$AUDITOR_DB_PASSWORD")
-    [[ $url =~ @([^/?]+)/([^?]*) ]] || die "cannot tell the database's address"
+    [[ $url =~ @([^/?]+)/([^?]*) ]] || die "cannot determine the database's address"
     local -x POSTGRES_ADDRESS=${BASH_REMATCH[1]} POSTGRES_DATABASE=${BASH_REMATCH[2]} AUDITOR_DB_PASSWORD=$AUDITOR_DB_PASSWORD
     local -x PROMETHEUS_URL=${PROMETHEUS_URL-http://127.0.0.1:9090} TEMPO_URL=${TEMPO_URL-http://127.0.0.1:3200}
     local -x DASHBOARDS_DIR=$run/grafana/dashboards GF_SECURITY_ADMIN_PASSWORD=$GRAFANA_ADMIN_PASSWORD
@@ -92,7 +92,7 @@ start_grafana() { # where it is installed, for Debian has none
     wait_for grafana 60 answers grafana "$GRAFANA_URL/api/health"
 }
 
-filled() { # FILE NAME VALUE...: its text, with each name replaced by its value
+filled() { # FILE NAME VALUE...: its text with each name replaced by its value
     local text
     text=$(<"$1")
     shift

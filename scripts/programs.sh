@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Sourced by lib.sh: the programs of others that the suite needs, and how they are got where there are none. What only its
-# installation would start as a server for the whole machine is unpacked into .run/tools instead; so is everything for a
-# user who may not install.
+# Sourced by lib.sh: the external programs that the suite needs, and how they are installed. A package whose installation
+# would start a server for the whole machine is unpacked into .run/tools instead; so is everything for a user who may not
+# install.
 
 tools=$root/.run/tools
 
@@ -27,7 +27,7 @@ unpack() { # NAME PACKAGE...: their files into $tools/NAME, as any user and with
     apt=(apt-get -qq -y --no-install-recommends -o "Dir::State=$state" -o "Dir::State::status=/var/lib/dpkg/status"
         -o "Dir::Cache=$state" -o Debug::NoLocking=true -o "APT::Sandbox::User=$(id -un)")
     if [[ ! $(find "$state/fresh" -mmin -600 2>/dev/null) ]]; then "${apt[@]}" update >&2 && touch "$state/fresh"; fi
-    # With --closure, whatever these packages need and the machine has not, too.
+    # With --closure, also their dependencies that the machine does not have.
     if [[ $1 == --closure ]]; then
         "${apt[@]}" --download-only install "${@:2}" >/dev/null || return 1
         mv "$state"/archives/*.deb "$tools/$name.new"
@@ -36,7 +36,7 @@ unpack() { # NAME PACKAGE...: their files into $tools/NAME, as any user and with
     fi
     for deb in "$tools/$name.new"/*.deb; do dpkg -x "$deb" "$tools/$name.new" || return 1; done
     rm -rf "$tools/$name.new"/*.deb "${tools:?}/$name"
-    # In one step: what is there is whole.
+    # In one step, so that it is complete or absent.
     mv "$tools/$name.new" "$tools/$name"
 }
 
@@ -69,7 +69,7 @@ find_postgres() { # sets postgres_bin
         $(printf '%s\n' /usr/lib/postgresql/*/bin /usr/pgsql-*/bin | sort -rV) "$tools"/postgresql/usr/lib/postgresql/*/bin; do
         if [[ -x $candidate/postgres && -x $candidate/initdb && -x $candidate/pg_isready ]]; then
             postgres_bin=$candidate
-            # It was unpacked with those libraries that the machine has not.
+            # It was unpacked with the libraries that the machine does not have.
             if [[ $candidate == "$tools"/* ]]; then
                 LD_LIBRARY_PATH=$tools/postgresql/usr/lib/$(uname -m)-linux-gnu
                 export LD_LIBRARY_PATH
@@ -95,7 +95,7 @@ need_postgres() {
     ((version >= 15)) || die "$postgres_bin holds PostgreSQL $version, the suite needs 15 or later (POSTGRES_BIN_DIR names another)"
 }
 
-install_postgres() { # Debian's package makes and starts a cluster of its own unless its configuration forbids it
+install_postgres() { # Debian's package creates and starts a cluster unless its configuration forbids it
     local folder=/etc/postgresql-common/createcluster.d file status=0
     file=$folder/zz-suite-installs-no-cluster.conf
     install_packages postgresql-common || return 1
@@ -147,14 +147,14 @@ find_prometheus() { # sets prometheus, promtool, and the options that a copy in 
     if [[ $prometheus == "$tools"/* && -d $share ]]; then prometheus_options=("--web.local-assets=$share/"); fi
 }
 
-get_prometheus() { # likewise, but gets it if it can be had
+get_prometheus() { # likewise, but unpacks it if possible
     find_prometheus && return
     say "unpacking prometheus (Debian's package) into .run/tools"
     if unpack prometheus --closure prometheus; then link_pages_to_scripts; fi
     find_prometheus
 }
 
-link_pages_to_scripts() { # those that the machine has already were not unpacked
+link_pages_to_scripts() { # those that the machine has were not unpacked
     local link
     find "$tools/prometheus/usr/share/prometheus/web/static" -maxdepth 1 -xtype l | while read -r link; do
         ln -sfn "/usr/share/javascript/${link##*/}" "$link"
@@ -195,7 +195,7 @@ need_alertmanager() {
 
 # --- Grafana -------------------------------------------------------------------------------------------------------
 
-find_grafana() { # sets grafana and grafana_home; it is not in Debian, so it is used only where somebody has installed it
+find_grafana() { # sets grafana and grafana_home; it is not in Debian, so it is used only where installed
     local candidate
     for candidate in "${GRAFANA_HOME-}" /usr/share/grafana /opt/grafana; do
         if [[ -n $candidate && -x $candidate/bin/grafana ]]; then

@@ -1,11 +1,11 @@
 # shellcheck shell=bash
-# Sourced by lib.sh: private PostgreSQL and NATS servers, and throw-away ones for tests. Each start makes what an
-# interrupted one has left undone.
+# Sourced by lib.sh: private PostgreSQL and NATS servers, and temporary ones for tests. Each start completes an interrupted
+# one.
 
 # --- PostgreSQL ----------------------------------------------------------------------------------------------------
 
-# PostgreSQL refuses to run as root, so then it runs as `postgres` or, where there is no such user, as `nobody`; once there
-# is data, as the user whose it is.
+# PostgreSQL refuses to run as root, so then it runs as `postgres` or, without such a user, as `nobody`; once there is data,
+# as its owner.
 choose_server_user() { # sets server_user and as_server_user
     as_server_user=()
     if ((EUID != 0)); then return; fi
@@ -13,7 +13,7 @@ choose_server_user() { # sets server_user and as_server_user
     as_server_user=(setpriv --reuid="$(id -u "$server_user")" --regid="$(id -g "$server_user")" --clear-groups env -C / HOME=/tmp)
 }
 
-choose_data_folder() { # remembers POSTGRES_DATA, in a folder that the server's user reaches
+choose_data_folder() { # remembers POSTGRES_DATA, in a folder that the server's user can access
     local folder=$run/postgres
     mkdir -p "$folder"
     if ((EUID == 0)); then
@@ -21,14 +21,14 @@ choose_data_folder() { # remembers POSTGRES_DATA, in a folder that the server's 
         if ! "${as_server_user[@]}" test -w "$folder"; then
             rmdir "$folder"
             folder=/var/tmp/pas-de-trois-$(printf %s "$run" | cksum | cut -d' ' -f1)
-            say "the user $server_user does not reach $run: the database goes to $folder"
+            say "the user $server_user cannot access $run: the database goes to $folder"
             [[ ! -e $folder ]] || die "$folder is left from an earlier run: delete it if you do not need it"
         fi
     fi
     remember POSTGRES_DATA "$folder"
 }
 
-make_cluster() { # in POSTGRES_DATA; its superuser is `postgres`, with POSTGRES_PASSWORD, or none asked for when that is empty
+make_cluster() { # in POSTGRES_DATA; its superuser is `postgres`, with POSTGRES_PASSWORD, or without a password when that is empty
     local new=$POSTGRES_DATA/new password_file=$POSTGRES_DATA/password authentication=(--auth=trust)
     mkdir -p "$POSTGRES_DATA"
     rm -rf "$new"
@@ -46,7 +46,7 @@ make_cluster() { # in POSTGRES_DATA; its superuser is `postgres`, with POSTGRES_
         die "PostgreSQL could not be set up in $POSTGRES_DATA"
     fi
     rm -f "$password_file"
-    # In one step: a cluster that is there is whole.
+    # In one step, so that a cluster is complete or absent.
     mv "$new" "$POSTGRES_DATA/cluster"
 }
 
@@ -74,7 +74,7 @@ start_postgres() { # DEFAULT-PORT OPTION...: returns when it accepts connections
     wait_for postgres 60 postgres_is_ready
 }
 
-# A server that was killed leaves sessions that end a moment later, and its id until its parent has taken note. Until then a
+# A killed server leaves sessions that end a moment later, and its process id until its parent has reaped it. Until then a
 # new one refuses to start.
 is_left_behind() { # CLUSTER
     local pid
@@ -82,7 +82,7 @@ is_left_behind() { # CLUSTER
     [[ $(find /proc/[0-9]*/cwd -maxdepth 0 -lname "$1" -print -quit 2>/dev/null) ]]
 }
 
-# Its own file says so, and not whoever answers at the port.
+# Its own file decides, not an answer at the port.
 postgres_is_ready() {
     local pid lines
     pid=$(running_pid postgres) || return 1
@@ -90,20 +90,20 @@ postgres_is_ready() {
     [[ ${lines[0]-} == "$pid" && ${lines[7]-} == ready* ]]
 }
 
-start_scratch_postgres() { # PORT: gone without trace when the script ends, and so is $run, now a temporary folder
+start_scratch_postgres() { # PORT: deleted when the script ends, and so is $run, now a temporary folder
     run=$(mktemp -d "${TMPDIR:-/tmp}/suite.XXXXXX")
-    chmod 711 "$run" # PostgreSQL, running as another user, has to get at its folder in there.
+    chmod 711 "$run" # PostgreSQL, running as another user, must reach its folder in there.
     unset POSTGRES_DATA POSTGRES_PORT "wishes[POSTGRES_PORT]"
     trap drop_scratch EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
     POSTGRES_PASSWORD=''
-    # Nobody needs its data after a power cut, so it does not wait for the disk.
+    # Its data need not survive a power cut, so it does not wait for the disk.
     start_postgres "$1" -c fsync=off -c full_page_writes=off -c shared_buffers=256MB -c max_connections=1000 \
         -c max_wal_size=4GB -c checkpoint_timeout=1h -c jit=off
 }
 
-# For what cannot wait for `provision`, whose own queries are checked against these tables, or wants them without roles.
+# For use before `provision` is built, whose own queries are checked against these tables, or without roles.
 make_tables() { # DATABASE: the tables of all services, as the superuser of the private server
     local schema owner folder
     {
@@ -111,7 +111,7 @@ make_tables() { # DATABASE: the tables of all services, as the superuser of the 
             schema=${schema_of[$owner]-saga} folder=migrations/$owner
             if [[ $owner == saga ]]; then folder=shared/saga_store/migrations; fi
             echo "create schema $schema; set search_path = $schema;"
-            # The migrator keeps its own account of what it has applied.
+            # The migrator records what it has applied.
             echo 'create table _migration (version bigint primary key, description text not null, installed_on timestamptz not null
                 default now(), success boolean not null, checksum bytea not null, execution_time bigint not null);'
             cat "$root/$folder"/*.sql

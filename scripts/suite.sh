@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Finds the running suite, whoever started it, and brings the console to it. Sourced after lib.sh.
+# Finds the running suite, however it was started, and runs the console for it. Sourced after lib.sh.
 
 # --- Which suite ---------------------------------------------------------------------------------------------------
 
-# A suite of ./scripts/up wins when it runs; otherwise it is the Docker Compose project of this folder.
-find_suite() { # sets suite to local or compose, as SUITE says or as what runs says
+# A running suite of ./scripts/up has precedence over the Docker Compose project of this folder.
+find_suite() { # sets suite to local or compose, by SUITE or by what runs
     case ${SUITE-} in
         local) suite=local ;;
         compose)
@@ -29,36 +29,36 @@ find_suite() { # sets suite to local or compose, as SUITE says or as what runs s
 runs_here() { [[ -f $run/env && $("$root/scripts/service" status suite 2>/dev/null) == *', pid '* ]]; }
 
 # --- Docker Compose ------------------------------------------------------------------------------------------------
-# Labels say which project of this folder runs, from which files, and which Compose has made it: those of postgres, which
-# no scenario touches.
+# The labels of postgres, which no scenario changes, say which project of this folder runs, from which files, and which
+# version of Compose created it.
 
 find_project() { # exports COMPOSE_PROJECT_NAME, COMPOSE_FILE and SUITE_COMPOSE; or sets no_project, and fails
     local lines line name folder version files found=()
     if ! command -v docker >/dev/null; then
-        no_project="nothing of ./scripts/up, and there is no Docker"
+        no_project="no suite of ./scripts/up, and no Docker"
         return 1
     fi
     lines=$(docker ps --filter label=com.docker.compose.service=postgres --format \
         "$(printf '{{.Label "com.docker.compose.%s"}}|' project project.working_dir version project.config_files)" 2>&1) || {
-        no_project="nothing of ./scripts/up, and Docker says: ${lines##*$'\n'}"
+        no_project="no suite of ./scripts/up, and Docker says: ${lines##*$'\n'}"
         return 1
     }
     while IFS='|' read -r name folder version files; do
         [[ $folder == "$root" || $folder == "$(cd "$root" && pwd -P)" ]] || continue
         [[ $name == "${COMPOSE_PROJECT_NAME:-$name}" && " ${found[*]} " != *" $name "* ]] || continue
-        # A counter-proof's suite is looked for by its name only.
+        # A counter-proof's suite is found by its name only.
         [[ ${COMPOSE_PROJECT_NAME-} || $name != *-without-* ]] || continue
         found+=("$name")
         COMPOSE_FILE=$(absolute "$files") SUITE_COMPOSE=$(made_by "$version")
     done <<<"$lines"
-    no_project="nothing of ./scripts/up, and no Docker Compose project of $root"
+    no_project="no suite of ./scripts/up, and no Docker Compose project of $root"
     ((${#found[@]})) || return 1
     ((${#found[@]} == 1)) || die "several Compose projects of this folder run, COMPOSE_PROJECT_NAME chooses one: ${found[*]}"
     COMPOSE_PROJECT_NAME=${found[0]}
     export COMPOSE_PROJECT_NAME COMPOSE_FILE SUITE_COMPOSE
 }
 
-absolute() { # FILE,FILE...: as COMPOSE_FILE wants them; Compose 1 names them as they were given to it
+absolute() { # FILE,FILE...: for COMPOSE_FILE; Compose 1 records them as they were given
     local files file all=
     IFS=, read -ra files <<<"$1"
     for file in "${files[@]}"; do
@@ -68,7 +68,7 @@ absolute() { # FILE,FILE...: as COMPOSE_FILE wants them; Compose 1 names them as
     printf %s "${all#:}"
 }
 
-made_by() { # VERSION: the command of that Compose; what one has made the other may not understand
+made_by() { # VERSION: the command of that Compose; the versions may not be compatible
     if [[ $1 != 1.* ]] && docker compose version >/dev/null 2>&1; then printf 'docker compose'; else printf docker-compose; fi
 }
 
@@ -78,12 +78,12 @@ compose() { # ARGUMENT...
     (cd "$root" && COMPOSE_PROGRESS=quiet COMPOSE_IGNORE_ORPHANS=1 "${command[@]}" "$@")
 }
 
-containers() { # NAME [OPTION...]: the containers of a service, those that have ended, too
+containers() { # NAME [OPTION...]: the containers of a service, also exited ones
     docker ps -a --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" \
         --filter "label=com.docker.compose.service=$1" --filter label=com.docker.compose.oneoff=False "${@:2}"
 }
 
-environment_of() { # NAME VARIABLE: as a service was started with
+environment_of() { # NAME VARIABLE: with which the service was started
     local id line
     id=$(containers "$1" -q | head -n 1)
     while read -r line; do
@@ -96,10 +96,10 @@ console_in_compose() { # [OPTION...] console ARGUMENT...: the console, where it 
     compose run --rm --no-deps "$@"
 }
 
-sharing() { # FOLDER: sets options so that the console sees it where it is, and writes as whoever runs this script
+sharing() { # FOLDER: sets options to mount it at the same path, and to write as the user of this script
     local user
     user=$(id -u):$(id -g)
-    # Its root is who runs it.
+    # There root is the user who runs Docker.
     if [[ $(docker info -f '{{.SecurityOptions}}' 2>/dev/null) == *rootless* ]]; then user=0:0; fi
     options=(--user "$user" --volume "$1:$1")
 }

@@ -1,4 +1,4 @@
-"""A board: panels in front, that answer its question on one screen, and rows of more, folded away until somebody asks."""
+"""A board: panels in front that answer its question on one screen, and folded rows with details."""
 from .queries import POSTGRES, PROMETHEUS, trace_url
 
 TAG = "pas-de-trois"
@@ -17,7 +17,7 @@ def board(uid, title, description, front, *rows, variables=(), refresh="5s", sin
 
 
 def row(title, *panels):
-    """A heading with panels below it, which are not shown, and ask nothing, before somebody opens it."""
+    """A heading with panels below it, which are not shown and send no queries until it is opened."""
     return (title, panels)
 
 
@@ -33,7 +33,7 @@ def lay_out(front, rows):
 
 
 def place(panels, top, number):
-    """From left to right, and in the next line what does not fit any more; and where the last line ends."""
+    """Places panels from left to right, in lines; returns them and where the last line ends."""
     placed, left, height = [], 0, 0
     for panel in panels:
         number += 1
@@ -46,7 +46,7 @@ def place(panels, top, number):
 
 
 def choice(name, label, description, query):
-    """A variable whose values Prometheus knows; all of them unless somebody chooses."""
+    """A variable with values from Prometheus; all of them by default."""
     return {
         "name": name, "label": label, "description": description, "type": "query", "datasource": PROMETHEUS,
         "query": {"qryType": 1, "query": query, "refId": "PrometheusVariableQueryEditor-VariableQuery"},
@@ -62,7 +62,7 @@ VARIABLES = {
 
 
 def address(name, label, url):
-    """Where a browser reaches a program. `./scripts/up` puts the port it has chosen."""
+    """Where a browser reaches a program. `./scripts/up` inserts the chosen port."""
     return {"name": name, "label": label, "type": "constant", "hide": 2, "skipUrlSync": True, "query": url,
             "current": {"text": url, "value": url}, "options": []}
 
@@ -83,13 +83,13 @@ def elsewhere(title, url, tooltip):
 LINKS = [
     link("Boards", type="dashboards", tags=[TAG], icon="dashboard", tooltip="The other boards, at the same time range"),
     elsewhere("Traces", trace_url('{resource.service.name="order"}'), "Search traces in Tempo"),
-    elsewhere("Audit", "${console_url:raw}/", "What the auditor found, and the latest alerts"),
+    elsewhere("Audit", "${console_url:raw}/", "The last audit and the latest alerts"),
     elsewhere("Runbook", "${console_url:raw}/runbook", "What each alert means, and what to do"),
 ]
 
 
 def bands(name, kind, color):
-    """What somebody did on purpose, from its beginning to its end, on every plot."""
+    """Scenarios or injected faults, from their beginning to their end, on every plot."""
     return {"datasource": POSTGRES, "enable": True, "hide": False, "iconColor": color, "name": name,
             "target": {"refId": "Anno", "editorMode": "code", "format": "table", "rawQuery": True, "rawSql": "\n".join((
                 "select began_at as time, least(coalesce(ended_at, now()), now()) as timeend,",

@@ -9,7 +9,7 @@ ORDERS = f"orders.customer_order\nwhere {begun('order_id')}"
 
 
 def make():
-    return board("business", "Business", "Orders, revenue, refusals and stock, as a shop sees them: all of it from the books.",
+    return board("business", "Business", "Orders, revenue, refusals and stock, from the services' tables.",
                  [*totals(), *course(), stock(), best_sellers(), latest_orders()])
 
 
@@ -18,15 +18,15 @@ def totals():
         return stat(title, COUNT["unit"], description, sql(f"select count(*) filter (where {condition}) as orders\nfrom {ORDERS}"), w=5,
                     **more)
 
-    revenue = stat("Revenue", "none", "Value of the confirmed ones, by currency; two decimals are assumed.", sql(f"""
+    revenue = stat("Revenue", "none", "Value of the confirmed orders, by currency; two decimals are assumed.", sql(f"""
         select string_agg({money('amount')}, ', ' order by amount desc) as revenue
         from (select currency, sum(total_amount) as amount from {ORDERS} and status = 'CONFIRMED' group by currency) sold
     """), w=9, thresholds=[GREEN], no_value="nothing was sold")
     revenue["options"]["reduceOptions"]["fields"] = "/.*/"
     return [
         count("Orders", "Orders accepted in the time range."),
-        count("Confirmed", "Those of them that are confirmed.", "status = 'CONFIRMED'", thresholds=[GREEN]),
-        count("Cancelled", "Those of them that are cancelled, for whatever reason.", "status = 'CANCELLED'", thresholds=[AMBER]),
+        count("Confirmed", "Confirmed orders of the time range.", "status = 'CONFIRMED'", thresholds=[GREEN]),
+        count("Cancelled", "Cancelled orders of the time range, for any reason.", "status = 'CANCELLED'", thresholds=[AMBER]),
         revenue,
     ]
 
@@ -38,7 +38,7 @@ def money(amount):
 
 def course():
     return [
-        timeseries("Orders", COUNT["unit"], "Orders by the time at which they were placed, as they stand now.", sql(f"""
+        timeseries("Orders", COUNT["unit"], "Orders by the time at which they were placed, with their present status.", sql(f"""
             select date_bin(make_interval(secs => greatest(1, $__range_s / 60)), created_at, 'epoch') as time,
                 count(*) filter (where status = 'CONFIRMED') as confirmed,
                 count(*) filter (where status = 'CANCELLED') as cancelled,
@@ -52,7 +52,7 @@ def course():
 
 
 def stock():
-    return table("Stock", "The catalogue, what is scarce first; products of loads and scenarios are left out.", sql(f"""
+    return table("Stock", "The catalogue, scarce products first; products of loads and scenarios are left out.", sql(f"""
         select sku, name, available, reserved, {money('price')} as price
         from inventory.product
         where sku not like all (array['LOAD-%', 'DEMO-%'])
@@ -88,7 +88,7 @@ def best_sellers():
 
 def latest_orders():
     return table(
-        "Latest orders", "The last twenty orders of the time range, as their customers see them. An id leads to the order's explanation.",
+        "Latest orders", "The last twenty orders of the time range, as their customers see them. An id links to the order's explanation.",
         sql(f"""
             select o.order_id::text as "order", o.status, o.customer_id as customer, {money('o.total_amount')} as total,
                 o.cancel_reason as "cancelled because", o.created_at as placed, s.trace_id as trace

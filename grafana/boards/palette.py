@@ -1,4 +1,4 @@
-"""Colours that mean something, the same on every board: warm ones say how a saga ended, cool ones which service acts."""
+"""Colours with a meaning, the same on every board: warm ones for how a saga ended, cool ones for services."""
 import pathlib
 
 
@@ -6,7 +6,7 @@ GREEN, AMBER, ORANGE, RED, BLUE, GREY = "#56A64B", "#E5B53B", "#E8772E", "#E02F4
 YELLOW = AMBER
 
 OUTCOMES = {
-    "confirmed": GREEN, "compensated": AMBER, "timed out": ORANGE, "stuck": RED, "being undone": "#F7DE8F", "running": "#A9BBD0",
+    "confirmed": GREEN, "compensated": AMBER, "timed out": ORANGE, "stuck": RED, "compensating": "#F7DE8F", "running": "#A9BBD0",
     "cancelled": AMBER, "pending": "#A9BBD0",
 }
 # The participants in the manifest's order: the first has the first colour.
@@ -23,15 +23,15 @@ STEPS = {
     "reserve_stock": "#2FA7A0", "release_stock": "#84DAD3", "process_payment": "#B877D9", "refund_payment": "#E0BDF2",
     "detect_timeout": GREY,
 }
-# What became of a call, a publication, a question to the card processor: only what needs a person is red.
+# The outcome of a call, a publish, a request to the card processor: red only where an operator must act.
 RESULTS = {
     "acknowledged": GREEN, "answered": GREEN, "succeeded": GREEN, "completed": GREEN, "ignored": AMBER, "compensated": AMBER,
     "duplicate": "#A9BBD0", "away": GREY, "rejected": GREY, "late": "#A9BBD0", "out_of_step": ORANGE, "unknown": ORANGE,
     "failed": RED, "refused": RED, "unavailable": RED,
 }
-# What an event goes through.
+# The hops of an event.
 HOPS = {"publish": "#C9A66B", "deliver": "#7FA3CC", "apply": "#A593CC"}
-# Why an order was cancelled: the colour of the service that had to say no.
+# Why an order was cancelled: the colour of the service that refused.
 REASONS = {
     "out_of_stock": SERVICES["inventory"], "payment_refused": SERVICES["payment"], "customer_request": SERVICES["order"],
     "timed_out": ORANGE,
@@ -41,7 +41,7 @@ CONNECTIONS = {"active": GREEN, "idle": "#A9BBD0", "idle in transaction": AMBER}
 
 STATUSES = {
     "STARTED": OUTCOMES["running"], "IN_PROGRESS": OUTCOMES["running"], "PENDING": OUTCOMES["running"],
-    "COMPLETED": GREEN, "CONFIRMED": GREEN, "COMPENSATED": AMBER, "CANCELLED": AMBER, "COMPENSATING": OUTCOMES["being undone"],
+    "COMPLETED": GREEN, "CONFIRMED": GREEN, "COMPENSATED": AMBER, "CANCELLED": AMBER, "COMPENSATING": OUTCOMES["compensating"],
     "TIMED_OUT": ORANGE, "FAILED": RED, "SKIPPED": GREY,
 }
 SEVERITIES = {"critical": RED, "warning": ORANGE}

@@ -1,4 +1,4 @@
-"""Panels of Grafana's core, made for a projector: few colours that mean something, wide lines, large numbers."""
+"""Panels of Grafana's core, legible on a projector: few colours with a meaning, wide lines, large numbers."""
 import re
 
 from .palette import BLUE, GREEN, GREY, LABELS, NAMED, ORANGE, RED, SEVERITIES, STATUSES, YELLOW
@@ -15,7 +15,7 @@ def panel(kind, title, unit, description, queries, *, w, h, options, custom=None
           overrides=(), no_value=None, links=(), **defaults):
     """What all panels have. `thresholds` are (value, colour) pairs above a first colour; `defaults` go to the field.
 
-    Whatever the description says that an alert fires at, the panel leads to that alert's page of the runbook.
+    For each "ALERT fires" in the description the panel gets a link to that alert in the runbook.
     """
     field = {"unit": unit, **defaults}
     if unit == COUNT["unit"]:
@@ -179,12 +179,12 @@ def severity_cells(name="severity"):
 
 
 def alert_cells(name="alert"):
-    """A column of alerts that lead to the runbook."""
+    """A column of alerts that link to the runbook."""
     return override(name, links=[runbook("${__value.raw}")], custom_width=210)
 
 
 def order_cells(name="order"):
-    """A column of order ids that lead to what happened to the order; where there is a column `trace`, to its trace, too."""
+    """A column of order ids that link to the order's explanation; with a column `trace`, to its trace, too."""
     url = "${order_url:raw}/api/orders/${__value.raw}"
     links = [{"title": title, "url": url, "targetBlank": True} for title, url in (
         ("Explain this order", f"{url}/explain"), ("Its trace in Tempo", trace_url("${__data.fields.trace}")), ("The order itself", url))]
@@ -192,7 +192,7 @@ def order_cells(name="order"):
 
 
 def hidden_cells(*names):
-    """Columns that are there for links only."""
+    """Columns for links only."""
     return [override(name, custom_hideFrom={"legend": False, "tooltip": False, "viz": True}) for name in names]
 
 

@@ -1,4 +1,4 @@
-"""What panels ask: PromQL of Prometheus, SQL of PostgreSQL (as the read-only role `auditor`)."""
+"""Queries of panels: PromQL for Prometheus, SQL for PostgreSQL (as the read-only role `auditor`)."""
 import json
 import re
 import urllib.parse
@@ -55,7 +55,7 @@ def quantiles(histogram, by="", *, where="", which=(0.5, 0.95, 0.99), legend="{p
 
 
 def else_zero(expr, anchor):
-    """0 where `expr` has no sample and `anchor`, of the same labels, has one: it was counted, and there was nothing."""
+    """0 where `expr` has no sample and `anchor`, with the same labels, has one."""
     return f"{expr} or 0 * {anchor}"
 
 

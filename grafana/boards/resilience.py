@@ -1,4 +1,4 @@
-"""The board of resilience: what fails, what is tried again, what was given up, and what somebody broke on purpose."""
+"""The board of resilience: what fails, what is retried, dead letters, and injected faults."""
 from .board import board, row
 from .palette import GREEN, ORANGE, RED, YELLOW
 from .panels import BREAKER, COUNT, age_cells, hidden_cells, override, stat, table, timeline, timeseries, widths
@@ -10,7 +10,7 @@ OF_STEP = 'job=~"$service", step=~"$step"'
 
 def make():
     return board(
-        "resilience", "Resilience", "Breakers, retries, dead letters and injected faults: what fails, and what the suite makes of it.",
+        "resilience", "Resilience", "Breakers, retries, dead letters and injected faults: what fails, and how the suite handles it.",
         [*glance(), *calls(), *failures(), *lists()],
         row("Breakers in detail", *breakers()),
         variables=("service", "step"),
@@ -19,13 +19,13 @@ def make():
 
 def glance():
     return [
-        stat("Breakers open", COUNT["unit"], "Breakers that are open or try a few calls, in all replicas. CircuitBreakerOpen fires above 0.",
+        stat("Breakers open", COUNT["unit"], "Breakers that are open or half-open, in all replicas. CircuitBreakerOpen fires above 0.",
              q(f"count(circuit_breaker_state{{{OF_STEP}}} > 0) or vector(0)"), w=6, thresholds=[GREEN, (1, RED)], background=True,),
         stat("Between attempts", COUNT["unit"], "Events that failed and wait for their next attempt.",
              q(f"sum(delivery_attempts_waiting{{{OF_STEP}}})"), w=6, thresholds=[GREEN, (1, YELLOW)]),
-        stat("Dead letters", COUNT["unit"], "Events that a step gave up and that wait for a person. DeadLettersPending fires above 0, and "
-             "CompensationFailed fires for what should have undone something. DeadLetterExpiring fires after six days: a day later they "
-             "are deleted.",
+        stat("Dead letters", COUNT["unit"], "Events that a step could not apply and that wait for an operator. DeadLettersPending fires above 0, and "
+             "CompensationFailed fires for those of compensations. DeadLetterExpiring fires after six days: a day later they are "
+             "deleted.",
              q(f"sum(job_step:dead_letters_pending:sum{{{OF_STEP}}})"), w=6, thresholds=[GREEN, (1, RED)], background=True),
         stat("Hits by faults", COUNT["unit"], "How often a fault has acted in the time range.",
              sql("select count(*) as hits from saga.fault_hit where $__timeFilter(hit_at)"), w=6,
@@ -35,11 +35,11 @@ def glance():
 
 def calls():
     return [
-        timeline("Breakers", "Open: most of the step's last calls failed, it takes no events. Half-open: it tries a few. Of "
-                 "several replicas the worst.", q(f"max by (step) (circuit_breaker_state{{{OF_STEP}}})", "{{step}}"), w=12, h=8,
+        timeline("Breakers", "Open: at least half of the step's last calls failed, it takes no events. Half-open: it tries a few. The "
+                 "worst of several replicas.", q(f"max by (step) (circuit_breaker_state{{{OF_STEP}}})", "{{step}}"), w=12, h=8,
                  mappings=BREAKER),
-        timeseries("Calls by outcome, per second", "short", "Of all steps. Ignored are business refusals, neither success nor failure; rejected were not "
-                   "made, because the breaker was open; late came after the saga had turned.",
+        timeseries("Calls by outcome, per second", "short", "Of all steps. Ignored: business refusals, neither success nor failure. Rejected: not "
+                   "made, because the breaker was open. Late: after the saga's compensation had begun.",
                    q(f"sum by (outcome) (rate(circuit_breaker_calls_total{{{OF_STEP}}}[$__rate_interval]))", "{{outcome}}"),
                    w=12, stack=True),
     ]
@@ -47,20 +47,20 @@ def calls():
 
 def failures():
     return [
-        timeseries("Failures by step, per second", "short", "Deliveries that failed and were counted. An outage of PostgreSQL or NATS counts none: then "
-                   "the step waits. RetriesExhausted fires when one has used up its attempts.",
+        timeseries("Failures by step, per second", "short", "Failed deliveries that count as attempts. In an outage of PostgreSQL or NATS none counts: "
+                   "the step waits. RetriesExhausted fires when an event has used up its attempts.",
                    q(f"sum by (step) (rate(step_failures_total{{{OF_STEP}}}[$__rate_interval]))", "{{step}}")),
         timeseries("The card processor's answers, per second", "short", "To charges, refunds and voids. Unknown: it may have been done or not; payment "
-                   "asks again with the same key until that is known.",
+                   "repeats the request with the same key until that is known.",
                    q("sum by (outcome) (rate(gateway_calls_total[$__rate_interval]))", "{{outcome}}"), stack=True),
-        timeseries("The card processor's duration, p95", "s", "How long it takes to answer, by what is asked.",
+        timeseries("The card processor's duration, p95", "s", "How long it takes to answer, by kind of request.",
                    *quantiles("gateway_call_duration_seconds", "ask", which=(0.95,), legend="{{ask}}")),
     ]
 
 
 def lists():
     return [
-        table("Faults that hit", "What the faults of the time range hit, and how often. A saga's own page names its faults step by step.",
+        table("Faults that hit", "What the faults of the time range hit, and how often. A saga's journal names its faults step by step.",
               sql("""
                   select service, point, kind, step, count(*) as hits, count(distinct saga_id) as sagas, max(hit_at) as last
                   from saga.fault_hit

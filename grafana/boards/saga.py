@@ -9,8 +9,8 @@ from .queries import q, quantiles
 def make():
     return board(
         "saga", "Saga", "How orders end, where the time goes, what is stuck, and what is owed.",
-        [*glance(), sagas.outcomes(w=12), sagas.funnel(w=6), sagas.endings(w=6), sagas.hops(), sagas.open_and_undone(w=12, h=9)],
-        row("Durations and shares", *durations()),
+        [*glance(), sagas.outcomes(w=12), sagas.funnel(w=6), sagas.endings(w=6), sagas.hops(), sagas.open_and_compensated(w=12, h=9)],
+        row("Durations and rates", *durations()),
         row("Audit", *audit()),
     )
 
@@ -20,17 +20,17 @@ def glance():
         sagas.ended_right(),
         sagas.confirmed(),
         stat("Active sagas", COUNT["unit"], "Sagas that have begun and not ended.", q('sum(saga_active{status!="FAILED"})')),
-        stat("Oldest saga", "s", "How long the oldest unfinished saga has been running. Its deadline is at 60 s, that of its undo another "
-             "60 s later; at 150 s SagaStuckCompensating fires.",
+        stat("Oldest saga", "s", "How long the oldest unfinished saga has been running. Its deadline is at 60 s, that of its "
+             "compensation 60 s later; at 150 s SagaStuckCompensating fires.",
              q("max(saga_oldest_active_age_seconds)"), decimals=0, thresholds=[GREEN, (30, YELLOW), (60, RED)]),
-        stat("Stuck", COUNT["unit"], "Sagas whose undo was given up: an operator has to resume them. SagaFailed fires above 0.",
+        stat("Stuck", COUNT["unit"], "Sagas whose compensation retries are exhausted: operator action required. SagaFailed fires above 0.",
              q("max(saga_stuck)"), thresholds=[GREEN, (1, RED)], background=True),
         stat("Money owed", "locale", "Captured for cancelled orders and not yet refunded, by currency.",
              q("sum by (currency) (compensation_debt_money_minor_units) / 100", "{{currency}}"), decimals=2,
              thresholds=[GREEN, (0.01, ORANGE)]),
         stat("Stock owed", COUNT["unit"], "Units reserved by cancelled orders and not yet released.",
              q("sum(compensation_debt_stock_units)"), thresholds=[GREEN, (1, ORANGE)]),
-        stat("Oldest debt", "s", "How long the oldest payment or reservation of a cancelled order has not been undone. "
+        stat("Oldest debt", "s", "How long the oldest payment or reservation of a cancelled order has waited for its undo. "
              "CompensationDebtOld fires at 30 s.",
              q("max(compensation_debt_oldest_age_seconds)"), decimals=0, thresholds=[GREEN, (5, YELLOW), (30, RED)]),
     ]
@@ -38,23 +38,23 @@ def glance():
 
 def durations():
     return [
-        timeseries("From order to confirmation", "s", "Dots are single orders and lead to their traces.",
+        timeseries("From order to confirmation", "s", "Dots are single orders and link to their traces.",
                    *quantiles("saga_duration_seconds", where='outcome="completed"'), w=12),
-        timeseries("From cancellation to the last receipt", "s", "How long an undo takes. Dots lead to traces.",
+        timeseries("From cancellation to the last confirmation of undo", "s", "How long a compensation takes. Dots link to traces.",
                    *quantiles("saga_compensation_duration_seconds"), w=12),
-        timeseries("Duration of a step, p95", "s", "From taking a batch of events off the stream to the commit of its effect.",
+        timeseries("Duration of a step, p95", "s", "From taking a batch of events off the stream to the commit of its effects.",
                    *quantiles("step_duration_seconds", "step", which=(0.95,), legend="{{step}}"), w=12),
-        timeseries("Shares that alerts watch", "percentunit", "Over five minutes: completed among the ended, without those that customers "
-                   "called off (SagaSuccessRateLow fires below 90 %), and passed deadlines among the begun (SagaTimeoutRateHigh fires above "
-                   "5 %).", q("min(saga_type:saga_success:ratio5m)", "completed"), q("max(saga_type:saga_timeout:ratio5m)", "timed out"),
+        timeseries("Success and timeout rate", "percentunit", "Over five minutes: completed sagas among the ended ones, without cancellations by "
+                   "customers (SagaSuccessRateLow fires below 90 %), and timed-out sagas among the begun ones (SagaTimeoutRateHigh fires "
+                   "above 5 %).", q("min(saga_type:saga_success:ratio5m)", "completed"), q("max(saga_type:saga_timeout:ratio5m)", "timed out"),
                    max=1, w=12),
     ]
 
 
 def audit():
     return [
-        timeline("Invariants", "What the auditor found at each look: orders against payments, reservations, sagas, and the processor's own "
-                 "books. InvariantViolated fires when one does not hold.",
+        timeline("Invariants", "What each audit found: orders against payments, reservations, sagas, and the card processor's "
+                 "ledger. InvariantViolated fires when one does not hold.",
                  q("clamp_max(max by (invariant) (invariant_violations), 1)", "{{invariant}}"),
                  w=18, h=16, mappings={"0": ("holds", GREEN), "1": ("violated", RED)}),
         stat("Last audit", "s", "How long ago the last audit succeeded. AuditStale fires at 300 s.",

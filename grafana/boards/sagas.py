@@ -1,18 +1,18 @@
-"""What the boards ask the table of sagas: exact numbers, which no counter that is scraped now and then can give."""
+"""Panels that query the table of sagas: exact numbers, which a scraped counter cannot give."""
 from .palette import GREEN, RED
 from .panels import (COUNT, age_cells, bars, hidden_cells, order_cells, stat, status_cells, table, timeseries, waterfall,
                      widths)
 from .queries import begun, sql
 
-# Past both deadlines (60 s each) and some time to notice: what has not ended by then is stuck.
+# Past both deadlines (60 s each) and a margin: what has not ended by then is stuck.
 OVERDUE = "status not in ('COMPLETED', 'COMPENSATED') and (status = 'FAILED' or started_at < now() - interval '150 seconds')"
 ENDED_RIGHT = "status in ('COMPLETED', 'COMPENSATED')"
 
 
 def ended_right(**size):
-    return stat("Ended right", "percentunit", "Of the sagas begun in the time range that have ended or ought to have: the share that was "
-                "completed or cleanly undone. A refused card and a lack of stock end right, too. Less than 100 % means that money or "
-                "stock is held: SagaFailed fires.", sql(f"""
+    return stat("Ended right", "percentunit", "Of the sagas begun in the time range that have ended or are overdue: the share that was "
+                "completed or fully compensated. A refused card or a lack of stock counts as ended right. Less than 100 % means that "
+                "money or stock is held: SagaFailed fires.", sql(f"""
                     select floor(10000.0 * count(*) filter (where {ENDED_RIGHT})
                         / nullif(count(*) filter (where {ENDED_RIGHT} or {OVERDUE}), 0)) / 10000.0 as "ended right"
                     from saga.saga_instance
@@ -22,7 +22,7 @@ def ended_right(**size):
 
 def confirmed(**size):
     return stat("Confirmed", "percentunit", "Of the sagas begun in the time range that have ended: the share whose order was confirmed. "
-                "What is missing was refused, called off or timed out, and undone.", sql(f"""
+                "The others were refused, cancelled or timed out, and compensated.", sql(f"""
                     select count(*) filter (where status = 'COMPLETED')
                         / nullif(count(*) filter (where completed_at is not null), 0)::float8 as confirmed
                     from saga.saga_instance
@@ -31,15 +31,15 @@ def confirmed(**size):
 
 
 def outcomes(**size):
-    return timeseries("What became of the orders", COUNT["unit"], "Sagas by the time at which they began, as they stand now. Each is "
-                      "counted once, so a bar is as high as there were orders. Orange ones passed their deadline and were undone.",
+    return timeseries("Outcomes of orders", COUNT["unit"], "Sagas by the time at which they began, with their present status. Each is "
+                      "counted once. Orange ones passed their deadline and were compensated.",
                       sql(f"""
                           select date_bin(make_interval(secs => greatest(1, $__range_s / 60)), started_at, 'epoch') as time,
                               count(*) filter (where status = 'COMPLETED') as confirmed,
                               count(*) filter (where status = 'COMPENSATED' and failed_at_step <> 'detect_timeout') as compensated,
                               count(*) filter (where status = 'COMPENSATED' and failed_at_step = 'detect_timeout') as "timed out",
                               count(*) filter (where status in ('STARTED', 'IN_PROGRESS')) as running,
-                              count(*) filter (where status in ('TIMED_OUT', 'COMPENSATING')) as "being undone",
+                              count(*) filter (where status in ('TIMED_OUT', 'COMPENSATING')) as compensating,
                               count(*) filter (where status = 'FAILED') as stuck
                           from saga.saga_instance
                           where {begun('saga_id')}
@@ -49,8 +49,8 @@ def outcomes(**size):
 
 
 def funnel(**size):
-    return bars("How far they came", COUNT["unit"], "Sagas begun in the time range by the steps that they have passed. Where the bars "
-                "shorten, orders end early: reserve_stock lacks stock, process_payment has a refused card.", sql(f"""
+    return bars("Steps completed", COUNT["unit"], "Sagas begun in the time range, by the steps that they have passed. Where the bars "
+                "shorten, orders end early: at reserve_stock for lack of stock, at process_payment for a refused card.", sql(f"""
                     select count(*) as create_order,
                         count(*) filter (where current_step >= 1) as reserve_stock,
                         count(*) filter (where current_step >= 2) as process_payment,
@@ -61,9 +61,9 @@ def funnel(**size):
 
 
 def endings(**size):
-    return bars("Why they turned back", COUNT["unit"], "Sagas begun in the time range that were or are being undone, by the step that "
-                "decided it: reserve_stock is out of stock, process_payment a refused card, detect_timeout a passed deadline, "
-                "cancel_order_on_request the customer's wish.", sql(f"""
+    return bars("Reasons for compensation", COUNT["unit"], "Sagas begun in the time range that were or are being compensated, by the step "
+                "that caused it: reserve_stock is out of stock, process_payment a refused card, detect_timeout a passed deadline, "
+                "cancel_order_on_request a request of the customer.", sql(f"""
                     select count(*) filter (where failed_at_step = 'reserve_stock') as reserve_stock,
                         count(*) filter (where failed_at_step = 'process_payment') as process_payment,
                         count(*) filter (where failed_at_step = 'detect_timeout') as detect_timeout,
@@ -74,11 +74,11 @@ def endings(**size):
 
 
 def hops(**size):
-    """The last 500 confirmed orders, hop by hop: when a step has journalled itself, when its event was published."""
+    """The last 500 confirmed orders, hop by hop: when a step was journalled, when its event was published."""
     return waterfall(
-        "Where the time goes", "ms", "The hops of the last 500 confirmed orders of the time range, one after the other: a step takes until "
-        "its journal says so, counted from the event before; publish until the broker has the event. A bar is the median (p50), in the "
-        "colour of the service; the faint part reaches to p95, or to the edge at twice the whole.",
+        "Where the time goes", "ms", "The hops of the last 500 confirmed orders of the time range: a step lasts from the publication of its "
+        "trigger to its journal entry, publishing until the broker has the event. A bar is the median (p50), in the colour of the service; "
+        "the faint part reaches to p95, at most to twice the total.",
         sql(f"""
             with recent as (
                 select saga_id, started_at
@@ -119,7 +119,7 @@ def hops(**size):
                 from hop, lateral (
                     select array_agg(case when t < 1000 then round(t) || ' ms' else round(t::numeric / 1000, 1) || ' s' end) as shown
                     from unnest(took) as t
-                ) told
+                ) labelled
             )
             select label as hop, before,
                 case service when 'order' then p50 else 0 end as order,
@@ -144,7 +144,7 @@ def listed(title, description, part, no_value, **size):
         with listed as (
             {part.strip()}
         )
-        select l.business_key::text as "order", l.status, coalesce(l.failed_at_step, last.step) as "turned or last step",
+        select l.business_key::text as "order", l.status, coalesce(l.failed_at_step, last.step) as "failed or last step",
             extract(epoch from coalesce(l.completed_at, now()) - l.started_at)::float8 as age,
             case
                 when l.status = 'FAILED' then 'an operator; undo by ' || array_to_string(l.receipts_due, ', ')
@@ -161,20 +161,20 @@ def listed(title, description, part, no_value, **size):
             l.started_at desc
         limit 50
     """), no_value=no_value, columns=[order_cells(), status_cells(), *hidden_cells("trace"), *age_cells("age"),
-                                      *widths(**{"turned or last step": 195})], **size)
+                                      *widths(**{"failed or last step": 195})], **size)
 
 
 def open_sagas(**size):
-    return listed("Stuck and oldest", "The sagas that have not ended: stuck ones (FAILED) first, then the oldest, and what each waits for. An "
-                  "order's id leads to its explanation and its trace. A deadline below 0 is being acted upon.", OPEN,
+    return listed("Stuck and oldest", "Unfinished sagas: stuck ones (FAILED) first, then the oldest, and what each waits for. An order's id "
+                  "links to its explanation and its trace. A deadline below 0 has passed and is being handled.", OPEN,
                   "no saga is running", **size)
 
 
-def open_and_undone(**size):
-    return listed("Open, and last undone", "The sagas that have not ended: stuck ones (FAILED) first, then the oldest, and what each waits "
-                  "for; below them the last ones of the time range that were undone, and why. An order's id leads to its explanation and "
+def open_and_compensated(**size):
+    return listed("Open, and last compensated", "Unfinished sagas: stuck ones (FAILED) first, then the oldest, and what each waits for; "
+                  "below them the last ones of the time range that were compensated, and why. An order's id links to its explanation and "
                   "its trace.", OPEN + f"""
     union all
     (select i.* from saga.saga_instance i where i.status = 'COMPENSATED' and {begun('i.saga_id')}
     order by i.saga_id desc limit 20)
-""", "no saga is running, and none was undone", **size)
+""", "no saga is running, and none was compensated", **size)

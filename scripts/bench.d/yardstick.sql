@@ -1,8 +1,8 @@
--- For pgbench: one saga as somebody would write it by hand. It changes the same rows in the same tables as the suite does
--- for an order of two lines that goes well, one event at a time: four transactions for the steps, and after each of them
--- what the relay does with its event. No broker, no HTTP, no card processor; the ids come from the server, but no
--- statement is there only for them. Two products are drawn as the load draws them, each as often as every other, and
--- locked in the order of their SKUs, as everybody has to. Some thirty round trips; `fresh` makes a procedure of the same
+-- For pgbench: one saga in hand-written SQL. It changes the same rows in the same tables as the suite does
+-- for a confirmed order of two lines, one event at a time: four transactions for the steps, and after each of them
+-- what the relay does with its event. No broker, no HTTP, no card processor; the ids come from the server, without extra
+-- statements. Two products are drawn as the load draws them, each as often as every other, and
+-- locked in the order of their SKUs. Some thirty round trips; `fresh` makes a procedure of the same
 -- statements, for which one is enough.
 \set customer random(0, 96)
 \set one random(1, 20)

@@ -1,4 +1,4 @@
-"""What docker-compose.yml has to keep to: each rule yields what breaks it. Each has examples that break it, in PLANTED,
+"""The rules of docker-compose.yml: each yields its violations. Each has examples that violate it, in PLANTED,
 which are tried every time: a rule that finds none of its own is broken itself.
 
 usage: compose_rules.py V1 V2 (what `config` of both versions of Compose prints), in the project's folder
@@ -12,7 +12,7 @@ import sys
 
 import yaml
 
-# Neither asked for its health, nor meant to end.
+# Services without a health check that do not exit.
 NO_HEALTHCHECK = {"keeper": "serves nothing; when it cannot go on it ends, and is started again"}
 SECRET = re.compile(r"(PASSWORD|TOKEN)$")
 
@@ -108,34 +108,34 @@ def variables_are_set(suite):
 
 
 def defaults_are_guarded(suite):
-    """A public default is for development: one of our programs is told it and APP_ENV, and refuses it in production."""
+    """A public default is for development: a program of the suite gets it and APP_ENV, and refuses it in production."""
     for key, value in suite.env.items():
         if SECRET.search(key) and re.search(rf"\$\{{{key}\}}", suite.text):
             guards = [
                 name
                 for name, service in suite.services
-                if "APP_ENV" in service.get("environment", {}) and suite.is_told(name, key)
+                if "APP_ENV" in service.get("environment", {}) and suite.has_variable(name, key)
             ]
             if not guards:
-                yield f"{key}: whoever is told it does not know APP_ENV, so production accepts {value!r}"
+                yield f"{key}: no service gets both it and APP_ENV, so production accepts {value!r}"
 
 
 def guests_only_look(suite):
     for name, service in suite.services:
         for key in ("GF_AUTH_ANONYMOUS_ORG_ROLE", "GF_USERS_AUTO_ASSIGN_ORG_ROLE"):
             if service.get("environment", {}).get(key, "Viewer") != "Viewer":
-                yield f"{name}: {key} lets anybody do more than look"
+                yield f"{name}: {key} lets guests do more than view"
 
 
 def few_know_passwords(suite):
-    """Whoever goes on running knows one password of the database at most, and only the database itself its owner's."""
+    """A running service knows at most one database password, and only the database itself its owner's."""
     keys = sorted(key for key in suite.env if re.search(r"_DB_PASSWORD$|^POSTGRES_PASSWORD$", key))
     for name, service in suite.services:
-        told = [key for key in keys if suite.is_told(name, key)]
-        if service.get("restart") == "unless-stopped" and len(told) > 1:
-            yield f"{name}: goes on running with {', '.join(told)}"
-        if "POSTGRES_PASSWORD" in told and service.get("restart") == "unless-stopped" and name != "postgres":
-            yield f"{name}: goes on running as the database's owner"
+        known = [key for key in keys if suite.has_variable(name, key)]
+        if service.get("restart") == "unless-stopped" and len(known) > 1:
+            yield f"{name}: keeps running with {', '.join(known)}"
+        if "POSTGRES_PASSWORD" in known and service.get("restart") == "unless-stopped" and name != "postgres":
+            yield f"{name}: keeps running as the database's owner"
 
 
 def both_read_the_same(suite):
@@ -162,12 +162,12 @@ class Suite:
     def services(self):
         return self.model["services"].items()
 
-    def is_told(self, name, key):
-        """Whether the service's environment, as written, holds the variable."""
+    def has_variable(self, name, key):
+        """Whether the service's environment, as written, has the variable."""
         return f"${{{key}}}" in json.dumps(self.raw["services"][name].get("environment", {}))
 
     def user_of_image(self, service):
-        """What the last USER of the stage says that is built."""
+        """The last USER of the stage that is built."""
         build = service.get("build")
         if not build:
             return None
@@ -310,7 +310,7 @@ def main():
         plant(changed)
         before = set(rule(suite))
         if not set(rule(changed)) - before:
-            broken.append(f"the rule {rule.__name__} does not notice what is planted: {plant.__qualname__}")
+            broken.append(f"the rule {rule.__name__} does not detect the planted violation: {plant.__qualname__}")
     for rule in set(RULES) - {rule for rule, _ in PLANTED}:
         broken.append(f"the rule {rule.__name__} has no example that breaks it")
     for line in broken:

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Sourced behind lib.sh by checks that use Debian packages beside those that are installed.
+# Sourced after lib.sh by checks that use Debian packages beside the installed ones.
 
-skip() { # WHY: ends the check; where nothing may be skipped, as a failure
+skip() { # WHY: ends the check; as a failure with NO_SKIP
     if [[ ${NO_SKIP-} ]]; then die "$1, and NO_SKIP is set"; fi
     say "skipped: $1"
     exit 0

@@ -10,24 +10,24 @@ import re
 import subprocess
 import sys
 
-# Events that nobody publishes or reads any more, each with the reason why it may go.
+# Events without publisher and reader, each with the reason why it may be removed.
 ENDED = {}
 MARKS = ("additive", "contract")
 MIGRATION = re.compile(r"migrations/(?P<folder>\w+)/(?P<number>\d+)_(?P<name>\w+)\.sql$")
-# The libraries carry theirs, which were beside the services' own in earlier releases; they are told by the names of then.
+# The libraries contain theirs, which were beside the services' own in earlier releases; they are matched by their former names.
 CARRIED = {"shared/messaging/migrations/": "migrations/messaging/", "shared/saga_store/migrations/": "migrations/saga/"}
-# What an older build cannot do with. Whether a function still means the same, nobody can tell here.
+# What an older build cannot work with. Whether a function has kept its meaning is not checked here.
 NO_ADDITION = re.compile(
     r"\b(drop\s+(table|column|constraint|schema|view|type|function)|rename|truncate|set\s+not\s+null"
     r"|add\s+(constraint|check|unique|foreign|primary|exclude)"
     r"|alter\s+(column\s+)?\w+\s+(set\s+data\s+)?type|add\s+column\s[^,;]*\bnot\s+null\b(?![^,;]*\bdefault\b))",
     re.IGNORECASE,
 )
-# What a function does, it does when it is called.
+# The body of a function runs only when it is called.
 BODY = re.compile(r"\bcreate\s+(?:or\s+replace\s+)?(?:function|procedure)\b[^;$]*?\$\$.*?\$\$", re.IGNORECASE | re.DOTALL)
-# On a table that was there before it refuses rows of builds that do not know of it.
+# On an existing table it rejects rows of builds that do not know it.
 UNIQUE_INDEX = re.compile(r"\bcreate\s+unique\s+index\b[^;]*?\bon\s+(?P<table>[\w.]+)", re.IGNORECASE)
-# They say nothing about what a body may be.
+# They do not restrict a body.
 WORDS = {"description", "example", "examples", "title", "$ref", "properties", "required", "items", "oneOf", "allOf", "enum"}
 
 
@@ -52,7 +52,7 @@ class Release:
 
 def events_are_kept(old, new):
     for event in sorted(old.newest() - set(new.contracts["events"]) - set(ENDED)):
-        yield f"{event} is published by the earlier release, and not read any more"
+        yield f"{event} is published by the earlier release, and no longer read"
 
 
 def bodies_only_grow(old, new):
@@ -70,9 +70,9 @@ def differences(path, old, before, new, after):
         yield f"{path}: other values than before, which one of the releases cannot read: {after.get('enum')}"
     needed, given = set(before.get("required", [])), set(after.get("required", []))
     for name in sorted(needed - given):
-        yield f"{path}/{name}: the earlier release cannot do without it"
+        yield f"{path}/{name}: the earlier release requires it"
     for name in sorted(given - needed):
-        yield f"{path}/{name}: events of the earlier release come without it"
+        yield f"{path}/{name}: events of the earlier release do not have it"
     properties = after.get("properties", {})
     for name, schema in before.get("properties", {}).items():
         if name in properties:
@@ -82,7 +82,7 @@ def differences(path, old, before, new, after):
     for word in ("oneOf", "allOf"):
         choices = before.get(word, []), after.get(word, [])
         if len(choices[0]) != len(choices[1]):
-            yield f"{path}: {word} has other choices than before"
+            yield f"{path}: {word} has other alternatives than before"
         for number, pair in enumerate(zip(*choices)):
             yield from differences(f"{path}/{word}/{number}", old, pair[0], new, pair[1])
 
@@ -91,13 +91,13 @@ def consumers_keep_their_triggers(old, new):
     for consumer, subject in old.contracts["consumers"].items():
         now = new.contracts["consumers"].get(consumer, subject)
         if now != subject:
-            yield f"{consumer} is given {now} instead of {subject}: that takes a step of another name"
+            yield f"{consumer} gets {now} instead of {subject}: that requires a step of another name"
 
 
 def migrations_are_kept(old, new):
     for path, text in old.migrations.items():
         if path not in new.migrations:
-            yield f"{path} was released, and is gone"
+            yield f"{path} was released, and is missing"
         elif new.migrations[path] != text:
             yield f"{path} was released, and has changed"
 
@@ -105,7 +105,7 @@ def migrations_are_kept(old, new):
 def new_migrations_are_marked(old, new):
     for path in sorted(new.migrations.keys() - old.migrations.keys()):
         if not path.removesuffix(".sql").endswith(tuple(f"_{mark}" for mark in MARKS)):
-            yield f"{path}: its name has to end in {' or '.join(f'_{mark}.sql' for mark in MARKS)}"
+            yield f"{path}: its name must end in {' or '.join(f'_{mark}.sql' for mark in MARKS)}"
 
 
 def additions_only_add(old, new):
@@ -117,7 +117,7 @@ def additions_only_add(old, new):
         found = [match.group() for match in NO_ADDITION.finditer(statements)]
         found += [match.group() for match in UNIQUE_INDEX.finditer(statements) if match["table"].lower() not in made]
         for what in found:
-            yield f"{path}: {' '.join(what.split())} is no addition"
+            yield f"{path}: {' '.join(what.split())} is not an addition"
 
 
 def numbers_are_new(old, new):
@@ -142,7 +142,7 @@ def body(required=("id",), **properties):
 
 
 ONE = {"migrations/pay/0001_paid.sql": "create table paid ();"}
-# What each rule has to find, and what it must let pass: the earlier release, the later one.
+# What each rule must find, and what it must accept: the earlier release, the later one.
 PLANTED = {
     events_are_kept: [(example(), example(event="Paid.v2"))],
     bodies_only_grow: [

@@ -1,5 +1,5 @@
-# A suite whose data is on file systems of their own, each in a file: for what happens to disks. Linux, root and loop devices
-# are needed. To be sourced after lib.sh; it takes $disks, and gives it back at the end.
+# A suite whose data is on separate file systems, each in a file, for disk failures. Needs Linux, root and loop devices. To be
+# sourced after lib.sh; it creates $disks, and deletes it at the end.
 
 PRODUCT='{"sku": "DISKS", "name": "Disks", "initial_quantity": 1000000, "price": {"amount": 100, "currency": "USD"}}'
 
@@ -19,10 +19,10 @@ make_disk() { # NAME SIZE: a new ext4 file system, mounted at $disks/NAME
 
 plug_in() { mount -o loop "$disks/$1.img" "$disks/$1"; } # NAME
 
-pull_out() { # NAME: waits for whoever still has files open there
+pull_out() { # NAME: waits for processes with open files there
     local end=$((SECONDS + 30))
     until umount "$disks/$1" 2>/dev/null; do
-        ((SECONDS < end)) || die "somebody still uses $disks/$1"
+        ((SECONDS < end)) || die "$disks/$1 is still in use"
         sleep 0.1
     done
 }
@@ -51,7 +51,7 @@ place_orders() { # SECONDS: eight customers at a time, for so long; keeps the id
 
 sql() { "$postgres_bin/psql" -qXAt "$(database_url)" "$@"; }
 
-lost_orders() { # how many accepted orders the database does not know, or has not confirmed: all could be filled and paid
+lost_orders() { # counts accepted orders that are missing or not confirmed: all could be filled and paid
     sql -v ON_ERROR_STOP=1 <<SQL
 create temporary table accepted (order_id uuid);
 \\copy accepted from '$disks/accepted'
@@ -62,7 +62,7 @@ SQL
 
 # --- The suite -----------------------------------------------------------------------------------------------------
 
-need_disks() { # PROGRAM...: what the caller uses itself
+need_disks() { # PROGRAM...: further programs of the caller
     local program
     [[ $(uname) == Linux ]] || skip "disks can be broken on Linux only"
     ((EUID == 0)) || skip "only root may mount file systems"
@@ -76,7 +76,7 @@ start_on_disks() { # SIZE NAME...: postgres, nats, gateway; each has a disk of i
     local size=$1
     shift
     disks=$(mktemp -d /var/tmp/pas-de-trois-disks.XXXXXX)
-    chmod 711 "$disks" # PostgreSQL, running as another user, has to get at its folder in there.
+    chmod 711 "$disks" # PostgreSQL, running as another user, must reach its folder in there.
     trap throw_away EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
@@ -100,5 +100,5 @@ start_on_disks() { # SIZE NAME...: postgres, nats, gateway; each has a disk of i
     "$root/scripts/service" start suite
     load_settings
     curl -fsS -o /dev/null -m 5 -H 'content-type: application/json' "$INVENTORY_URL/api/products" -d "$PRODUCT" ||
-        die "no product can be made"
+        die "no product can be created"
 }

@@ -1,4 +1,4 @@
-//! The migrations are compiled in: a new file among them must rebuild this crate.
+//! The migrations are compiled in: a new migration must rebuild this crate.
 
 fn main() {
     println!("cargo:rerun-if-changed=../../migrations/order");

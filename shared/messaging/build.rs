@@ -1,7 +1,7 @@
-//! The migrations are compiled in: a new file among them must rebuild this crate. Its queries are compiled against `.sqlx`, not
-//! against whatever database the environment names, unless `.sqlx` itself is being written.
+//! Rebuilds the crate when a migration changes, because migrations are compiled in. Queries are checked against `.sqlx`, not
+//! against a database that the environment names, except when `.sqlx` itself is being written.
 
-#[expect(clippy::disallowed_methods, reason = "cargo tells a build script what it needs in the environment")]
+#[expect(clippy::disallowed_methods, reason = "cargo passes the inputs of a build script in the environment")]
 fn main() {
     println!("cargo:rerun-if-changed=migrations");
     println!("cargo:rerun-if-changed=.sqlx");

@@ -1,5 +1,5 @@
-//! The migrations are compiled in: a new file among them must rebuild this crate. Its queries are compiled against `.sqlx`, not
-//! against whatever database the environment names, unless `.sqlx` itself is being written.
+//! The migrations are compiled in: a new migration must rebuild this crate. Its queries are checked against `.sqlx`, not
+//! against a database that the environment names, unless `.sqlx` itself is being written.
 
 #[expect(clippy::disallowed_methods, reason = "cargo tells a build script what it needs in the environment")]
 fn main() {

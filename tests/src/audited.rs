@@ -1,4 +1,4 @@
-//! Whatever a test does to a suite, an audit says at its end whether the books are right; or the test says why not.
+//! Every test that starts a suite must end with an audit, or give the reason why not.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -7,28 +7,31 @@ use std::sync::{
 
 use anyhow::{Context, ensure};
 
-/// The stages of a test; each says whether it was audited.
-type Stages = Arc<Mutex<Vec<Arc<AtomicBool>>>>;
+/// The suites of a test, each with whether it was audited.
+type Suites = Arc<Mutex<Vec<Arc<AtomicBool>>>>;
 
 tokio::task_local! {
-    static STAGES: Stages;
+    static SUITES: Suites;
 }
 
-/// Runs a test, as `#[suite_tests::test]` does. Fails when it leaves a stage without an audit, and when the reason that it
-/// gives for that is not needed.
+/// Runs a test, as `#[suite_tests::test]` does. Fails when it leaves a suite without an audit, or gives a reason for that
+/// without need.
 pub async fn audited<T>(unaudited: Option<&str>, test: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let stages = Stages::default();
-    let passed = STAGES.scope(Arc::clone(&stages), Box::pin(test)).await?;
-    let stages = stages.lock().unwrap_or_else(PoisonError::into_inner);
-    let silent = stages.iter().filter(|audited| !audited.load(Ordering::Relaxed)).count();
-    let how = "end with `stage.audit().await`, or say why not: `#[suite_tests::test(unaudited = \"...\")]`";
-    ensure!(silent == 0 || unaudited.is_some(), "{silent} of {} stages were not audited: {how}", stages.len());
+    let suites = Suites::default();
+    let passed = SUITES.scope(Arc::clone(&suites), Box::pin(test)).await?;
+    let suites = suites.lock().unwrap_or_else(PoisonError::into_inner);
+    let silent = suites.iter().filter(|audited| !audited.load(Ordering::Relaxed)).count();
+    let how = "end with `suite.audit().await`, or give the reason: `#[suite_tests::test(unaudited = \"...\")]`";
+    ensure!(silent == 0 || unaudited.is_some(), "{silent} of {} suites were not audited: {how}", suites.len());
     let excuse = unaudited.unwrap_or_default();
-    ensure!(stages.is_empty() || silent > 0 || unaudited.is_none(), "it audits, although it says: {excuse}");
+    ensure!(
+        suites.is_empty() || silent > 0 || unaudited.is_none(),
+        "it audits, so this reason is not needed: {excuse}"
+    );
     Ok(passed)
 }
 
-/// Whether one stage was audited; its test knows of it.
+/// Whether one suite was audited; its test reads it.
 #[derive(Clone)]
 pub(crate) struct Audited(Arc<AtomicBool>);
 
@@ -37,9 +40,9 @@ impl Audited {
     /// Outside [`audited`].
     pub(crate) fn not_yet() -> anyhow::Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
-        STAGES
-            .try_with(|stages| stages.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&flag)))
-            .context("a stage belongs to a #[suite_tests::test]")?;
+        SUITES
+            .try_with(|suites| suites.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&flag)))
+            .context("a suite belongs to a #[suite_tests::test]")?;
         Ok(Audited(flag))
     }
 
@@ -52,12 +55,12 @@ impl Audited {
 mod tests {
     use super::*;
 
-    async fn told(unaudited: Option<&str>, audits: &[bool]) -> Option<String> {
+    async fn failure(unaudited: Option<&str>, audits: &[bool]) -> Option<String> {
         let test = async {
             for audits in audits {
-                let stage = Audited::not_yet()?;
+                let suite = Audited::not_yet()?;
                 if *audits {
-                    stage.done();
+                    suite.done();
                 }
             }
             Ok(())
@@ -66,12 +69,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stage_without_an_audit_needs_a_reason() {
-        assert_eq!(told(None, &[]).await, None);
-        assert_eq!(told(None, &[true, true]).await, None);
-        assert!(told(None, &[true, false]).await.is_some_and(|told| told.contains("1 of 2 stages")));
-        assert_eq!(told(Some("why"), &[true, false]).await, None);
-        assert!(told(Some("why"), &[true]).await.is_some_and(|told| told.contains("why")));
-        assert!(Audited::not_yet().is_err(), "nobody would look at it");
+    async fn a_suite_without_an_audit_needs_a_reason() {
+        assert_eq!(failure(None, &[]).await, None);
+        assert_eq!(failure(None, &[true, true]).await, None);
+        assert!(failure(None, &[true, false]).await.is_some_and(|failure| failure.contains("1 of 2 suites")));
+        assert_eq!(failure(Some("why"), &[true, false]).await, None);
+        assert!(failure(Some("why"), &[true]).await.is_some_and(|failure| failure.contains("why")));
+        assert!(Audited::not_yet().is_err(), "outside a test no audit is checked");
     }
 }

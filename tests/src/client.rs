@@ -1,4 +1,4 @@
-//! REST as a test speaks it.
+//! A REST client for tests.
 
 use std::time::Duration;
 
@@ -52,22 +52,38 @@ impl Client {
         self.send(self.request(Method::POST, path).json(body)).await
     }
 
-    /// Asks inventory for a product, at this price in cents.
+    pub async fn patch(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+        self.send(self.request(Method::PATCH, path).json(body)).await
+    }
+
+    pub async fn delete(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
+        self.send(self.request(Method::DELETE, path).json(body)).await
+    }
+
+    /// A POST without a body that must be answered with 200.
+    pub async fn act(&self, path: &str) -> anyhow::Result<Value> {
+        self.post(path, &json!({})).await?.expect(200)
+    }
+
+    /// Places an order under a key, once.
+    pub async fn place(&self, key: &str, order: &Value) -> anyhow::Result<Answer> {
+        self.send(self.request(Method::POST, "/api/orders").header("idempotency-key", key).json(order)).await
+    }
+
+    /// Creates a product in inventory, at this price in cents.
     pub async fn create_product(&self, sku: &str, price: i64, quantity: i64) -> anyhow::Result<Answer> {
         let price = json!({"amount": price, "currency": "USD"});
         let product = json!({"sku": sku, "name": sku.to_lowercase(), "initial_quantity": quantity, "price": price});
         self.post("/api/products", &product).await
     }
 
-    /// Places the order under a key, again and again, until it is accepted, whoever dies meanwhile.
-    pub async fn insist(&self, key: &str, order: &Value) -> anyhow::Result<Value> {
-        let patience = tokio::time::Instant::now() + Duration::from_secs(30);
+    /// Repeats the order under its key until it is accepted, despite crashes.
+    pub async fn place_until_accepted(&self, key: &str, order: &Value) -> anyhow::Result<Value> {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
         loop {
-            let request = self.request(Method::POST, "/api/orders").header("idempotency-key", key).json(order);
-            let answer = self.send(request).await;
-            match answer {
+            match self.place(key, order).await {
                 Ok(accepted) if matches!(accepted.status, 200 | 201) => return Ok(accepted.body),
-                refused if tokio::time::Instant::now() > patience => {
+                refused if tokio::time::Instant::now() > deadline => {
                     anyhow::bail!("{key} is not accepted: {refused:?}")
                 }
                 _ => tokio::time::sleep(Duration::from_millis(20)).await,

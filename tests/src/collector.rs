@@ -1,4 +1,4 @@
-//! An OTLP collector that keeps what it is sent.
+//! An OTLP collector that keeps all spans.
 
 use std::{
     collections::HashMap,

@@ -15,14 +15,14 @@ pub struct Operation {
     /// The parameters of its query.
     pub query: Vec<String>,
     pub takes_body: bool,
-    /// The statuses that the document says it answers with.
+    /// The documented statuses.
     pub answers: BTreeSet<String>,
-    /// The document says that it needs the admin token.
+    /// Whether the document demands the admin token.
     pub guarded: bool,
 }
 
 impl Operation {
-    /// The path with something in the place of each parameter.
+    /// The path with a value for each parameter.
     pub fn filled(&self) -> String {
         let segments = self.path.split('/').map(|segment| match segment {
             "{sku}" | "{step}" => "nope".to_owned(),

@@ -1,4 +1,4 @@
-//! Prometheus' HTTP API, as Grafana asks it.
+//! Prometheus' HTTP API, as Grafana uses it.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub struct Span {
     pub step: f64,
 }
 
-/// A rule as Prometheus has understood it.
+/// A rule as Prometheus parsed it.
 #[derive(Debug, Clone)]
 pub struct Rule {
     pub name: String,
@@ -85,19 +85,19 @@ impl PrometheusApi {
     pub async fn targets(&self) -> anyhow::Result<Vec<(String, Option<String>)>> {
         let data = self.get("targets", &[("state", "active")]).await?;
         let targets = data["activeTargets"].as_array().context("no targets")?;
-        let told = |target: &Value| {
+        let summary = |target: &Value| {
             let error = target["lastError"].as_str().filter(|error| !error.is_empty()).map(str::to_owned);
             let error = error.or_else(|| (target["health"] != "up").then(|| "not scraped yet".to_owned()));
             (target["labels"]["job"].as_str().unwrap_or_default().to_owned(), error)
         };
-        Ok(targets.iter().map(told).collect())
+        Ok(targets.iter().map(summary).collect())
     }
 
     async fn get(&self, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<Value> {
         let request = self.client.request(Method::GET, &format!("/api/v1/{path}")).query(parameters);
         let answer = self.client.send(request).await?;
         if answer.body["status"] != "success" {
-            bail!("{}: {}", answer.status, answer.body["error"].as_str().unwrap_or("no error is told"));
+            bail!("{}: {}", answer.status, answer.body["error"].as_str().unwrap_or("no error is given"));
         }
         Ok(answer.body["data"].clone())
     }

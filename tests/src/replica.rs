@@ -1,4 +1,4 @@
-//! One replica of one service, in this process: its tasks, its HTTP server, its end.
+//! One replica of one service, as tasks of this process.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use testkit::eventually;
 use tokio::net::TcpListener;
 use utoipa::openapi::OpenApi;
 
-use crate::{Client, Stage};
+use crate::{Client, TestSuite};
 
-/// What a test sets differently from production.
+/// Settings that tests change.
 #[derive(Debug, Clone)]
 pub struct Tuning {
     pub saga_deadline: Duration,
@@ -26,7 +26,7 @@ pub struct Tuning {
     pub relay_lease: Duration,
     pub relay_poll: Duration,
     pub relay_batch: u16,
-    /// Nothing is to be left for it: what is lost is noticed when it is lost.
+    /// Long, so that a test cannot rely on it: losses must be detected when they happen.
     pub reconcile_every: Duration,
     pub catalogue_rebuild_every: Duration,
     /// Overrides of steps' policies, as in RESILIENCE.
@@ -35,12 +35,12 @@ pub struct Tuning {
     pub dead_letter_auto_replay: bool,
     pub gateway_timeout: Duration,
     pub metrics_every: Duration,
-    /// After how long an event that is not published keeps new orders out.
+    /// The age of an unpublished event from which new orders are refused.
     pub placement_outbox_age: Duration,
     /// The size of each stream.
     pub stream_max_bytes: i64,
     pub statement_timeout: Duration,
-    /// Nothing runs by itself but the HTTP server: the test takes every step.
+    /// Only the HTTP server runs; the test takes every step itself.
     pub by_hand: bool,
 }
 
@@ -68,7 +68,7 @@ impl Default for Tuning {
     }
 }
 
-/// A running replica; dropping it ends it as abruptly as a process can end within another.
+/// A running replica; dropping it ends it as abruptly as is possible within one process.
 pub struct Replica {
     pub service: Service,
     pub url: String,
@@ -81,7 +81,7 @@ pub struct Replica {
     _end: End,
 }
 
-/// The application of whichever service it is.
+/// The application of the service.
 pub enum App {
     Order(order::App),
     Inventory(inventory::App),
@@ -109,13 +109,13 @@ impl Drop for End {
 
 impl Replica {
     pub(crate) async fn start(
-        stage: &Stage,
+        suite: &TestSuite,
         service: Service,
         faults: Faults,
         inventory_url: &str,
     ) -> anyhow::Result<Replica> {
-        let arguments = arguments(stage, service, inventory_url);
-        // Config, startup and application of a service have the same names, and types of their own.
+        let arguments = arguments(suite, service, inventory_url);
+        // The services' types for configuration, startup and application differ, and have the same names.
         macro_rules! start {
             ($service:ident, $app:path, $tasks:expr) => {{
                 let config = $service::Config::parse_from(arguments);
@@ -136,7 +136,7 @@ impl Replica {
             other => anyhow::bail!("{other} is no service of the suite"),
         };
         let participant = app.participant();
-        if !stage.tuning.by_hand {
+        if !suite.tuning.by_hand {
             let own = participant.tasks(&startup, &subscriptions, samples);
             for (name, task) in own.into_iter().chain(tasks) {
                 startup.tasks.spawn(name, task);
@@ -168,14 +168,14 @@ impl Replica {
         found.ok_or_else(|| anyhow::anyhow!("there is no breaker of {step}: {breakers}"))
     }
 
-    /// How many repeated deliveries this replica has recognised.
+    /// The number of duplicate deliveries that this replica has recognised.
     pub fn duplicates(&self) -> anyhow::Result<u64> {
         let text = self.startup.metrics.encode()?;
         let counts = text.lines().filter(|line| line.starts_with("inbox_duplicates_total{"));
         Ok(counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum())
     }
 
-    /// One more consumer of the replica, of whatever it takes; nobody runs it yet.
+    /// One more consumer of the replica, not yet running.
     pub fn consumer(&self, subscription: Subscription, publisher: Service) -> Consumer {
         let participant = self.app.participant();
         Consumer {
@@ -187,7 +187,7 @@ impl Replica {
         }
     }
 
-    /// Stops as a deployment does: intake first, then work in hand, then connections.
+    /// Stops as in a deployment: intake first, then work in hand, then connections.
     pub async fn stop(self) {
         self.startup.draining.cancel();
         self.startup.stop.cancel();
@@ -195,12 +195,12 @@ impl Replica {
     }
 }
 
-fn arguments(stage: &Stage, service: Service, inventory_url: &str) -> Vec<String> {
-    let tuning = &stage.tuning;
+fn arguments(suite: &TestSuite, service: Service, inventory_url: &str) -> Vec<String> {
+    let tuning = &suite.tuning;
     let role = format!("{service}_service");
     let mut arguments: Vec<(&str, String)> = vec![
-        ("--database-url", stage.database.url_for(&format!("{role}:{role}"))),
-        ("--nats-url", stage.nats_url.clone()),
+        ("--database-url", suite.database.url_for(&format!("{role}:{role}"))),
+        ("--nats-url", suite.nats_url.clone()),
         ("--saga-deadline", humantime(tuning.saga_deadline)),
         ("--compensation-deadline", humantime(tuning.compensation_deadline)),
         ("--timeout-check-every", humantime(tuning.timeout_check_every)),
@@ -222,7 +222,7 @@ fn arguments(stage: &Stage, service: Service, inventory_url: &str) -> Vec<String
             ("--placement-outbox-age", humantime(tuning.placement_outbox_age)),
         ]),
         PAYMENT => arguments.extend([
-            ("--gateway-url", stage.gateway.base_url.clone()),
+            ("--gateway-url", suite.gateway.base_url.clone()),
             ("--gateway-timeout", humantime(tuning.gateway_timeout)),
         ]),
         _ => {}

@@ -1,12 +1,15 @@
-//! One replica of one service as a process of its own, which can be killed.
+//! One replica of one service as a process, which can be killed.
 
 use std::{process::Command, time::Duration};
 
 use anyhow::{Context, ensure};
+use contracts::{INVENTORY, ORDER, PAYMENT};
 use saga::Service;
 use testkit::{Process, bin, eventually, free_port};
 
-use crate::{Client, Stage};
+use crate::{Client, TestSuite};
+
+const LIMIT: Duration = Duration::from_secs(30);
 
 pub struct Running {
     pub service: Service,
@@ -15,33 +18,53 @@ pub struct Running {
 }
 
 impl Running {
+    /// Order, inventory and payment, with the product A for sale.
+    pub async fn participants(suite: &TestSuite, settings: &[(&str, &str)]) -> anyhow::Result<[Running; 3]> {
+        let order = Self::start(suite, ORDER, settings).await?;
+        let inventory = Self::start(suite, INVENTORY, settings).await?;
+        let payment = Self::start(suite, PAYMENT, settings).await?;
+        // A service that has just started may shed the first requests.
+        eventually(LIMIT, async || {
+            let created = inventory.client.create_product("A", 100, 100_000).await;
+            created.is_ok_and(|answer| matches!(answer.status, 201 | 409))
+        })
+        .await?;
+        eventually(LIMIT, async || order.client.get("/api/products/A").await.is_ok_and(|a| a.status == 200)).await?;
+        Ok([order, inventory, payment])
+    }
+
     /// Starts the real program, with these settings besides its addresses, and waits until it is ready.
-    pub async fn start(stage: &Stage, service: Service, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
-        Self::start_program(stage, service, service.0, settings).await
+    pub async fn start(suite: &TestSuite, service: Service, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        Self::start_program(suite, service, service.0, settings).await
     }
 
     /// Starts another build of the program.
     pub async fn start_program(
-        stage: &Stage,
+        suite: &TestSuite,
         service: Service,
         program: &str,
         settings: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
-        let mut running = Self::launch(stage, service, program, settings)?;
+        let mut running = Self::launch(suite, service, program, settings)?;
         running.ready().await.with_context(|| running.process.log())?;
         Ok(running)
     }
 
     /// The same, without waiting until it is ready.
-    pub fn launch(stage: &Stage, service: Service, program: &str, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+    pub fn launch(
+        suite: &TestSuite,
+        service: Service,
+        program: &str,
+        settings: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
         let address = format!("127.0.0.1:{}", free_port());
         let role = format!("{service}_service");
         let mut command = Command::new(bin(program)?);
         command
             .env("LISTEN", &address)
-            .env("DATABASE_URL", stage.database.url_for(&format!("{role}:{role}")))
-            .env("NATS_URL", &stage.nats_url)
-            .env("GATEWAY_URL", &stage.gateway.base_url)
+            .env("DATABASE_URL", suite.database.url_for(&format!("{role}:{role}")))
+            .env("NATS_URL", &suite.nats_url)
+            .env("GATEWAY_URL", &suite.gateway.base_url)
             .env("INVENTORY_URL", "http://127.0.0.1:1")
             .env("ALLOW_UNSAFE_DURABILITY", "true")
             .env("RELAY_LEASE", "1s")
@@ -51,10 +74,21 @@ impl Running {
         Ok(Running { service, process, client: Client::new(&format!("http://{address}")) })
     }
 
-    /// Waits until it is ready, but not for one that has ended.
+    /// An auditor in watch mode.
+    pub fn auditor(suite: &TestSuite, every: &str) -> anyhow::Result<(Client, Process)> {
+        let address = format!("127.0.0.1:{}", free_port());
+        let mut command = Command::new(bin("console")?);
+        command
+            .args(["audit", "--watch", "--every", every, "--listen", &address, "--nats-user", ""])
+            .args(["--database-url", &suite.database.url_for("auditor"), "--nats-url", &suite.nats_url])
+            .args(["--gateway-url", &suite.gateway.base_url]);
+        Ok((Client::new(&format!("http://{address}")), Process::start(&mut command)?))
+    }
+
+    /// Waits until it is ready, and fails when the process has ended.
     pub async fn ready(&mut self) -> anyhow::Result<()> {
         let Running { process, client, .. } = self;
-        eventually(Duration::from_secs(30), async || {
+        eventually(LIMIT, async || {
             !process.is_running() || client.get("/health/ready").await.is_ok_and(|answer| answer.status == 200)
         })
         .await?;

@@ -1,4 +1,4 @@
-//! What `/metrics` answers, parsed.
+//! The parsed answer of `/metrics`.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +96,7 @@ fn sample(line: &str) -> Option<Sample> {
     })
 }
 
-/// No value of ours has a quotation mark in it.
+/// No label value of the suite contains a quotation mark.
 fn pairs(text: &str) -> Option<BTreeMap<String, String>> {
     let mut parts = text.split('"');
     let mut pairs = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! The migrations are compiled in: a new file among them must rebuild this crate. Each participant has a folder of its own.
+//! Embeds the migrations of each participant's folder. A new file must rebuild this crate.
 
-#![expect(clippy::disallowed_methods, reason = "Cargo tells a build script by its environment")]
+#![expect(clippy::disallowed_methods, reason = "Cargo passes OUT_DIR in the environment")]
 
 use std::{env, fmt::Write, fs, io, path::Path};
 

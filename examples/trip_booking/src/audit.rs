@@ -1,4 +1,4 @@
-//! What must be true when every trip has ended. Each query finds what breaks its sentence.
+//! The invariants that hold when every trip has ended. Each query counts violations.
 
 use sqlx::PgPool;
 
@@ -40,14 +40,14 @@ const INVARIANTS: [(&str, &str); 7] = [
     ),
 ];
 
-/// The sentences that are not true, with how often.
+/// The violated invariants, with the number of violations.
 pub async fn audit(pool: &PgPool) -> anyhow::Result<Vec<String>> {
-    let mut broken = Vec::new();
-    for (sentence, query) in INVARIANTS {
+    let mut violated = Vec::new();
+    for (invariant, query) in INVARIANTS {
         let found: i64 = sqlx::query_scalar(query).fetch_one(pool).await?;
         if found > 0 {
-            broken.push(format!("{sentence}: {found} break it"));
+            violated.push(format!("{invariant}: {found} violations"));
         }
     }
-    Ok(broken)
+    Ok(violated)
 }

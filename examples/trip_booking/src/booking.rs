@@ -1,4 +1,4 @@
-//! The saga, whole: a trip is a room and a seat, or neither. Flight takes the request, hotel books the room, flight the seat.
+//! The saga: a trip is a room and a seat, or neither. Flight takes the request, hotel books the room, flight the seat.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ pub static CANCEL_LATE_TRIP: StepOn<TripTimedOut> =
     StepOn::new(0, "cancel_late_trip", FLIGHT, &[TripCancelled::TYPE], Kind::Cancellation);
 pub static RELEASE_ROOM: StepOn<TripCancelled> =
     StepOn::new(1, "release_room", HOTEL, &[RoomReleased::TYPE], Kind::Compensation);
-/// Whichever service notices first that the deadline has passed.
+/// Taken by the first service that detects that the deadline has passed.
 pub static DETECT_TIMEOUT: Step = Step {
     number: 0,
     name: "detect_timeout",
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_saga_has_no_missing_partner() {
+    fn the_definition_is_complete() {
         assert_eq!(SAGA.check(), Vec::<String>::new());
     }
 }

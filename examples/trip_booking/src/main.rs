@@ -1,5 +1,5 @@
-//! Trips, each a room and a seat or neither, whatever crashes. `trip_booking SERVICE [POINT]` runs one service, which crashes
-//! at its first pass of the point; without arguments both are run on servers of their own, crashed at every point, and audited.
+//! Trips, each a room and a seat or neither, despite crashes. `trip_booking SERVICE [POINT]` runs one service, which crashes
+//! at its first pass of the point; without arguments both run on their own servers, crash at every point, and are audited.
 
 mod audit;
 mod booking;

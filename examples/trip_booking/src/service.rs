@@ -1,9 +1,9 @@
-//! A service, and what must be there before it starts.
+//! A service, and its provisioning.
 
 use std::time::Duration;
 
 use faults::{FaultPoint, FaultSpec, Faults, Kind};
-use messaging::{Bus, Consumer, Metrics, Outbox, Relay, Subscription, subscribe, topology};
+use messaging::{Bus, Consumer, Metrics, Outbox, Relay, Subscription, subscribe, topology::Topology};
 use saga::{Service, Timeout};
 use saga_store::timeout::Detector;
 use sqlx::{
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{booking::*, steps};
 
-/// Tables, streams and consumers. Harmless to repeat.
+/// Creates tables, streams and consumers. Idempotent.
 pub async fn provision(database: &PgConnectOptions, nats: &str) -> anyhow::Result<()> {
     saga_store::migrate(database).await?;
     let tables = [
@@ -28,15 +28,8 @@ pub async fn provision(database: &PgConnectOptions, nats: &str) -> anyhow::Resul
         messaging::migrate(database, service.0).await?;
         sqlx::raw_sql(tables).execute(&pool(database, service).await?).await?;
     }
-    let jetstream = async_nats::jetstream::new(async_nats::connect(nats).await?);
-    for service in [FLIGHT, HOTEL] {
-        topology::ensure_stream(&jetstream, service, &Default::default()).await?;
-    }
-    for step in SAGA.steps.iter().filter(|step| step.service.is_some()) {
-        for publisher in step.consumes().iter().flat_map(|event| event.publishers) {
-            topology::ensure_consumer(&jetstream, step, *publisher, &Default::default()).await?;
-        }
-    }
+    // In production one process keeps running `Topology::run`.
+    Topology::of([FLIGHT, HOTEL], SAGA.steps.iter().copied()).ensure(&async_nats::connect(nats).await?).await?;
     Ok(())
 }
 

@@ -74,14 +74,14 @@ async fn cancel<E: Event>(
     tx.commit().await
 }
 
-/// Answers also when there is no room to give back.
+/// Publishes its receipt also when there is no room to release.
 pub async fn release_room(hotel: Outbox, batch: Batch<TripCancelled>) -> StepResult {
     let mut tx = StepTransaction::take(&hotel, &SAGA, &RELEASE_ROOM, batch).await?;
     for cancellation in tx.deliveries().iter() {
         let trip = cancellation.event.trip;
         let room = sqlx::query("delete from room where trip = $1").bind(trip).execute(tx.conn()).await?;
-        let back = sqlx::query("update hotel set rooms_left = rooms_left + $1").bind(room.rows_affected() as i32);
-        back.execute(tx.conn()).await?;
+        let release = sqlx::query("update hotel set rooms_left = rooms_left + $1").bind(room.rows_affected() as i32);
+        release.execute(tx.conn()).await?;
         tx.undone(cancellation, 2, &RoomReleased { trip })?;
     }
     tx.commit().await

@@ -1,4 +1,4 @@
-//! Crashes both services at every point that they pass, starts them again, waits until every trip has ended, and audits.
+//! Crashes both services at every point that they pass, restarts them, waits until every trip has ended, and audits.
 
 use std::{process::Command, time::Duration};
 
@@ -37,7 +37,7 @@ pub async fn sweep() -> anyhow::Result<()> {
         Process::start(&mut command)
     };
     for point in POINTS {
-        // Six want to travel; there are five rooms more, and four seats.
+        // Six trips are requested for five new rooms and four new seats.
         let supply =
             "update hotel.hotel set rooms_left = rooms_left + 5; update flight.plane set seats_left = seats_left + 4";
         sqlx::raw_sql(supply).execute(&pool).await?;
@@ -54,8 +54,8 @@ pub async fn sweep() -> anyhow::Result<()> {
             anyhow::Ok(services.iter().all(|(_, _, has_crashed)| *has_crashed) && all_ended(&pool).await?)
         };
         eventually(Duration::from_secs(60), ended).await?;
-        let broken = audit(&pool).await?;
-        ensure!(broken.is_empty(), "after a crash at {}: {}", point.as_str(), broken.join("; "));
+        let violated = audit(&pool).await?;
+        ensure!(violated.is_empty(), "after a crash at {}: {}", point.as_str(), violated.join("; "));
         println!("{:30} both services crashed, and every trip ended: audit clean", point.as_str());
     }
     Ok(())

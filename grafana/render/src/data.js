@@ -100,7 +100,7 @@ export function ask(target, variables, width) {
     return target.instant ? instant(target, expr) : range(target, expr, step);
 }
 
-// What somebody did on purpose: from when to when, and what.
+// Scenarios and injected faults: from when to when, and what.
 export async function bands(board, variables) {
     const found = await Promise.all(board.annotations.list.filter((annotation) => annotation.target?.rawSql).map(async (annotation) => {
         const [frame] = await sql(annotation.target, variables, SCRAPE);

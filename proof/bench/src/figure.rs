@@ -1,8 +1,8 @@
-//! What was measured: figures with their targets, as a table and as JSON.
+//! Measured figures with their targets, as a table and as JSON.
 
-use std::{fmt, fs, path::Path};
+use std::fmt;
 
-use anyhow::Context;
+use reports::Table;
 use serde::Serialize;
 
 /// One measured number.
@@ -50,7 +50,7 @@ impl Figure {
     }
 }
 
-/// The middle one, or zero of nothing.
+/// The median; 0 for an empty slice.
 pub(crate) fn median(measured: &[f64]) -> f64 {
     let mut sorted = measured.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -62,7 +62,7 @@ pub(crate) fn median(measured: &[f64]) -> f64 {
     }
 }
 
-/// All that was measured in one run.
+/// The results of one run.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Results {
     parts: Vec<PartResult>,
@@ -71,10 +71,10 @@ pub(crate) struct Results {
 #[derive(Debug, Serialize)]
 struct PartResult {
     part: String,
-    /// Otherwise the figures say nothing.
+    /// Figures without a clean audit are void.
     audit_clean: bool,
     figures: Vec<Figure>,
-    /// Why there are none.
+    /// Why the part has no figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -99,19 +99,14 @@ impl Results {
     pub(crate) fn good(&self) -> bool {
         self.parts.iter().all(|part| part.audit_clean)
     }
-
-    pub(crate) fn write(&self, file: &Path) -> anyhow::Result<()> {
-        let text = serde_json::to_string_pretty(self)?;
-        fs::write(file, text).with_context(|| format!("{} cannot be written", file.display()))
-    }
 }
 
 impl fmt::Display for Results {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\n{:<17} {:<44} {:>12} {:<10} {:>12}  met", "part", "figure", "value", "unit", "target")?;
+        let mut table = Table::new(["part", "figure", "value", "unit", "target", "met"]);
         for part in &self.parts {
             if let Some(error) = &part.error {
-                writeln!(f, "{:<17} could not be measured: {error}", part.part)?;
+                writeln!(f, "{} could not be measured: {error}", part.part)?;
             }
             for figure in &part.figures {
                 let target = match figure.target {
@@ -125,15 +120,15 @@ impl fmt::Display for Results {
                     (true, Some(false)) => "NO",
                     (true, None) => "",
                 };
-                let Figure { name, value, unit, .. } = figure;
-                writeln!(f, "{:<17} {name:<44} {:>12} {unit:<10} {target:>12}  {met}", part.part, number(*value))?;
+                let (value, unit) = (number(figure.value), figure.unit.to_owned());
+                table.row([part.part.clone(), figure.name.clone(), value, unit, target, met.to_owned()]);
             }
         }
-        Ok(())
+        write!(f, "\n{table}")
     }
 }
 
-/// Three digits at least, and no more behind the point than that takes.
+/// At least three significant digits, with at most two decimals.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -147,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_median_is_the_middle_of_what_was_measured() {
+    fn a_median_is_the_middle_value() {
         assert_eq!(
             [median(&[]), median(&[3.0]), median(&[9.0, 1.0, 2.0]), median(&[1.0, 2.0, 4.0, 9.0])],
             [0.0, 3.0, 2.0, 3.0]

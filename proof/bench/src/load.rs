@@ -1,4 +1,4 @@
-//! What the load generator found, as it writes it (`./scripts/load --json`).
+//! The report of the load generator (`./scripts/load --json`).
 
 use serde::Deserialize;
 
@@ -9,11 +9,11 @@ pub(crate) struct Load {
     pub(crate) ended_per_second: f64,
     pub(crate) ended_in_second: Vec<u32>,
     pub(crate) defects: Vec<String>,
-    /// From due to answered.
+    /// From the due time to the answer.
     pub(crate) answer: Latency,
-    /// From created to terminal, by the suite's own times.
+    /// From creation to the saga's end, by the suite's clock.
     pub(crate) saga: Latency,
-    /// From due to terminal, as its client sees it.
+    /// From the due time to the end, as observed by the client.
     pub(crate) seen_by_client: Latency,
 }
 

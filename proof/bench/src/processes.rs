@@ -1,10 +1,10 @@
-//! What the suite's processes cost: processor time and memory, as Linux counts them in /proc.
+//! Processor time and memory of the suite's processes, from /proc.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::Context;
 
-/// Linux tells processor time in hundredths of a second.
+/// /proc gives processor time in hundredths of a second.
 const TICK_MS: f64 = 10.0;
 
 /// The processes of a suite by name; PostgreSQL is many and counts as one.
@@ -18,7 +18,7 @@ pub(crate) struct Processes {
 pub(crate) struct Cpu(BTreeMap<String, f64>);
 
 impl Processes {
-    /// Those whose ids were written down when they were started.
+    /// The running processes of the pid files in a run directory.
     pub(crate) fn of(run: &Path) -> anyhow::Result<Self> {
         let mut pids = BTreeMap::new();
         for entry in fs::read_dir(run.join("pid"))? {
@@ -33,7 +33,7 @@ impl Processes {
         Ok(Processes { pids })
     }
 
-    /// Also of the load that this program has started and that has ended, under its own name.
+    /// Includes the load generators that this program has started and that have ended, as `load`.
     pub(crate) fn cpu(&self) -> Cpu {
         let mut times = BTreeMap::new();
         for (name, &pid) in &self.pids {
@@ -48,12 +48,12 @@ impl Processes {
         Cpu(times)
     }
 
-    /// Memory that the named processes hold now, together, in MiB.
+    /// The sum of the current memory of the named processes, in MiB.
     pub(crate) fn memory_mib(&self, names: &[&str]) -> f64 {
         self.status(names, "VmRSS:")
     }
 
-    /// The most that each of the named processes ever held, together, in MiB.
+    /// The sum of the peak memory of the named processes, in MiB.
     pub(crate) fn peak_memory_mib(&self, names: &[&str]) -> f64 {
         self.status(names, "VmHWM:")
     }
@@ -69,7 +69,7 @@ impl Processes {
 }
 
 impl Cpu {
-    /// What was spent since then, by process, most first.
+    /// Processor time since `earlier`, by process, in descending order.
     pub(crate) fn since(&self, earlier: &Cpu) -> Vec<(String, f64)> {
         let spent =
             |(name, now): (&String, &f64)| (name.clone(), now - earlier.0.get(name).copied().unwrap_or_default());
@@ -84,7 +84,7 @@ fn replica_of(name: &str, service: &str) -> bool {
     name.strip_prefix(service).is_some_and(|rest| rest.is_empty() || rest == "-2")
 }
 
-/// The line that Linux keeps of a process.
+/// Some fields of /proc/PID/stat.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,

@@ -1,4 +1,4 @@
-//! A collector that takes all spans and keeps none: it stands for one on another machine.
+//! A collector that accepts all spans and stores none; it replaces one on another machine.
 
 use std::sync::{
     Arc,
@@ -32,13 +32,13 @@ impl Sink {
         &self.url
     }
 
-    /// How many bytes of spans have come.
+    /// The number of bytes received.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 }
 
-/// An empty body is a whole answer: an `ExportTraceServiceResponse` of which nothing was rejected.
+/// An empty body is a complete answer: an `ExportTraceServiceResponse` without rejected spans.
 async fn take(State(bytes): State<Arc<AtomicU64>>, spans: Bytes) -> [(header::HeaderName, &'static str); 1] {
     bytes.fetch_add(spans.len() as u64, Ordering::Relaxed);
     [(header::CONTENT_TYPE, "application/x-protobuf")]

@@ -1,14 +1,11 @@
-//! One run of chaos: clients order, nemeses strike by a seeded schedule, somebody looks at money and stock every second; in
-//! the end everything is healed and settles, and the database is held against what the clients were told.
+//! One run of chaos: clients place orders, nemeses strike by a seeded schedule, and money and stock are checked every second. At
+//! the end everything is healed, the suite comes to rest, and the database is compared with the answers that the clients got.
 
 mod finish;
 mod strikes;
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -16,15 +13,14 @@ use console::audit::Options;
 use rand::{SeedableRng, rngs::StdRng};
 
 use crate::{
-    Settings, Stage, conservation,
-    history::History,
-    nemesis::{Nemesis, Tally},
+    Settings, Testbed, conservation,
+    nemesis::Nemesis,
     report::{Demands, Report},
     schedule::schedule,
-    workload::{self, PRODUCTS, Pressure, SCARCE, Wishes, plenty_sku, scarce_sku},
+    workload::{self, PRODUCTS, Run, SCARCE, plenty_sku, scarce_sku},
 };
 
-/// No supply but ours. Events of versions that do not exist are forged, and nobody is going to read them.
+/// Only the run's own products are supplied. Events of unknown versions are forged, and no replica will ever read them.
 const SETTINGS: &[(&str, &str)] = &[
     ("FAULTS_ENABLED", "true"),
     ("REPLENISH_ENABLED", "false"),
@@ -40,11 +36,11 @@ pub struct Plan {
     /// Orders a second.
     pub rate: u32,
     pub nemeses: Vec<&'static Nemesis>,
-    /// The longest that a phase may last, unless its nemesis cannot do with less.
+    /// The longest phase, unless its nemesis needs more.
     pub longest_phase: Duration,
-    /// Of a saga, and of its compensation; production's, when none is given.
+    /// The deadline of a saga, and of its compensation; without it, that of production.
     pub deadline: Option<&'static str>,
-    /// How long the suite may need to come to rest after everything is healed.
+    /// The time limit for the suite to come to rest after everything is healed.
     pub settle: Duration,
     pub demands: Demands,
 }
@@ -52,90 +48,69 @@ pub struct Plan {
 pub async fn chaos(settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
     let deadlines = plan.deadline.map(|time| [("SAGA_DEADLINE", time), ("COMPENSATION_DEADLINE", time)]);
     let deadlines = deadlines.as_ref().map_or(&[][..], |deadlines| deadlines);
-    let stage = Stage::start(&settings.clone().with(deadlines).with(SETTINGS)).await?;
-    supply(&stage).await?;
-    let outcome = run(&stage, settings, plan).await;
-    stage.save_logs().await?;
+    let testbed = Testbed::start(&settings.clone().with(deadlines).with(SETTINGS)).await?;
+    supply(&testbed).await?;
+    let outcome = run(&testbed, settings, plan).await;
+    testbed.save_logs().await?;
     outcome
 }
 
-/// Puts everything on sale that clients want.
-pub async fn supply(stage: &Stage) -> anyhow::Result<()> {
+/// Creates all products that clients order.
+pub async fn supply(testbed: &Testbed) -> anyhow::Result<()> {
     for n in 0..PRODUCTS {
-        stage.sell(&plenty_sku(n), 500 + 25 * n as i64, 10_000_000).await?;
+        testbed.sell(&plenty_sku(n), 500 + 25 * n as i64, 10_000_000).await?;
     }
     for n in 0..SCARCE {
-        stage.sell(&scarce_sku(n), 900, 25).await?;
+        testbed.sell(&scarce_sku(n), 900, 25).await?;
     }
     Ok(())
 }
 
-async fn run(stage: &Arc<Stage>, settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
+async fn run(testbed: &Arc<Testbed>, settings: &Settings, plan: &Plan) -> anyhow::Result<Report> {
     let mut rng = StdRng::seed_from_u64(plan.seed);
     let phases = schedule(&plan.nemeses, plan.length, plan.longest_phase, &mut rng);
-    let (history, pressure, tally) =
-        (Arc::new(History::default()), Arc::new(Pressure::default()), Arc::new(Tally::default()));
-    let stop = Arc::new(AtomicBool::new(false));
-    let supervisor = tokio::spawn(supervise(Arc::clone(stage), Arc::clone(&history), Arc::clone(&stop)));
-    let database_url = stage.database_url.clone();
-    let watcher = tokio::spawn(conservation::watch(database_url, Arc::clone(&history), Arc::clone(&stop)));
-    let wishes = Wishes::new(plan.seed);
-    let orders =
-        workload::send_orders(Arc::clone(stage), Arc::clone(&history), Arc::clone(&pressure), plan.rate, wishes);
-    let orders = tokio::spawn(orders);
-    let prices = tokio::spawn(workload::change_prices(Arc::clone(stage), Arc::clone(&pressure), plan.seed));
-    let field = strikes::Field {
-        stage: Arc::clone(stage),
-        history: Arc::clone(&history),
-        pressure: Arc::clone(&pressure),
-        tally: Arc::clone(&tally),
-    };
-    let struck = strikes::strike_all(&field, &phases).await;
-    if let Some(left) = plan.length.checked_sub(history.now()) {
+    let run = Run::on(testbed);
+    let supervisor = tokio::spawn(supervise(Arc::clone(&run)));
+    let watcher = tokio::spawn(conservation::watch(Arc::clone(&run)));
+    let orders = tokio::spawn(workload::send_orders(Arc::clone(&run), plan.rate, plan.seed));
+    let prices = tokio::spawn(workload::change_prices(Arc::clone(&run), plan.seed));
+    let struck = strikes::strike_all(&run, &phases).await;
+    if let Some(left) = plan.length.checked_sub(run.history.now()) {
         tokio::time::sleep(left).await;
     }
-    pressure.stop();
-    let ended_ms = history.now_ms();
-    println!("all is healed; waiting until the suite has come to rest");
+    run.pressure.stop();
+    let ended_ms = run.history.now_ms();
+    println!("everything is healed; waiting until the suite is at rest");
     let settling = Instant::now();
     let mut unwell: Vec<String> =
-        stage.ready(plan.settle).await.err().iter().map(|error| format!("{error:#}")).collect();
+        testbed.ready(plan.settle).await.err().iter().map(|error| format!("{error:#}")).collect();
     let (clients, changed) = (orders.await?, prices.await?);
     anyhow::ensure!(changed > 0, "no price could be changed");
-    workload::wait_for_clients(clients, &pressure, plan.settle).await;
-    let deleted = tally.deleted().clone();
-    let audit = stage
+    workload::wait_for_clients(clients, &run, plan.settle).await;
+    let deleted = run.tally.deleted().clone();
+    let audit = testbed
         .audit(Options { settle: plan.settle, allow_dead_letters: true, whole: true, deleted, at_work: false })
         .await;
     unwell.extend(audit.as_ref().err().map(|error| format!("no audit: {error:#}")));
     let settled = settling.elapsed();
-    stop.store(true, Ordering::Relaxed);
+    run.over.store(true, Ordering::Relaxed);
     let (unplanned_ends, conservation) = (supervisor.await?, watcher.await?);
-    history.save(&settings.logs.join("history.jsonl"))?;
-    let evidence = finish::Evidence {
-        struck,
-        history,
-        tally,
-        conservation,
-        audit: audit.ok(),
-        unwell,
-        settled,
-        ended_ms,
-        unplanned_ends,
-    };
-    finish::judge(stage, plan, evidence).await
+    run.history.save(&settings.logs.join("history.jsonl"))?;
+    let evidence =
+        finish::Evidence { struck, conservation, audit: audit.ok(), unwell, settled, ended_ms, unplanned_ends };
+    finish::judge(&run, plan, evidence).await
 }
 
-/// Does what an orchestrator does: a process that ends by itself is started again. Returns which did, and when.
-async fn supervise(stage: Arc<Stage>, history: Arc<History>, stop: Arc<AtomicBool>) -> Vec<String> {
+/// Acts as an orchestrator: restarts processes that end unexpectedly. Returns them, with the times.
+async fn supervise(run: Arc<Run>) -> Vec<String> {
     let mut ended = Vec::new();
-    while !stop.load(Ordering::Relaxed) {
-        for replica in &stage.replicas {
+    while !run.is_over() {
+        for replica in &run.testbed.replicas {
             let last_words = replica.program.log().await.lines().last().unwrap_or_default().to_owned();
             match replica.program.supervise().await {
                 Ok(false) => {}
                 Ok(true) => {
-                    let at = history.now().as_secs();
+                    let at = run.history.now().as_secs();
                     ended.push(format!("{at} s: {}: {last_words}", replica.program.name));
                 }
                 Err(error) => ended.push(format!("{} cannot be started: {error:#}", replica.program.name)),

@@ -1,4 +1,4 @@
-//! What can be asked for on the command line.
+//! The command line.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -27,17 +27,17 @@ enum Command {
     Sweep(SweepArgs),
     /// Breaks everything at random while clients order
     Run(RunArgs),
-    /// Sets the database back to a moment ago while clients order, and follows the runbook
+    /// Restores a backup of the database while clients order, and follows the runbook
     Restore(RestoreArgs),
 }
 
-/// Which programs are tried, and where the evidence goes.
+/// The programs to test, and the folder for reports.
 #[derive(Debug, Clone, Args)]
 pub struct Place {
     /// The folder of the suite's programs, built with faults; the folder of this program by default
     #[arg(long, env = "PROGRAMS_DIR")]
     pub programs: Option<PathBuf>,
-    /// libfaketime, without which no clock can be stepped
+    /// The library libfaketime, needed to step clocks
     #[arg(long, env = "FAKETIME_LIBRARY")]
     pub clocks: Option<PathBuf>,
     /// The folder of reports and logs
@@ -58,16 +58,19 @@ struct SweepArgs {
     /// At which pass of a point the process crashes
     #[arg(long, value_delimiter = ',', default_value = "1,2,10")]
     hits: Vec<u32>,
+    /// Only crashes in these steps, separated by commas, at the points that know the step
+    #[arg(long, value_delimiter = ',')]
+    steps: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 struct RunArgs {
     #[command(flatten)]
     place: Place,
-    /// Decides what is ordered and what is broken when; drawn, and printed, if it is not given
+    /// The seed of orders and faults; random, and printed, by default
     #[arg(long)]
     seed: Option<u64>,
-    /// How long orders are placed, in minutes; the profile's by default
+    /// The length of the run, in minutes; the profile's by default
     #[arg(long)]
     minutes: Option<f64>,
     /// Only these nemeses, separated by commas; `list` lists them
@@ -84,33 +87,35 @@ struct RunArgs {
 struct RestoreArgs {
     #[command(flatten)]
     place: Place,
-    /// Decides what is ordered; drawn, and printed, if it is not given
+    /// The seed of the orders; random, and printed, by default
     #[arg(long)]
     seed: Option<u64>,
     /// Orders a second
     #[arg(long, default_value_t = 40)]
     rate: u32,
-    /// How many seconds of orders are forgotten
+    /// The seconds between backup and restore, whose orders are lost
     #[arg(long, default_value_t = 10)]
     forgets: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Profile {
-    /// Every nemesis, and short deadlines; recovery and the amount of everything are checked, too
+    /// Every nemesis, and short deadlines; recovery times and minimum amounts are checked, too
     Ci,
-    /// Outages of at most ten seconds, and production's deadlines: no order that could be confirmed may be cancelled
+    /// Outages of at most ten seconds, and production's deadlines: no valid order may be cancelled
     Production,
     /// Hours
     Soak,
 }
 
-/// Runs what was asked for. `Ok(false)`: it found something wrong.
+/// Runs the command. `Ok(false)`: it found a violation.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     match cli.command {
         Command::Sweep(args) => {
             let points = if args.points.is_empty() { faults::FaultPoint::ALL.to_vec() } else { args.points };
-            let report = sweep::sweep(&args.place.settings(1)?, &points, &args.hits).await?;
+            let steps: Vec<&str> = args.steps.iter().map(String::as_str).collect();
+            let selection = sweep::Selection { points: &points, hits: &args.hits, steps: &steps };
+            let report = sweep::sweep(&args.place.settings(1)?, &selection).await?;
             publish(&report, &args.place.reports, "sweep.json")?;
             Ok(report.passed())
         }
@@ -139,7 +144,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
 
 impl RunArgs {
     fn plan(&self) -> anyhow::Result<Plan> {
-        // Only a whole run can be held to what a whole run must show.
+        // The demands apply to complete runs only.
         let whole = self.minutes.is_none() && self.nemeses.is_empty();
         let nothing = Demands { most_cancelled_percent: 100.0, orders: 0, faults: 0, nemeses: 0, recovery: false };
         let all = Demands {
@@ -149,7 +154,7 @@ impl RunArgs {
             nemeses: nemesis::ALL.len(),
             recovery: true,
         };
-        // Deadlines that pass within the run, where they may.
+        // Short deadlines, so that some pass within the run.
         let short = Some("20s");
         let (minutes, longest_phase, deadline, demands) = match self.profile {
             Profile::Ci if whole => (14.0, 30, short, all),
@@ -179,7 +184,7 @@ impl RunArgs {
 }
 
 impl Place {
-    /// The suite that these arguments describe.
+    /// The settings of the suite from these arguments.
     pub fn settings(&self, replicas: usize) -> anyhow::Result<Settings> {
         let own = std::env::current_exe()?;
         let programs = match &self.programs {

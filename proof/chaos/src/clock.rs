@@ -1,4 +1,4 @@
-//! Clocks that can be stepped. A program under libfaketime reads from a file by how much its clock is wrong.
+//! Clocks that can be stepped. A program under libfaketime reads the offset of its clock from a file.
 
 use std::{
     path::{Path, PathBuf},
@@ -17,7 +17,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that is right.
+    /// A correct clock.
     pub fn new(library: &Path, folder: &Path, name: &str) -> anyhow::Result<Self> {
         let clock = Clock { library: library.to_owned(), file: folder.join(format!("{name}.clock")) };
         clock.step(HOUR)?;
@@ -30,7 +30,7 @@ impl Clock {
         Ok(clock)
     }
 
-    /// What makes a program read it. Only the time of day is wrong: how long something takes is not.
+    /// The environment of a program that uses this clock. Only the time of day is wrong, the monotonic clock is right.
     pub fn environment(&self) -> [(String, String); 4] {
         [
             ("LD_PRELOAD", self.library.display().to_string()),
@@ -41,7 +41,7 @@ impl Clock {
         .map(|(name, value)| (name.to_owned(), value))
     }
 
-    /// From now on it is wrong by so many seconds; the program notices within a second.
+    /// Sets the offset in seconds; it takes effect within a second.
     pub fn step(&self, seconds: i64) -> anyhow::Result<()> {
         let next = self.file.with_extension("next");
         std::fs::write(&next, format!("{seconds:+}\n"))?;

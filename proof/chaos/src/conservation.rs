@@ -1,49 +1,43 @@
-//! Money and stock, every second, on a snapshot of the running suite: what must hold at any moment, also in the middle of
-//! an outage.
+//! Checks money and stock every second on a snapshot of the running suite: these invariants hold at any moment, also during an
+//! outage.
 
-use std::{
-    collections::HashSet,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use console::audit::{check, invariants, leave_out_in_flight};
 use serde::Serialize;
 use sqlx::{Connection, PgConnection};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::history::History;
+use crate::workload::Run;
 
-/// How many of the audit's invariants are about conservation: they are its first.
+/// The number of the audit's conservation invariants, which come first.
 const CONSERVATION: usize = 4;
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time limit of a snapshot; after that it counts as skipped.
+const SNAPSHOT_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a run's snapshots showed.
+/// The result of a run's snapshots.
 #[derive(Debug, Default, Serialize)]
 pub struct Conservation {
     pub snapshots: u64,
     /// Seconds in which the database could not be read.
     pub skipped: u64,
-    /// Each once, as it was first seen.
+    /// Each once, as first seen.
     pub violations: Vec<String>,
 }
 
-/// Looks every second until it is told to stop.
-pub async fn watch(database_url: String, history: Arc<History>, stop: Arc<AtomicBool>) -> Conservation {
+/// Checks a snapshot every second until the run is over.
+pub async fn watch(run: Arc<Run>) -> Conservation {
     let mut found = Conservation::default();
     let mut seen = HashSet::new();
     let mut connection: Option<PgConnection> = None;
     let mut every = interval(Duration::from_secs(1));
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while !stop.load(Ordering::Relaxed) {
+    while !run.is_over() {
         every.tick().await;
-        match timeout(PATIENCE, look(&database_url, &mut connection)).await {
+        match timeout(SNAPSHOT_LIMIT, look(&run.testbed.database_url, &mut connection)).await {
             Ok(Ok(violations)) => {
                 found.snapshots += 1;
-                let at = history.now().as_secs();
+                let at = run.history.now().as_secs();
                 let new: Vec<_> = violations.into_iter().filter(|violation| seen.insert(violation.clone())).collect();
                 found.violations.extend(new.into_iter().map(|violation| format!("{at} s: {violation}")));
             }

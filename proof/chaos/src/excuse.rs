@@ -1,5 +1,4 @@
-//! What excuses that an order was cancelled which could have been filled and paid: outages on its own path that left it less
-//! time than it needs of its deadline. Nothing else does.
+//! When the cancellation of a valid order is excused: only when outages on its own path left it less time than an order needs.
 
 use serde::Serialize;
 use uuid::Uuid;
@@ -11,7 +10,7 @@ use crate::{
     verdict::Ended,
 };
 
-/// What an order needs from its placement to its end in a suite that is well: far more than its 99th percentile.
+/// The time that an order needs in a healthy suite: far more than the 99th percentile.
 const NEEDED_MS: u64 = 2_000;
 
 /// An order that had to be confirmed and was cancelled.
@@ -21,14 +20,14 @@ pub struct Cancelled {
     pub started_ms: u64,
     /// The step at which its saga failed.
     pub at: String,
-    /// For how long, before its deadline, nothing on its path was broken or being recovered from.
+    /// The time before its deadline without an outage, or a recovery, on its path.
     pub well_ms: u64,
-    /// What was.
+    /// The nemeses of these outages.
     pub during: Vec<&'static str>,
 }
 
 impl Cancelled {
-    /// `due_ms` is when its client wanted it, by this machine's clock. While the database's is wrong, it is all there is.
+    /// `due_ms`: the order's due time by this machine's clock, the only reliable one while the database's clock is wrong.
     pub(crate) fn new(order: &Ended, due_ms: u64, struck: &[Struck], epoch_ms: i64) -> Self {
         if let Some(phase) = struck.iter().find(|phase| is_wrong_clock(phase, due_ms)) {
             let at = order.failed_at_step.clone().unwrap_or_default();
@@ -43,7 +42,7 @@ impl Cancelled {
         let since = |at: Option<i64>| at.and_then(|at| u64::try_from(at - epoch_ms).ok());
         let started_ms = since(order.started_ms).unwrap_or(0);
         let end = since(order.deadline_ms).unwrap_or(started_ms);
-        // The charge is waited for from the reservation on, until it is there.
+        // The order waits for the charge from its reservation until its payment.
         let reserved = since(order.reserved_ms).unwrap_or(end).min(end);
         let paid = since(order.paid_ms).unwrap_or(end).min(end);
         let mut outages: Vec<(u64, u64, &'static str)> = struck
@@ -74,13 +73,13 @@ impl Cancelled {
         }
     }
 
-    /// An outage keeps an order waiting; it takes no stock away and refuses no card.
+    /// An outage can only delay an order; it cannot excuse a refusal.
     pub(crate) fn is_excused(&self) -> bool {
         self.at == contracts::order_fulfillment::DETECT_TIMEOUT.name && self.well_ms < NEEDED_MS
     }
 }
 
-/// Whether the clock that deadlines go by was stepped soon after this moment, or had just been.
+/// Whether the clock that decides about deadlines was wrong around this time.
 fn is_wrong_clock(phase: &Struck, due_ms: u64) -> bool {
     let over = phase.healed_ms + milliseconds(phase.kind.recovery_target());
     let is_deciding = nemesis::named(phase.nemesis).is_some_and(|nemesis| nemesis.path == Path::Whole);
@@ -114,19 +113,19 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_excuses_what_it_left_no_time_for() {
+    fn an_outage_excuses_an_order_without_enough_time() {
         let cancelled = Cancelled::new(&timed_out(), 1_000, &[struck("kill_nats", 2_000, 15_500)], 0);
         assert_eq!(
             (cancelled.well_ms, cancelled.is_excused()),
             (1_500, true),
-            "1 s before it, and 0.5 s after its recovery"
+            "1 s before the outage, and 0.5 s after the recovery"
         );
         let cancelled = Cancelled::new(&timed_out(), 1_000, &[struck("kill_nats", 2_000, 10_000)], 0);
         assert_eq!((cancelled.well_ms, cancelled.is_excused()), (7_000, false));
     }
 
     #[test]
-    fn only_what_is_on_its_own_path_excuses_an_order() {
+    fn only_outages_on_its_own_path_excuse_an_order() {
         let gateway = [struck("kill_gateway", 1_000, 30_000)];
         assert!(Cancelled::new(&timed_out(), 1_000, &gateway, 0).is_excused());
         let paid = Ended { paid_ms: Some(2_500), ..timed_out() };

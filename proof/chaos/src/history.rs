@@ -1,4 +1,4 @@
-//! What clients asked for and were told, kept outside the suite: the evidence against which its database is held.
+//! The requests of the clients and the answers that they got, recorded outside of the suite and compared with its database.
 
 use std::{
     path::Path,
@@ -15,13 +15,13 @@ use uuid::Uuid;
 pub enum Conduct {
     /// Repeats the request under the same key until it is answered.
     Insists,
-    /// Sends the request twice at once, to different replicas, and insists.
+    /// Sends the request twice at once, to different replicas, and then like `Insists`.
     Doubles,
-    /// Hangs up in the middle of its first request, and insists.
+    /// Aborts its first request, and then like `Insists`.
     HangsUp,
-    /// Hangs up in the middle of its only request and never comes back.
+    /// Aborts its only request.
     WalksAway,
-    /// Asks for what does not exist, and has to be refused.
+    /// Orders an unknown product, and has to be refused.
     Errs,
 }
 
@@ -32,23 +32,23 @@ pub struct Record {
     pub customer_id: String,
     pub conduct: Conduct,
     pub payment_method: String,
-    /// When the request should be sent, in milliseconds of the run.
+    /// The due time of the request, in milliseconds of the run.
     pub due_ms: u64,
     /// How often it was sent.
     pub requests: u32,
-    /// The orders it was acknowledged with: one, however often it was sent.
+    /// The acknowledged orders: at most one, however often the request was sent.
     pub acknowledged: Vec<Uuid>,
     pub acknowledged_ms: Option<u64>,
-    /// The status with which it was refused for good.
+    /// The status of a permanent refusal.
     pub refused: Option<u16>,
-    /// A good card, enough stock, and nobody cancels.
+    /// A good card, enough stock, and no cancellation.
     pub has_to_be_confirmed: bool,
     pub wants_to_cancel: bool,
-    /// The client was told that the order is cancelled.
+    /// The cancellation was acknowledged.
     pub cancelled: bool,
 }
 
-/// All records of a run, and the clock that they are dated by.
+/// All records of a run, and its clock.
 #[derive(Debug)]
 pub struct History {
     began: Instant,
@@ -73,14 +73,13 @@ impl History {
         milliseconds(self.now())
     }
 
-    /// The beginning of the run on this machine's clock, in milliseconds since 1970: what the database's times are
-    /// compared with.
+    /// The beginning of the run by this machine's clock, in milliseconds since 1970, to convert the database's times.
     pub fn epoch_ms(&self) -> i64 {
         let since = self.began_at.duration_since(UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
     }
 
-    /// Adds what is known of a key, once nothing more is going to be.
+    /// Adds the final record of a key.
     pub fn add(&self, record: Record) {
         self.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
     }

@@ -1,9 +1,8 @@
-//! Chaos from outside: a whole suite of real processes on private servers, broken on purpose while clients order from it,
-//! and judged by what its clients were told and by the audit. It knows the suite only by its programs, its REST contract,
-//! its database and its streams.
+//! Chaos from outside: a suite of real processes on private servers, broken on purpose while clients place orders, and judged by
+//! the clients' answers and the audit. It uses only the suite's programs, REST contract, database and streams.
 //!
-//! [`sweep`] crashes a process at every fault point; [`chaos`] breaks everything at random, from a seed; [`restore`] sets
-//! the database back to a moment ago.
+//! [`sweep`] crashes a process at every fault point; [`chaos`] injects random faults from a seed; [`restore`] restores a backup
+//! of the database.
 
 #![allow(
     clippy::disallowed_methods,
@@ -18,15 +17,16 @@ pub mod excuse;
 pub mod history;
 pub mod nemesis;
 pub mod program;
-pub mod proxy;
 pub mod recovery;
 pub mod report;
 pub mod restore;
 pub mod schedule;
-pub mod stage;
 pub mod sweep;
+pub mod testbed;
 pub mod verdict;
 pub mod workload;
 
 pub use cli::{Cli, run};
-pub use stage::{Settings, Stage};
+/// Orders and audit options, for users of this crate.
+pub use console::{audit::Options, suite::NewOrder};
+pub use testbed::{Settings, Testbed};

@@ -1,4 +1,4 @@
-//! What breaks the suite: a table of nemeses, each of which breaks one thing for a while and heals it. A family has a file.
+//! The table of nemeses. Each breaks one thing for a while and heals it; each family has a file.
 
 mod broker;
 mod clock;
@@ -25,18 +25,18 @@ use testkit::Store;
 
 pub use self::messages::FORGED;
 use self::{
-    link::{Link, LinkDeed},
+    link::{Link, LinkFault},
     messages::Forgery,
 };
-use crate::{stage::Stage, workload::Pressure};
+use crate::workload::Run;
 
-/// What kind of outage it is: recovery is measured for each.
+/// The kind of outage; recovery is measured per kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     Service,
     Nats,
-    /// The broker has lost something that it had acknowledged.
+    /// The broker lost acknowledged data.
     WipedBroker,
     Postgres,
     Link,
@@ -49,7 +49,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What strikes in every full run.
+    /// The kinds of every full run.
     pub const ALL: [Kind; 9] = [
         Kind::Service,
         Kind::Nats,
@@ -62,7 +62,7 @@ impl Kind {
         Kind::Clients,
     ];
 
-    /// The longest that the suite may need to be well again, once something of this kind is healed.
+    /// The longest allowed recovery after an outage of this kind is healed.
     pub fn recovery_target(self) -> Duration {
         Duration::from_secs(match self {
             Kind::Messages | Kind::Clients | Kind::Clock => 2,
@@ -74,7 +74,7 @@ impl Kind {
     }
 }
 
-/// What no two nemeses may hold at a time, in the order in which it is taken.
+/// Resources that only one nemesis may use at a time, in the order of locking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     Services,
@@ -82,7 +82,7 @@ pub enum Resource {
     Database,
     Links,
     Gateway,
-    /// What order is told by inventory's REST API.
+    /// Inventory's REST API, as used by order.
     Inventory,
     Load,
 }
@@ -93,17 +93,17 @@ pub struct Nemesis {
     pub name: &'static str,
     pub kind: Kind,
     pub needs: &'static [Resource],
-    /// How long it lasts, in seconds: at least and at most.
+    /// The shortest and the longest duration, in seconds.
     pub seconds: (f64, f64),
-    /// Which part of an order's path it breaks.
+    /// The part of an order's path that it breaks.
     pub path: Path,
-    deed: Deed,
+    function: StrikeFunction,
 }
 
 /// Breaks, waits and heals.
-type Deed = for<'s> fn(&'s mut Strike) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 's>>;
+type StrikeFunction = for<'s> fn(&'s mut Strike) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 's>>;
 
-/// What was done, over the whole run.
+/// The faults of the whole run.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub faults: AtomicU64,
@@ -120,13 +120,11 @@ impl Tally {
 /// One phase of one nemesis.
 #[derive(Debug)]
 pub struct Strike {
-    pub stage: Arc<Stage>,
-    pub pressure: Arc<Pressure>,
-    pub tally: Arc<Tally>,
+    pub run: Arc<Run>,
     pub length: Duration,
     pub rng: StdRng,
     pub faults: u64,
-    /// Since when nothing keeps the suite from recovering; the end of the strike, if nothing else is said.
+    /// When the cause was removed, if that was before the end of the strike. Recovery is measured from then.
     pub cured: Option<Instant>,
 }
 
@@ -136,32 +134,32 @@ impl Strike {
         self.hits(1);
     }
 
-    /// From now on recovery is the suite's own business, the start of what was stopped included.
+    /// The cause is removed: from here on all time counts as recovery, including the restart of what was stopped.
     fn cures(&mut self) {
         self.cured = Some(Instant::now());
     }
 
     fn hits(&mut self, faults: u64) {
         self.faults += faults;
-        self.tally.faults.fetch_add(faults, Ordering::Relaxed);
+        self.run.tally.faults.fetch_add(faults, Ordering::Relaxed);
     }
 }
 
-/// What an order passes on its way to its end.
+/// Parts of an order's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Path {
     /// Every step.
     Whole,
     /// Only the charge.
     Charge,
-    /// Nothing of it: it keeps no order waiting.
+    /// None: it delays no order.
     Beside,
 }
 
 impl Nemesis {
-    /// Breaks, waits and heals. Fails when something could not be broken or, worse, not be healed.
+    /// Breaks, waits and heals. Fails when something could not be broken or healed.
     pub async fn strike(&self, strike: &mut Strike) -> anyhow::Result<()> {
-        (self.deed)(strike).await
+        (self.function)(strike).await
     }
 }
 
@@ -169,22 +167,22 @@ pub fn named(name: &str) -> Option<&'static Nemesis> {
     ALL.iter().chain(CLOCKS).find(|nemesis| nemesis.name == name)
 }
 
-/// A nemesis a line: name, kind, what it needs, how many seconds it lasts, what part of the path it breaks, and how.
+/// One nemesis per line: name, kind, resource, duration in seconds, affected part of the path, function.
 macro_rules! nemeses {
     ($($name:literal $kind:ident $needs:ident $least:literal-$most:literal $path:ident
-        $family:ident::$deed:ident($($argument:expr),*))*) => {
+        $family:ident::$function:ident($($argument:expr),*))*) => {
         &[$(Nemesis {
             name: $name,
             kind: Kind::$kind,
             needs: &[Resource::$needs],
             seconds: ($least, $most),
             path: Path::$path,
-            deed: |strike| Box::pin($family::$deed(strike $(, $argument)*)),
+            function: |strike| Box::pin($family::$function(strike $(, $argument)*)),
         }),*]
     };
 }
 
-/// Where clocks can be stepped. The database's is the only one that anything is decided by.
+/// Nemeses of clocks, where clocks can be stepped. Decisions depend on the database's clock only.
 pub const CLOCKS: &[Nemesis] = nemeses! {
     "process_clock_ahead" Clock Services 3.0-8.0 Beside clock::process(1)
     "process_clock_behind" Clock Services 3.0-8.0 Beside clock::process(-1)
@@ -209,32 +207,32 @@ pub const ALL: &[Nemesis] = nemeses! {
     "hog_connections" Postgres Database 4.0-10.0 Whole database::hog_connections()
     "hog_locks" Postgres Database 2.0-6.0 Whole database::hog_locks()
     "long_transaction" Postgres Database 60.0-60.0 Beside database::long_transaction()
-    "postgres_latency" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkDeed::Latency)
-    "postgres_drop" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkDeed::Drop)
-    "postgres_reset" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkDeed::Reset)
-    "postgres_half_open" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkDeed::HalfOpen)
-    "postgres_answers_lost" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkDeed::AnswersLost)
-    "nats_latency" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkDeed::Latency)
-    "nats_drop" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkDeed::Drop)
-    "nats_reset" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkDeed::Reset)
-    "nats_half_open" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkDeed::HalfOpen)
-    "nats_answers_lost" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkDeed::AnswersLost)
-    "nats_acks_lost" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkDeed::AcksLost)
-    "gateway_latency" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkDeed::Latency)
-    "gateway_drop" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkDeed::Drop)
-    "gateway_reset" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkDeed::Reset)
-    "gateway_half_open" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkDeed::HalfOpen)
-    "gateway_answers_lost" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkDeed::AnswersLost)
-    "inventory_latency" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkDeed::Latency)
-    "inventory_drop" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkDeed::Drop)
-    "inventory_reset" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkDeed::Reset)
-    "inventory_half_open" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkDeed::HalfOpen)
-    "inventory_answers_lost" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkDeed::AnswersLost)
-    "keeper_latency" Link Broker 3.0-8.0 Whole link::strike(Link::Keeper, LinkDeed::Latency)
-    "keeper_drop" Link Broker 3.0-8.0 Whole link::strike(Link::Keeper, LinkDeed::Drop)
-    "keeper_reset" Link Broker 3.0-8.0 Whole link::strike(Link::Keeper, LinkDeed::Reset)
-    "keeper_half_open" Link Broker 3.0-8.0 Whole link::strike(Link::Keeper, LinkDeed::HalfOpen)
-    "keeper_answers_lost" Link Broker 3.0-8.0 Whole link::strike(Link::Keeper, LinkDeed::AnswersLost)
+    "postgres_latency" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkFault::Latency)
+    "postgres_drop" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkFault::Drop)
+    "postgres_reset" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkFault::Reset)
+    "postgres_half_open" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkFault::HalfOpen)
+    "postgres_answers_lost" Link Links 3.0-8.0 Whole link::strike(Link::Postgres, LinkFault::AnswersLost)
+    "nats_latency" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkFault::Latency)
+    "nats_drop" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkFault::Drop)
+    "nats_reset" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkFault::Reset)
+    "nats_half_open" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkFault::HalfOpen)
+    "nats_answers_lost" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkFault::AnswersLost)
+    "nats_acks_lost" Link Links 3.0-8.0 Whole link::strike(Link::Nats, LinkFault::AcksLost)
+    "gateway_latency" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkFault::Latency)
+    "gateway_drop" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkFault::Drop)
+    "gateway_reset" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkFault::Reset)
+    "gateway_half_open" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkFault::HalfOpen)
+    "gateway_answers_lost" Link Gateway 3.0-8.0 Charge link::strike(Link::Gateway, LinkFault::AnswersLost)
+    "inventory_latency" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkFault::Latency)
+    "inventory_drop" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkFault::Drop)
+    "inventory_reset" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkFault::Reset)
+    "inventory_half_open" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkFault::HalfOpen)
+    "inventory_answers_lost" Link Inventory 3.0-8.0 Beside link::strike(Link::Inventory, LinkFault::AnswersLost)
+    "keeper_latency" Link Broker 3.0-8.0 Whole link::strike(Link::Reconciler, LinkFault::Latency)
+    "keeper_drop" Link Broker 3.0-8.0 Whole link::strike(Link::Reconciler, LinkFault::Drop)
+    "keeper_reset" Link Broker 3.0-8.0 Whole link::strike(Link::Reconciler, LinkFault::Reset)
+    "keeper_half_open" Link Broker 3.0-8.0 Whole link::strike(Link::Reconciler, LinkFault::HalfOpen)
+    "keeper_answers_lost" Link Broker 3.0-8.0 Whole link::strike(Link::Reconciler, LinkFault::AnswersLost)
     "duplicate_events" Messages Broker 3.0-8.0 Beside messages::duplicate()
     "old_events" Messages Broker 2.0-5.0 Beside messages::old()
     "poison_messages" Messages Broker 1.0-3.0 Beside messages::forge(Forgery::Poison)

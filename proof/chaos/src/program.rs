@@ -1,12 +1,12 @@
-//! One program of the suite as a child process that can be killed, frozen and started again, always with the same
-//! settings and on the same port; as another build, when it is told so. What it printed is kept when it ends.
+//! One program of the suite as a child process that can be killed, frozen and started again, with the same settings and on the
+//! same port, and optionally as another build. Its output is kept when it ends.
 
 use std::{
     fs::File,
     io::Write,
     path::{Path, PathBuf},
     process::Command,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
@@ -19,11 +19,11 @@ use crate::clock::Clock;
 /// How long a program may take to stop in good order.
 const STOP_LIMIT: Duration = Duration::from_secs(40);
 
-/// How it is started, and the process while there is one.
+/// The settings of the program, and its process while it runs.
 #[derive(Debug)]
 pub struct Program {
     pub name: String,
-    /// Its clock, where clocks can be stepped.
+    /// Its clock, if clocks can be stepped.
     pub clock: Option<Clock>,
     path: Mutex<PathBuf>,
     arguments: Vec<String>,
@@ -31,7 +31,6 @@ pub struct Program {
     logs: PathBuf,
     process: Mutex<Option<Process>>,
     wanted: AtomicBool,
-    unplanned_ends: AtomicU32,
 }
 
 impl Program {
@@ -53,7 +52,6 @@ impl Program {
             logs,
             process: Mutex::new(None),
             wanted: AtomicBool::new(false),
-            unplanned_ends: AtomicU32::new(0),
         }
     }
 
@@ -69,7 +67,7 @@ impl Program {
         Ok(())
     }
 
-    /// Lets it finish what it is doing, and starts the program of the same name in this folder.
+    /// Stops it gracefully, and starts the program of the same name in this folder.
     pub async fn replace(&self, programs: &Path) -> anyhow::Result<()> {
         self.stop().await?;
         let mut path = self.path.lock().await;
@@ -78,7 +76,7 @@ impl Program {
         self.start().await
     }
 
-    /// Runs it to its end, which has to be a success.
+    /// Runs it to its end; an error exit is an error.
     pub async fn run(&self, limit: Duration) -> anyhow::Result<()> {
         let mut process = Process::start(&mut self.command().await)?;
         let ended = eventually(limit, async || !process.is_running()).await;
@@ -97,7 +95,7 @@ impl Program {
         }
     }
 
-    /// Lets it finish what it is doing.
+    /// Stops it gracefully.
     pub async fn stop(&self) -> anyhow::Result<()> {
         self.wanted.store(false, Ordering::Relaxed);
         match self.process.lock().await.as_mut() {
@@ -106,7 +104,7 @@ impl Program {
         }
     }
 
-    /// Stops it in its tracks: its connections stay open and nobody answers on them.
+    /// Suspends it: its connections stay open without answers.
     pub async fn freeze(&self) -> anyhow::Result<()> {
         self.process.lock().await.as_mut().map_or(Ok(()), Process::pause)
     }
@@ -120,26 +118,20 @@ impl Program {
         self.process.lock().await.as_mut().is_some_and(Process::is_running)
     }
 
-    /// Starts it again if it has ended although nobody wanted it to; true when that was so.
+    /// Starts it again if it has ended unexpectedly; true in that case.
     pub async fn supervise(&self) -> anyhow::Result<bool> {
         if !self.wanted.load(Ordering::Relaxed) || self.is_running().await {
             return Ok(false);
         }
-        self.unplanned_ends.fetch_add(1, Ordering::Relaxed);
         self.start().await.map(|()| true)
     }
 
-    /// How often it ended although nobody wanted it to.
-    pub fn unplanned_ends(&self) -> u32 {
-        self.unplanned_ends.load(Ordering::Relaxed)
-    }
-
-    /// What it has printed since it was last started.
+    /// Its output since its last start.
     pub async fn log(&self) -> String {
         self.process.lock().await.as_ref().map(Process::log).unwrap_or_default()
     }
 
-    /// Writes down what it has printed since it was last started.
+    /// Appends its output since its last start to its log file.
     pub async fn save_log(&self) -> anyhow::Result<()> {
         let log = self.log().await;
         self.append(&log)

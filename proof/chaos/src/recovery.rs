@@ -1,11 +1,12 @@
-//! How long the suite needed, once something was healed, until it did again what it was asked to do.
+//! Recovery: the time from the healing of an outage until goodput is back.
 //!
-//! Goodput is orders ended a second against orders due a second; an order that had to be confirmed and was not is no good
-//! one. Orders whose customers cancel are left out: their end is their customer's. What an outage has kept waiting counts
-//! when it ends, so goodput is above 1 while it is being caught up with.
+//! Goodput is the ratio of orders ended per second to orders due per second. Orders that had to be confirmed and were not do not
+//! count as ended; orders that their customers cancel are left out. A delayed order counts when it ends, so goodput is above 1
+//! while the suite catches up.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
+use reports::or_dash;
 use serde::Serialize;
 
 use crate::{
@@ -14,16 +15,16 @@ use crate::{
     verdict::Ended,
 };
 
-/// Goodput is back when it is this high over a window.
+/// Goodput is back when it reaches this value over a window.
 const BACK: f64 = 0.9;
 const WINDOW_MS: u64 = 500;
 const STEP_MS: u64 = 100;
-/// For how long goodput has to be there before a phase.
+/// The time of good goodput that must precede a phase.
 const WELL_MS: u64 = 2_000;
-/// In so many windows, one after the other.
+/// The number of consecutive good windows that make a recovery.
 const WINDOWS: u64 = 3;
 
-/// A phase as it really was.
+/// A phase as it was carried out.
 #[derive(Debug, Clone, Serialize)]
 pub struct Struck {
     pub nemesis: &'static str,
@@ -31,7 +32,7 @@ pub struct Struck {
     pub start_ms: u64,
     pub healed_ms: u64,
     pub faults: u64,
-    /// What went wrong with the nemesis itself.
+    /// An error of the nemesis itself.
     pub error: Option<String>,
 }
 
@@ -50,20 +51,30 @@ pub struct KindReport {
     pub kind: Kind,
     pub phases: usize,
     pub faults: u64,
-    /// How many recoveries could be measured: those that nothing else interrupted, of a suite that was well before.
+    /// The number of measurable recoveries: not interrupted by another phase, and with good goodput before.
     pub measured: usize,
-    /// Of these: how many had not come when the quiet that followed was over. They count with its length.
+    /// Those of them that were not complete at the end of the quiet time. They count with its length.
     pub unfinished: usize,
-    pub recovery_p50_ms: Option<u64>,
-    pub recovery_p99_ms: Option<u64>,
-    /// Orders ended against orders due, in percent, while it lasted.
+    pub recovery: Quantiles,
+    /// Goodput during the phases, in percent.
     pub goodput_percent: Option<f64>,
-    /// From due to acknowledged, of orders that became due meanwhile.
-    pub answer_p50_ms: Option<u64>,
-    pub answer_p99_ms: Option<u64>,
-    /// From due to ended.
-    pub end_p50_ms: Option<u64>,
-    pub end_p99_ms: Option<u64>,
+    pub latency: Latency,
+}
+
+/// Latencies of the orders that became due in a time range.
+#[derive(Debug, Serialize)]
+pub struct Latency {
+    /// From the due time to the acknowledgement.
+    pub answer: Quantiles,
+    /// From the due time to the end.
+    pub end: Quantiles,
+}
+
+/// Median and 99th percentile, if there are values.
+#[derive(Debug, Serialize)]
+pub struct Quantiles {
+    pub p50_ms: Option<u64>,
+    pub p99_ms: Option<u64>,
 }
 
 impl Flow {
@@ -93,14 +104,14 @@ impl Flow {
         Flow { due, ended, lives }
     }
 
-    /// Orders ended against orders due in this time; none when none was due.
+    /// Goodput in this time; none when no order was due.
     pub fn goodput(&self, from_ms: u64, to_ms: u64) -> Option<f64> {
         let due = count(&self.due, from_ms, to_ms);
         (due > 0).then(|| count(&self.ended, from_ms, to_ms) as f64 / due as f64)
     }
 
-    /// How long after `healed_ms` goodput was back, to stay: the end of the first of some good windows in a row, so half a
-    /// second if it was never away. None if it was not back before `until_ms`.
+    /// The time from `healed_ms` until goodput was back: to the end of the first of `WINDOWS` consecutive good windows, so half a
+    /// second if it never dropped. None if it was not back before `until_ms`.
     pub fn recovery(&self, healed_ms: u64, until_ms: u64) -> Option<u64> {
         let good = |at: &u64| self.goodput(*at, at + WINDOW_MS).is_none_or(|goodput| goodput >= BACK);
         let last = until_ms.checked_sub(WINDOWS * WINDOW_MS)?;
@@ -110,7 +121,7 @@ impl Flow {
         Some(back + WINDOW_MS - healed_ms)
     }
 
-    /// Of a kind's phases.
+    /// The report of a kind's phases.
     pub fn report(&self, kind: Kind, struck: &[Struck], end_ms: u64) -> KindReport {
         let own: Vec<&Struck> = struck.iter().filter(|phase| phase.kind == kind).collect();
         let mut unfinished = 0;
@@ -118,7 +129,7 @@ impl Flow {
             .iter()
             .filter_map(|phase| {
                 let next = quiet_until(phase, struck, end_ms)?;
-                // Nobody recovers from this phase who had not recovered from the one before.
+                // Measurable only if the suite had recovered from the previous phase.
                 let was_well = self.goodput(phase.start_ms.saturating_sub(WELL_MS), phase.start_ms)? >= BACK;
                 if !was_well {
                     return None;
@@ -130,37 +141,43 @@ impl Flow {
             .collect();
         let goodput: Vec<f64> = own.iter().filter_map(|p| self.goodput(p.start_ms, p.healed_ms)).collect();
         let during = |due: u64| own.iter().any(|phase| (phase.start_ms..phase.healed_ms).contains(&due));
-        let [(answer_p50_ms, answer_p99_ms), (end_p50_ms, end_p99_ms)] = self.latencies(during);
         KindReport {
             kind,
             phases: own.len(),
             faults: own.iter().map(|phase| phase.faults).sum(),
             measured: recoveries.len(),
             unfinished,
-            recovery_p50_ms: quantile(&mut recoveries, 0.5),
-            recovery_p99_ms: quantile(&mut recoveries, 0.99),
+            recovery: Quantiles::of(&mut recoveries),
             goodput_percent: (!goodput.is_empty()).then(|| 100.0 * goodput.iter().sum::<f64>() / goodput.len() as f64),
-            answer_p50_ms,
-            answer_p99_ms,
-            end_p50_ms,
-            end_p99_ms,
+            latency: self.latency(during),
         }
     }
 
-    /// Median and 99th percentile until the answer, and until the end, of orders that became due at such a time.
-    pub fn latencies(&self, during: impl Fn(u64) -> bool) -> [(Option<u64>, Option<u64>); 2] {
+    /// Latencies of the orders whose due time satisfies the predicate.
+    pub fn latency(&self, during: impl Fn(u64) -> bool) -> Latency {
         let lives: Vec<_> = self.lives.iter().filter(|(due, ..)| during(*due)).collect();
         let mut answers: Vec<u64> =
             lives.iter().filter_map(|(due, at, _)| Some(at.as_ref()?.saturating_sub(*due))).collect();
         let mut ends: Vec<u64> = lives.iter().map(|(due, _, end)| end.saturating_sub(*due)).collect();
-        [&mut answers, &mut ends].map(|times| (quantile(times, 0.5), quantile(times, 0.99)))
+        Latency { answer: Quantiles::of(&mut answers), end: Quantiles::of(&mut ends) }
     }
 }
 
-/// Until when nothing else happens after the phase was healed; none if something else happened meanwhile, or there is too
-/// little time to tell.
+impl Quantiles {
+    fn of(values: &mut [u64]) -> Self {
+        Quantiles { p50_ms: quantile(values, 0.5), p99_ms: quantile(values, 0.99) }
+    }
+}
+
+impl fmt::Display for Quantiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} / {}", or_dash(self.p50_ms), or_dash(self.p99_ms))
+    }
+}
+
+/// The end of the quiet time after the phase; none if another phase overlapped with it, or the quiet time is too short.
 fn quiet_until(phase: &Struck, struck: &[Struck], end_ms: u64) -> Option<u64> {
-    // An old snapshot is held beneath everything else.
+    // It overlaps with all other phases by design.
     let others = || struck.iter().filter(|other| !std::ptr::eq(*other, phase) && other.nemesis != "long_transaction");
     if others().any(|other| other.start_ms <= phase.healed_ms && phase.start_ms < other.healed_ms) {
         return None;
@@ -169,7 +186,7 @@ fn quiet_until(phase: &Struck, struck: &[Struck], end_ms: u64) -> Option<u64> {
     (next >= phase.healed_ms + least_quiet_ms(phase.kind)).then_some(next)
 }
 
-/// Enough to see a recovery that is as slow as it may be.
+/// Enough for the slowest allowed recovery.
 fn least_quiet_ms(kind: Kind) -> u64 {
     milliseconds(kind.recovery_target()) + WINDOWS * WINDOW_MS
 }
@@ -193,12 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn goodput_is_back_when_a_window_shows_it() {
+    fn goodput_is_back_after_consecutive_good_windows() {
         let due: Vec<u64> = (0..10_000).step_by(100).collect();
         let ended: Vec<u64> = due.iter().copied().filter(|at| !(2_000..5_000).contains(at)).collect();
         let flow = flow(&due, &ended);
         assert_eq!(flow.recovery(0, 9_000), Some(500));
-        assert_eq!(flow.recovery(1_000, 9_000), Some(4_500), "one good window before the outage is none");
+        assert_eq!(flow.recovery(1_000, 9_000), Some(4_500), "a single good window before the outage does not count");
         assert_eq!(flow.recovery(3_000, 9_000), Some(2_500));
         assert_eq!(flow.recovery(3_000, 5_400), None);
         assert_eq!(flow.goodput(2_000, 4_000), Some(0.0));
@@ -216,7 +233,7 @@ mod tests {
         };
         let struck = [phase(0, 1_000), phase(500, 3_000), phase(9_000, 10_000)];
         assert_eq!(quiet_until(&struck[0], &struck, 20_000), None);
-        assert_eq!(quiet_until(&struck[1], &struck, 20_000), None, "it has to recover from both");
+        assert_eq!(quiet_until(&struck[1], &struck, 20_000), None, "it overlaps with the phase before");
         assert_eq!(quiet_until(&struck[2], &struck, 20_000), Some(20_000));
         assert_eq!(quiet_until(&struck[2], &struck, 11_000), None);
     }

@@ -1,8 +1,8 @@
-//! What a run of chaos found, as JSON and as tables for people, and whether that is good enough.
+//! The report of a chaos run, as JSON and as tables, and whether the run passed.
 
 use std::{collections::BTreeMap, fmt, path::Path};
 
-use anyhow::Context;
+use reports::{Table, or_dash, shortened, write_failures, write_json};
 use serde::Serialize;
 
 use crate::{
@@ -10,30 +10,30 @@ use crate::{
     excuse::Cancelled,
     history::milliseconds,
     nemesis::Kind,
-    recovery::{KindReport, Struck},
-    verdict::Findings,
+    recovery::{KindReport, Latency, Struck},
+    verdict::Violations,
 };
 
-/// How many recoveries of each kind must have been measured.
+/// The least number of measured recoveries of each kind.
 const LEAST_MEASURED: usize = 2;
-/// Fewer measurements have no 99th percentile, only a maximum.
+/// With fewer measurements the 99th percentile is only a maximum.
 const LEAST_FOR_P99: usize = 20;
-/// The share of seconds in which conservation must have been looked at.
+/// The share of seconds with a conservation check.
 const LEAST_SNAPSHOTS: f64 = 0.8;
 /// How many failures of a kind are listed.
 const EXAMPLES: usize = 20;
 /// Goodput 30 s after a burst, against that before it.
 const GOODPUT_AFTER_BURST: f64 = 95.0;
 
-/// What a run must at least consist of.
+/// The least amounts of a run.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Demands {
-    /// How many percent of the orders that have to be confirmed outages may cancel.
+    /// The percentage of orders that must be confirmed which outages may cancel.
     pub most_cancelled_percent: f64,
     pub orders: usize,
     pub faults: u64,
     pub nemeses: usize,
-    /// Whether recovery times count.
+    /// Whether recovery times are judged.
     pub recovery: bool,
 }
 
@@ -44,7 +44,7 @@ pub struct Report {
     pub seconds: u64,
     pub rate: u32,
     pub demands: Demands,
-    /// Keys that clients ordered under.
+    /// Idempotency keys that clients used.
     pub orders: usize,
     pub acknowledged: usize,
     pub requests: u64,
@@ -55,31 +55,30 @@ pub struct Report {
     pub lost: usize,
     pub doubled: u64,
     pub drift: u64,
-    /// How many orders have come to which end.
+    /// The number of orders by their end.
     pub outcomes: BTreeMap<String, usize>,
-    /// Orders with a good card and enough stock, that nobody cancelled.
+    /// Orders with a good card, enough stock and no cancellation by the customer.
     pub has_to_be_confirmed: usize,
     /// Those of them that were cancelled, and why.
     pub cancelled_by_outages: Vec<Cancelled>,
-    pub findings: Findings,
+    pub findings: Violations,
     pub conservation: Conservation,
-    /// The audit's violations, with what a nemesis explains taken out.
+    /// The audit's violations, except those that a nemesis explains.
     pub audit: Vec<String>,
-    /// Why the suite did not get well again.
+    /// Why the suite did not recover.
     pub unwell: Vec<String>,
     pub settled_seconds: u64,
     pub kinds: Vec<KindReport>,
-    /// From due to answered and to ended while nothing was broken: median, 99th percentile.
-    pub quiet_answer_ms: (Option<u64>, Option<u64>),
-    pub quiet_end_ms: (Option<u64>, Option<u64>),
-    /// Of each burst: goodput 30 s after it, in percent of that before it.
+    /// Latencies without an outage.
+    pub quiet: Latency,
+    /// For each burst: goodput 30 s after it, in percent of that before it.
     pub goodput_after_burst_percent: Vec<f64>,
-    /// Processes that ended by themselves and were started again.
+    /// Processes that ended unexpectedly and were started again.
     pub unplanned_ends: Vec<String>,
 }
 
 impl Report {
-    /// Everything that makes the run a failure, in sentences.
+    /// All failures of the run, in sentences.
     pub fn failures(&self) -> Vec<String> {
         let others = [
             ("drift", &self.conservation.violations),
@@ -89,20 +88,20 @@ impl Report {
         ];
         let mut failures = by_kind(self.findings.kinds().into_iter().chain(others), EXAMPLES);
         if (self.conservation.snapshots as f64) < LEAST_SNAPSHOTS * (self.seconds + self.settled_seconds) as f64 {
-            failures.push(format!("money and stock were looked at {} times only", self.conservation.snapshots));
+            failures.push(format!("money and stock were checked only {} times", self.conservation.snapshots));
         }
         failures.extend(self.phases.iter().filter_map(|p| Some(format!("{}: {}", p.nemesis, p.error.as_ref()?))));
         let Demands { orders, faults, nemeses, recovery, most_cancelled_percent } = self.demands;
         if self.cancelled_percent() > most_cancelled_percent {
             failures.push(format!(
-                "outages cancelled {} of {} orders that had to be confirmed, and {most_cancelled_percent} % is the most",
+                "outages cancelled {} of {} orders that had to be confirmed, with a limit of {most_cancelled_percent} %",
                 self.cancelled_by_outages.len(),
                 self.has_to_be_confirmed,
             ));
         }
         if self.orders < orders || self.faults < faults || self.nemeses < nemeses {
             failures
-                .push(format!("too little happened: asked for {orders} orders, {faults} faults, {nemeses} nemeses"));
+                .push(format!("too little happened: demanded are {orders} orders, {faults} faults, {nemeses} nemeses"));
         }
         if recovery {
             failures.extend(self.late_recoveries());
@@ -110,7 +109,7 @@ impl Report {
         failures
     }
 
-    /// How many orders were cancelled because of which outages.
+    /// The number of orders that were cancelled during each combination of outages.
     fn cancellations(&self) -> BTreeMap<String, usize> {
         let mut cancellations = BTreeMap::new();
         for order in &self.cancelled_by_outages {
@@ -130,14 +129,14 @@ impl Report {
             let report = self.kinds.iter().find(|report| report.kind == kind);
             let measured = report.map_or(0, |report| report.measured);
             if measured < LEAST_MEASURED {
-                late.push(format!("{kind:?}: recovery was measured {measured} times only"));
+                late.push(format!("{kind:?}: recovery was measured only {measured} times"));
             }
             let unfinished = report.map_or(0, |report| report.unfinished);
             if unfinished > 0 {
                 late.push(format!("{kind:?}: {unfinished} recoveries did not come in the quiet that followed"));
             }
-            if let Some(p99) = report.and_then(|report| report.recovery_p99_ms).filter(|p99| *p99 > target) {
-                late.push(format!("{kind:?}: recovery took {p99} ms, {target} ms are asked for"));
+            if let Some(p99) = report.and_then(|report| report.recovery.p99_ms).filter(|p99| *p99 > target) {
+                late.push(format!("{kind:?}: recovery took {p99} ms, with a target of {target} ms"));
             }
         }
         if self.goodput_after_burst_percent.is_empty() {
@@ -186,67 +185,58 @@ impl fmt::Display for Report {
         for (outcome, orders) in &self.outcomes {
             writeln!(f, "  outcome {orders:>6}  {outcome}")?;
         }
-        writeln!(f, "{}", HEADER)?;
+        let mut kinds = Table::new([
+            "kind",
+            "phases",
+            "faults",
+            "recovery n",
+            "p50 / p99 ms, or max",
+            "goodput",
+            "answered p50 / p99 ms",
+            "ended p50 / p99 ms",
+        ]);
         for kind in &self.kinds {
-            writeln!(f, "{}", row(kind))?;
+            let max = if kind.measured < LEAST_FOR_P99 { " max" } else { "" };
+            kinds.row([
+                format!("{:?}", kind.kind),
+                kind.phases.to_string(),
+                kind.faults.to_string(),
+                kind.measured.to_string(),
+                format!("{}{max}", kind.recovery),
+                or_dash(kind.goodput_percent.map(|percent| format!("{percent:.0} %"))),
+                kind.latency.answer.to_string(),
+                kind.latency.end.to_string(),
+            ]);
         }
-        let [answer, end] = [self.quiet_answer_ms, self.quiet_end_ms].map(|(p50, p99)| [ms(p50), ms(p99)].join(" / "));
-        writeln!(f, "undisturbed: answered after {answer} ms, ended after {end} ms (p50 / p99)")?;
+        let Latency { answer, end } = &self.quiet;
+        writeln!(f, "{kinds}undisturbed: answered after {answer} ms, ended after {end} ms (p50 / p99)")?;
         for goodput in &self.goodput_after_burst_percent {
             writeln!(f, "goodput 30 s after a burst: {goodput:.0} % of that before it")?;
         }
-        let failures = self.failures();
-        failures.iter().try_for_each(|failure| writeln!(f, "FAILED  {failure}"))?;
-        writeln!(f, "{}", if failures.is_empty() { "chaos: passed" } else { "chaos: FAILED" })
+        let verdict = write_failures(f, &self.failures())?;
+        writeln!(f, "chaos: {verdict}")
     }
 }
 
-const HEADER: &str = "kind          phases faults  recovery n / p50 / p99 ms, or max  goodput  answered p50 / p99 ms   ended p50 / p99 ms";
-
-fn row(report: &KindReport) -> String {
-    format!(
-        "{:13} {:>6} {:>6}  {:>10} / {:>5} / {:>6} {:7}   {:>7}  {:>12} / {:>6}   {:>10} / {:>6}",
-        format!("{:?}", report.kind),
-        report.phases,
-        report.faults,
-        report.measured,
-        ms(report.recovery_p50_ms),
-        ms(report.recovery_p99_ms),
-        if report.measured < LEAST_FOR_P99 { "max" } else { "" },
-        report.goodput_percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0} %")),
-        ms(report.answer_p50_ms),
-        ms(report.answer_p99_ms),
-        ms(report.end_p50_ms),
-        ms(report.end_p99_ms),
-    )
-}
-
-/// A figure, or that there is none.
-pub fn ms(value: Option<impl ToString>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
-}
-
-/// What was found, in sentences: of each kind so many, and how many there are.
+/// Violations as sentences: at most `most` of each kind, and the number of the rest.
 pub fn by_kind<'a>(found: impl IntoIterator<Item = (&'a str, &'a Vec<String>)>, most: usize) -> Vec<String> {
-    let told = |(kind, found): (&str, &Vec<String>)| {
-        let more = (found.len() > most).then(|| format!("{kind}: {} in all", found.len()));
-        found.iter().take(most).map(|one| format!("{kind}: {one}")).chain(more).collect::<Vec<_>>()
+    let listed = |(kind, found): (&'a str, &'a Vec<String>)| {
+        shortened(found, most, found.len()).map(move |one| format!("{kind}: {one}"))
     };
-    found.into_iter().flat_map(told).collect()
+    found.into_iter().flat_map(listed).collect()
 }
 
-/// Writes a report as JSON, and prints where it is and what people read of it.
+/// Writes a report as JSON, and prints its path and its text.
 pub fn publish(report: &(impl Serialize + fmt::Display), folder: &Path, name: &str) -> anyhow::Result<()> {
     save(report, folder, name)?;
     print!("{report}");
     Ok(())
 }
 
-/// Writes a report as JSON, and prints where it is.
+/// Writes a report as JSON, and prints its path.
 pub fn save(report: &impl Serialize, folder: &Path, name: &str) -> anyhow::Result<()> {
     let path = folder.join(name);
-    std::fs::write(&path, serde_json::to_vec_pretty(report)?)
-        .with_context(|| format!("{} cannot be written", path.display()))?;
+    write_json(report, &path)?;
     println!("report: {}", path.display());
     Ok(())
 }

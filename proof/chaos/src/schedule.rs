@@ -1,5 +1,5 @@
-//! When which nemesis strikes: rounds of one to three overlapping phases, with quiet in between in which recovery is
-//! measured. All drawn from the seed; every nemesis comes once before any comes again.
+//! The schedule of nemeses: rounds of one to three overlapping phases, with quiet times in which recovery is measured. Everything
+//! is drawn from the seed; every nemesis strikes once before any strikes again.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use rand::{Rng, rngs::StdRng, seq::SliceRandom};
 
 use crate::nemesis::{Kind, Nemesis};
 
-/// Before the first strike, so that there is a goodput to compare with.
+/// Before the first strike, to measure the normal goodput.
 const WARM_UP: Duration = Duration::from_secs(8);
-/// One of each kind comes alone, twice, besides the one time that it comes with others: so each kind's recovery is
-/// measured. Bursts come alone only.
+/// One nemesis of each kind strikes alone twice, besides once with others, so that each kind's recovery is measured. Bursts only
+/// strike alone.
 const ALONE: [&str; 8] = [
     "kill_service",
     "kill_nats",
@@ -26,7 +26,7 @@ const SHORT_PAUSE: Duration = Duration::from_secs(5);
 /// After the last phase, for recovery.
 const TAIL: Duration = Duration::from_secs(25);
 
-/// One nemesis at work.
+/// One strike of a nemesis.
 #[derive(Debug, Clone)]
 pub struct Phase {
     pub nemesis: &'static Nemesis,
@@ -45,12 +45,12 @@ pub fn schedule(nemeses: &[&'static Nemesis], total: Duration, longest: Duration
         let wanted = [1, 2, 2, 3, 3][rng.random_range(0..5)];
         let round = draw(nemeses, &mut deck, wanted, rng);
         let mut over = at;
-        // Of those that come together nobody's recovery is measured.
+        // The recovery from overlapping phases is not measured.
         let pause = if let [alone] = *round { pause_after(alone.kind) } else { SHORT_PAUSE };
         for nemesis in round {
             let start = at + Duration::from_millis(rng.random_range(0..1_500));
             let length = length(nemesis, rng).min(longest.max(Duration::from_secs_f64(nemesis.seconds.0)));
-            // An old snapshot lies beneath the rounds that follow, instead of keeping them waiting.
+            // A held snapshot overlaps with the rounds that follow, and does not delay them.
             if nemesis.seconds.0 < 30.0 {
                 over = over.max(start + length);
             }
@@ -70,7 +70,7 @@ fn length(nemesis: &Nemesis, rng: &mut StdRng) -> Duration {
     Duration::from_secs_f64(if least < most { rng.random_range(least..most) } else { least })
 }
 
-/// One time that a nemesis is to strike.
+/// One planned strike of a nemesis.
 #[derive(Debug, Clone, Copy)]
 struct Card {
     nemesis: &'static Nemesis,
@@ -78,8 +78,8 @@ struct Card {
     alone: bool,
 }
 
-/// All nemeses, to be drawn from the end: what comes alone comes first, one after the other, so that each finds the suite
-/// well.
+/// All nemeses, to be drawn from the end: those that strike alone come first, one after the other, so that each hits a healthy
+/// suite.
 fn shuffled(nemeses: &[&'static Nemesis], rng: &mut StdRng) -> Vec<Card> {
     let comes_alone = |nemesis: &&&'static Nemesis| ALONE.contains(&nemesis.name);
     let with_others = nemeses.iter().filter(|nemesis| nemesis.kind != Kind::Burst);
@@ -93,7 +93,7 @@ fn shuffled(nemeses: &[&'static Nemesis], rng: &mut StdRng) -> Vec<Card> {
     deck
 }
 
-/// The next nemeses of a shuffled deck that do not get in each other's way.
+/// The next nemeses of a shuffled deck that share no resource.
 fn draw(nemeses: &[&'static Nemesis], deck: &mut Vec<Card>, wanted: usize, rng: &mut StdRng) -> Vec<&'static Nemesis> {
     let mut round: Vec<Card> = Vec::new();
     if deck.is_empty() {
@@ -115,9 +115,9 @@ fn draw(nemeses: &[&'static Nemesis], deck: &mut Vec<Card>, wanted: usize, rng: 
     round.into_iter().map(|card| card.nemesis).collect()
 }
 
-/// Long enough to see the recovery that is asked for.
+/// Long enough for the recovery target.
 fn pause_after(kind: Kind) -> Duration {
-    /// Until goodput after a burst is compared with that before it.
+    /// Goodput is compared again this long after a burst.
     const AFTER_BURST: Duration = Duration::from_secs(36);
     if kind == Kind::Burst { AFTER_BURST } else { kind.recovery_target() + Duration::from_secs(2) }
 }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_judged_strikes_twice_alone_with_enough_quiet_to_see_its_recovery() {
+    fn judged_nemeses_strike_alone_twice_with_quiet_after_them() {
         for seed in 0..50 {
             let phases = phases(seed, FULL);
             let seen = |phase: &&Phase| {

@@ -1,32 +1,29 @@
-//! The crash-point sweep: at every fault point, at its 1st, 2nd and 10th pass, a real process of each service that
-//! passes it aborts under load and is started again. Where a point knows the saga's step, its 1st pass is crashed in
-//! each step for itself. After every few crashes the suite must settle, with a clean audit, and with every order that
-//! a client was told of at its end. A point, or a step at a point, that no crash hits fails the sweep, and so does a
-//! whole sweep that takes too long.
+//! The crash-point sweep: at every fault point, at its 1st, 2nd and 10th pass, a real process of each service that passes it
+//! aborts under load and is started again. Where a point knows the saga's step, the 1st pass is crashed in each step. After every
+//! group of crashes the suite must come to rest, with a clean audit, and with every acknowledged order at its end. The sweep
+//! fails when a point, or a step at a point, is never hit, or when a whole sweep takes too long.
 
+mod answers;
 mod case;
 mod load;
 mod plan;
 mod provoke;
 mod report;
-mod told;
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use faults::FaultPoint;
-
+use self::answers::Answers;
 pub use self::{
-    plan::Case,
+    plan::{Case, Selection},
     report::{CaseReport, GroupReport, SweepReport},
 };
-use self::{report::Asked, told::Told};
-use crate::{Settings, Stage};
+use crate::{Settings, Testbed};
 
-/// Short deadlines, so that a case does not take a minute: what a dead process had in hand comes back soon, and its
-/// relay's lease ends soon. A charge with `tok_slow` outlasts the saga's deadline.
+/// Short deadlines, so that a case does not take a minute: the deliveries and the relay's lease of a crashed process expire soon.
+/// A charge with `tok_slow` outlasts the saga's deadline.
 const SETTINGS: &[(&str, &str)] = &[
     ("FAULTS_ENABLED", "true"),
     ("SAGA_DEADLINE", "6s"),
@@ -45,27 +42,30 @@ const SETTINGS: &[(&str, &str)] = &[
 /// `SAGA_DEADLINE`.
 const DEADLINE: Duration = Duration::from_secs(6);
 
-/// Crashes at each of the points, at each of these passes, one after the other in one suite.
-pub async fn sweep(settings: &Settings, points: &[FaultPoint], hits: &[u32]) -> anyhow::Result<SweepReport> {
-    let began = Instant::now();
-    let stage = Stage::start(&settings.clone().with(SETTINGS)).await?;
-    for (sku, quantity) in [("PLENTY", 1_000_000), ("SCARCE", 1), (load::CHANGING, 1)] {
-        stage.sell(sku, 1_000, quantity).await?;
+/// Runs the selected crashes, one after the other in one suite.
+pub async fn sweep(settings: &Settings, selection: &Selection<'_>) -> anyhow::Result<SweepReport> {
+    if let Some(unknown) = selection.steps.iter().find(|name| plan::steps().all(|step| step.name != **name)) {
+        anyhow::bail!("there is no step {unknown}");
     }
-    let (mut cases, mut groups, mut told) = (Vec::new(), Vec::new(), Told::default());
-    for group in plan::groups(points, hits) {
+    let began = Instant::now();
+    let testbed = Testbed::start(&settings.clone().with(SETTINGS)).await?;
+    for (sku, quantity) in [("PLENTY", 1_000_000), ("SCARCE", 1), (load::CHANGING, 1)] {
+        testbed.sell(sku, 1_000, quantity).await?;
+    }
+    let (mut cases, mut groups, mut answers) = (Vec::new(), Vec::new(), Answers::default());
+    for group in plan::groups(selection) {
         for case in &group {
-            let report = case::play(&stage, case, &mut told).await;
+            let report = case::crash(&testbed, case, &mut answers).await;
             println!("{report}");
             cases.push(report);
         }
-        let settled = case::settle(&stage, group.len(), &told).await;
+        let settled = case::judge_group(&testbed, group.len(), &answers).await;
         println!("{settled}");
         groups.push(settled);
     }
-    stage.save_logs().await?;
-    Ok(SweepReport::new(&Asked { points, hits }, cases, groups, began.elapsed()))
+    testbed.save_logs().await?;
+    Ok(SweepReport::new(selection, cases, groups, began.elapsed()))
 }
 
-/// The stage as the tasks of a case share it.
-type Shared = Arc<Stage>;
+/// The testbed, shared by the tasks of a case.
+type Shared = Arc<Testbed>;

@@ -1,4 +1,4 @@
-//! The verdict: what clients were told, held against what the database says once everything has settled.
+//! The verdict: the clients' answers compared with the database once the suite is at rest.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::{
     nemesis::FORGED,
 };
 
-/// An order as the database has it in the end.
+/// An order in the database at the end.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct Ended {
     pub order_id: Uuid,
@@ -31,22 +31,22 @@ pub struct Ended {
     pub payments: i64,
 }
 
-/// What is wrong, by what it means to somebody.
+/// Violations by kind.
 #[derive(Debug, Default, Serialize)]
-pub struct Findings {
-    /// Acknowledged, and then not there or never ended.
+pub struct Violations {
+    /// Acknowledged, and missing or never ended.
     pub lost: Vec<String>,
-    /// There more often than asked for.
+    /// More orders or payments than requested.
     pub doubled: Vec<String>,
-    /// Answered one way and done another.
+    /// The answer and the outcome differ.
     pub broken_promises: Vec<String>,
     /// Dead letters of events that were not forged.
     pub dead_letters: Vec<String>,
 }
 
-impl Findings {
+impl Violations {
     pub fn kinds(&self) -> [(&'static str, &Vec<String>); 4] {
-        let Findings { lost, doubled, broken_promises, dead_letters } = self;
+        let Violations { lost, doubled, broken_promises, dead_letters } = self;
         [("lost", lost), ("doubled", doubled), ("broken promise", broken_promises), ("dead letter", dead_letters)]
     }
 }
@@ -75,7 +75,7 @@ pub async fn ended_orders(pool: &PgPool) -> Result<Vec<Ended>, sqlx::Error> {
     .await
 }
 
-/// Dead letters of the suite's own events: none of the nemeses makes one.
+/// Dead letters of the suite's own events: no nemesis causes one.
 pub async fn unexpected_dead_letters(pool: &PgPool) -> Result<Vec<String>, sqlx::Error> {
     sqlx::query_scalar(
         "select format('%s: %s of %s after %s attempts: %s: %s', service, step, event_type, attempts, reason, left(error_chain, 200))
@@ -87,15 +87,15 @@ pub async fn unexpected_dead_letters(pool: &PgPool) -> Result<Vec<String>, sqlx:
     .await
 }
 
-/// Compares the two.
-pub fn compare(records: &[Record], orders: &[Ended]) -> Findings {
-    let mut findings = Findings::default();
+/// Compares the clients' records with the orders of the database.
+pub fn compare(records: &[Record], orders: &[Ended]) -> Violations {
+    let mut findings = Violations::default();
     let by_id: HashMap<Uuid, &Ended> = orders.iter().map(|order| (order.order_id, order)).collect();
     let mut by_key: HashMap<&str, Vec<&Ended>> = HashMap::new();
     for order in orders {
         match &order.key {
             Some(key) => by_key.entry(key).or_default().push(order),
-            None => findings.doubled.push(format!("order {} stands under no key", order.order_id)),
+            None => findings.doubled.push(format!("order {} has no idempotency key", order.order_id)),
         }
         if order.payments > 1 {
             findings.doubled.push(format!("order {} has {} payments", order.order_id, order.payments));
@@ -104,14 +104,14 @@ pub fn compare(records: &[Record], orders: &[Ended]) -> Findings {
     for record in records {
         judge(record, by_key.remove(record.key.as_str()).unwrap_or_default(), &by_id, &mut findings);
     }
-    let asked: HashSet<&str> = records.iter().map(|record| record.key.as_str()).collect();
-    for (key, _) in by_key.iter().filter(|(key, _)| !asked.contains(*key)) {
-        findings.doubled.push(format!("key {key} has an order, and nobody asked for it"));
+    let keys: HashSet<&str> = records.iter().map(|record| record.key.as_str()).collect();
+    for (key, _) in by_key.iter().filter(|(key, _)| !keys.contains(*key)) {
+        findings.doubled.push(format!("key {key} has an order, and no client used the key"));
     }
     findings
 }
 
-/// How many orders have come to which end; of those that are cancelled, with the step that their saga failed at.
+/// The number of orders by their end; for cancelled ones with the step at which the saga failed.
 pub fn outcomes(orders: &[Ended]) -> BTreeMap<String, usize> {
     let mut outcomes = BTreeMap::new();
     for order in orders {
@@ -124,7 +124,7 @@ pub fn outcomes(orders: &[Ended]) -> BTreeMap<String, usize> {
     outcomes
 }
 
-/// Orders that had to be confirmed and were cancelled, and when their clients wanted them.
+/// Orders that had to be confirmed and were cancelled, with their due times.
 pub fn cancelled_without_cause<'o>(records: &[Record], orders: &'o [Ended]) -> Vec<(&'o Ended, u64)> {
     let good = records.iter().filter(|record| record.has_to_be_confirmed);
     let good: HashMap<Uuid, u64> =
@@ -133,7 +133,7 @@ pub fn cancelled_without_cause<'o>(records: &[Record], orders: &'o [Ended]) -> V
     cancelled.filter_map(|order| Some((order, *good.get(&order.order_id)?))).collect()
 }
 
-/// What the audit found, in sentences.
+/// The audit's violations, in sentences.
 pub fn violations(report: &audit::Report) -> Vec<String> {
     let found = report.invariants.iter().filter(|verdict| !verdict.ok());
     found
@@ -144,34 +144,34 @@ pub fn violations(report: &audit::Report) -> Vec<String> {
         .collect()
 }
 
-fn judge(record: &Record, there: Vec<&Ended>, by_id: &HashMap<Uuid, &Ended>, findings: &mut Findings) {
+fn judge(record: &Record, there: Vec<&Ended>, by_id: &HashMap<Uuid, &Ended>, findings: &mut Violations) {
     let key = &record.key;
     if there.len() > 1 || record.acknowledged.len() > 1 {
-        findings.doubled.push(format!("key {key} has {} orders, told {:?}", there.len(), record.acknowledged));
+        findings.doubled.push(format!("key {key} has {} orders, acknowledged {:?}", there.len(), record.acknowledged));
     }
     if let Some(status) = record.refused {
         if record.conduct != Conduct::Errs {
-            findings.broken_promises.push(format!("key {key} was refused with {status} for no reason"));
+            findings.broken_promises.push(format!("key {key} was refused with {status} without a reason"));
         }
         if !there.is_empty() {
             findings.broken_promises.push(format!("key {key} was refused with {status}, and has an order"));
         }
     }
     if record.conduct == Conduct::Errs && !record.acknowledged.is_empty() {
-        findings.broken_promises.push(format!("key {key} asks for what does not exist, and was accepted"));
+        findings.broken_promises.push(format!("key {key} orders an unknown product, and was accepted"));
     }
     for order_id in &record.acknowledged {
         let Some(order) = by_id.get(order_id) else {
-            findings.lost.push(format!("order {order_id} of key {key} is not there"));
+            findings.lost.push(format!("order {order_id} of key {key} is missing"));
             continue;
         };
         if !matches!(order.status.as_str(), "CONFIRMED" | "CANCELLED") {
             let saga = order.saga_status.as_deref().unwrap_or("missing");
-            findings.lost.push(format!("order {order_id} is {} for ever, its saga {saga}", order.status));
+            findings.lost.push(format!("order {order_id} stays {}, its saga {saga}", order.status));
         }
         if record.cancelled && order.status != "CANCELLED" {
-            let told = format!("order {order_id} is {}, and its customer was told that it is cancelled", order.status);
-            findings.broken_promises.push(told);
+            let broken = format!("order {order_id} is {}, although its cancellation was acknowledged", order.status);
+            findings.broken_promises.push(broken);
         }
     }
     let unanswered = record.acknowledged.is_empty() && record.refused.is_none();
@@ -223,12 +223,12 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledged_order_that_is_there_once_is_fine() {
+    fn an_acknowledged_order_that_exists_once_is_fine() {
         assert_eq!(counts(&[record("a", Some(1))], &[ended("a", 1)]), [0, 0, 0]);
     }
 
     #[test]
-    fn what_is_not_there_or_not_ended_or_never_answered_is_lost() {
+    fn missing_unended_and_unanswered_orders_are_lost() {
         assert_eq!(counts(&[record("a", Some(1))], &[]), [1, 0, 0]);
         let pending = Ended { status: "PENDING".to_owned(), ..ended("a", 1) };
         assert_eq!(counts(&[record("a", Some(1))], &[pending]), [1, 0, 0]);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_twice_or_paid_twice_or_unasked_is_doubled() {
+    fn double_unrequested_and_twice_paid_orders_are_doubled() {
         assert_eq!(counts(&[record("a", Some(1))], &[ended("a", 1), ended("a", 2)]), [0, 1, 0]);
         assert_eq!(counts(&[record("a", Some(1))], &[Ended { payments: 2, ..ended("a", 1) }]), [0, 1, 0]);
         assert_eq!(counts(&[], &[ended("b", 2)]), [0, 1, 0]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_leaves_nothing_and_a_cancellation_holds() {
+    fn a_refusal_creates_no_order_and_a_cancellation_holds() {
         let refused = Record { conduct: Conduct::Errs, refused: Some(422), ..record("a", None) };
         assert_eq!(counts(std::slice::from_ref(&refused), &[]), [0, 0, 0]);
         assert_eq!(counts(&[refused], &[ended("a", 1)]), [0, 0, 1]);

@@ -1,5 +1,4 @@
-//! The clients: as many a second as asked for, whether or not the suite keeps up. Whatever is told to them goes into the
-//! [`History`].
+//! The clients: an open load at a fixed rate, whether or not the suite keeps up. Every answer is recorded in the [`History`].
 
 mod client;
 mod plan;
@@ -15,21 +14,23 @@ use std::{
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use tokio::{task::JoinSet, time::Instant};
 
-pub use self::plan::{PRODUCTS, SCARCE, Wanted, Wishes, plenty_sku, scarce_sku};
+use self::plan::OrderGenerator;
+pub use self::plan::{PRODUCTS, PlannedOrder, SCARCE, plenty_sku, scarce_sku};
 use crate::{
     history::{Conduct, History},
-    stage::Stage,
+    nemesis::Tally,
+    testbed::Testbed,
 };
 
-/// What nemeses may change about the workload while it runs.
+/// The parts of the workload that nemeses can change.
 #[derive(Debug)]
 pub struct Pressure {
-    /// Orders a second, times this.
+    /// A factor on the rate of orders.
     pub factor: AtomicU32,
-    /// Most clients hang up or double their requests.
+    /// Whether most clients abort or double their requests.
     pub unruly: AtomicBool,
     stopped: AtomicBool,
-    hopeless: AtomicBool,
+    given_up: AtomicBool,
 }
 
 impl Default for Pressure {
@@ -38,68 +39,91 @@ impl Default for Pressure {
             factor: AtomicU32::new(1),
             unruly: AtomicBool::new(false),
             stopped: AtomicBool::new(false),
-            hopeless: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
         }
     }
 }
 
 impl Pressure {
-    /// No new orders from now on.
+    /// Stops the generation of orders.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Clients who are still not answered give up.
+    /// Lets clients that are still waiting for an answer give up.
     pub fn give_up(&self) {
-        self.hopeless.store(true, Ordering::Relaxed);
+        self.given_up.store(true, Ordering::Relaxed);
     }
 
-    fn is_hopeless(&self) -> bool {
-        self.hopeless.load(Ordering::Relaxed)
+    fn has_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed)
     }
 }
 
-/// Sends orders at this rate, a second, until it is stopped; returns the clients who still wait for an answer.
-pub async fn send_orders(
-    stage: Arc<Stage>,
-    history: Arc<History>,
-    pressure: Arc<Pressure>,
-    rate: u32,
-    mut wishes: Wishes,
-) -> JoinSet<()> {
-    let mut clients = JoinSet::new();
+/// The shared state of a run.
+#[derive(Debug)]
+pub struct Run {
+    pub testbed: Arc<Testbed>,
+    pub history: History,
+    pub pressure: Pressure,
+    /// The faults so far.
+    pub tally: Tally,
+    /// The run has ended: supervisor and checks stop.
+    pub over: AtomicBool,
+}
+
+impl Run {
+    pub fn on(testbed: &Arc<Testbed>) -> Arc<Self> {
+        Arc::new(Run {
+            testbed: Arc::clone(testbed),
+            history: History::default(),
+            pressure: Pressure::default(),
+            tally: Tally::default(),
+            over: AtomicBool::new(false),
+        })
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+}
+
+/// Sends `rate` orders per second until it is stopped; returns the clients that still wait for an answer.
+pub async fn send_orders(run: Arc<Run>, rate: u32, seed: u64) -> JoinSet<()> {
+    let (mut clients, mut generator) = (JoinSet::new(), OrderGenerator::new(seed));
     let mut due = Instant::now();
-    while !pressure.stopped.load(Ordering::Relaxed) {
-        let factor = pressure.factor.load(Ordering::Relaxed).max(1);
+    while !run.pressure.stopped.load(Ordering::Relaxed) {
+        let factor = run.pressure.factor.load(Ordering::Relaxed).max(1);
         due += Duration::from_secs(1) / rate.max(1) / factor;
         tokio::time::sleep_until(due).await;
-        let due_ms = history.now_ms().saturating_sub(crate::history::milliseconds(due.elapsed()));
-        let wanted = wishes.next(pressure.unruly.load(Ordering::Relaxed));
-        clients.spawn(client::live(Arc::clone(&stage), Arc::clone(&history), Arc::clone(&pressure), wanted, due_ms));
+        let due_ms = run.history.now_ms().saturating_sub(crate::history::milliseconds(due.elapsed()));
+        let planned = generator.next(run.pressure.unruly.load(Ordering::Relaxed));
+        clients.spawn(client::run(Arc::clone(&run), planned, due_ms));
         while clients.try_join_next().is_some() {}
     }
     clients
 }
 
-/// Waits until every client is answered; those who are not within the limit give up.
-pub async fn wait_for_clients(mut clients: JoinSet<()>, pressure: &Pressure, limit: Duration) {
+/// Waits until every client has an answer; after the limit the others give up.
+pub async fn wait_for_clients(mut clients: JoinSet<()>, run: &Run, limit: Duration) {
     let all = async { while clients.join_next().await.is_some() {} };
     if tokio::time::timeout(limit, all).await.is_err() {
-        pressure.give_up();
+        run.pressure.give_up();
         while clients.join_next().await.is_some() {}
     }
 }
 
-/// Gives one product another price every quarter of a second, until no more orders are wanted; returns how often it did.
-pub async fn change_prices(stage: Arc<Stage>, pressure: Arc<Pressure>, seed: u64) -> u64 {
+/// Changes the price of one product every quarter of a second until the orders stop; returns the number of changes.
+pub async fn change_prices(run: Arc<Run>, seed: u64) -> u64 {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut changed = 0;
-    while !pressure.stopped.load(Ordering::Relaxed) {
+    let suites = &run.testbed.suites;
+    while !run.pressure.stopped.load(Ordering::Relaxed) {
         tokio::time::sleep(Duration::from_millis(250)).await;
-        let place = rng.random_range(0..stage.suites.len());
+        let place = rng.random_range(0..suites.len());
         let sku = plenty_sku(rng.random_range(0..PRODUCTS));
-        // Who gets no answer changes another one.
-        changed += u64::from(stage.suites[place].change_price(&sku, rng.random_range(100..5_000)).await.is_ok());
+        // Without an answer the change is not repeated.
+        changed += u64::from(suites[place].change_price(&sku, rng.random_range(100..5_000)).await.is_ok());
     }
     changed
 }

@@ -1,4 +1,4 @@
-//! What may happen next: what the suite does by itself, what a customer may do, and what may go wrong.
+//! The transitions of the model: steps of the suite, actions of a customer and an operator, and faults.
 
 use saga::Status;
 
@@ -9,7 +9,7 @@ use crate::{
     world::{Detector, Fulfilment, World},
 };
 
-/// One atomic step of somebody; the first number is the order's place.
+/// One atomic step; the first number is the index of the order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// The relay publishes an event and marks it.
@@ -18,37 +18,37 @@ pub enum Action {
     Deliver(usize, Id, usize),
     /// A worker of payment takes a delivery.
     Take(usize, Side, u8),
-    /// A worker of payment has its next effect.
+    /// A worker of payment takes its next phase.
     Work(usize, Side, usize),
-    /// Inventory looks at the shelf without a lock; only where that guard is down.
+    /// Inventory reads the stock without a lock; only without that guard.
     Look(usize),
     /// A detector finds the saga due.
     FindDue(usize),
-    /// It gets the lock.
+    /// The detector gets the row's lock.
     DetectTimeout(usize),
     /// The compensation deadline has passed.
-    Drive(usize),
+    RetryCompensation(usize),
     /// An operator resumes a saga that was given up.
     Resume(usize),
     /// The customer cancels.
     Cancel(usize),
-    /// The relay dies after publishing, before marking.
+    /// The relay crashes after publishing, before marking.
     PublishUnmarked(usize, Id),
-    /// A consumer dies after its commit, before the acknowledgement.
+    /// A consumer crashes after its commit, before the acknowledgement.
     DeliverUnacknowledged(usize, Id, usize),
-    /// A worker of payment dies, or gives up on an answer.
+    /// A worker of payment crashes, or times out waiting for an answer.
     Crash(usize, Side, usize),
-    /// A request to charge, or to void, reaches the gateway that everybody gave up on.
+    /// A request to charge, or to void, reaches the gateway after its sender has timed out.
     LateCharge(usize),
     LateVoid(usize),
-    /// A consumer gets an event once more, however old.
+    /// A consumer gets a duplicate of any event.
     Duplicate(usize, Id, usize),
     /// A copy is lost on its way.
     Lose(usize, Id, usize),
 }
 
 impl Action {
-    /// The order that it is about.
+    /// The order that it concerns.
     pub fn order(self) -> usize {
         match self {
             Action::Publish(o, _)
@@ -58,7 +58,7 @@ impl Action {
             | Action::Look(o)
             | Action::FindDue(o)
             | Action::DetectTimeout(o)
-            | Action::Drive(o)
+            | Action::RetryCompensation(o)
             | Action::Resume(o)
             | Action::Cancel(o)
             | Action::PublishUnmarked(o, _)
@@ -71,7 +71,7 @@ impl Action {
         }
     }
 
-    /// It costs one of the faults of a run.
+    /// Whether it uses up one of a run's faults.
     pub fn is_fault(self) -> bool {
         matches!(
             self,
@@ -85,14 +85,14 @@ impl Action {
         )
     }
 
-    /// It happens sooner or later, unless something else makes it needless; the world is not at rest before.
+    /// Whether it happens eventually, unless another action disables it; until then the world is not at rest.
     pub fn must_happen(self) -> bool {
         !self.is_fault() && !matches!(self, Action::Cancel(_))
     }
 }
 
 impl Saga {
-    /// Everything that may happen next.
+    /// All enabled actions.
     pub fn enabled(&self, world: &World, actions: &mut Vec<Action>) {
         for (o, order) in world.orders.iter().enumerate() {
             if order.wrong.is_some() {
@@ -103,8 +103,8 @@ impl Saga {
             for side in [Side::Charge, Side::Refund] {
                 self.workers(o, order, side, world.faults_left > 0, actions);
             }
-            self.clocks(o, order, actions);
-            self.people(o, order, actions);
+            self.deadlines(o, order, actions);
+            self.customer_and_operator(o, order, actions);
             if world.faults_left > 0 {
                 if order.late_charge {
                     actions.push(Action::LateCharge(o));
@@ -136,7 +136,7 @@ impl Saga {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one delivery and all that it may come to")]
+    #[expect(clippy::too_many_arguments, reason = "one delivery and all its possible outcomes")]
     fn delivery(
         &self,
         o: usize,
@@ -155,7 +155,7 @@ impl Saga {
         };
         let busy =
             side.map_or(0, |side| order.workers(side).iter().filter(|w| !w.is_idle() && w.event == id.1).count());
-        // What a worker has in hand is no longer on its way.
+        // A copy that a worker holds is not in flight.
         let waiting = usize::from(message.copies[place]) > busy;
         match side {
             Some(side) if waiting && order.workers(side).iter().any(|w| w.is_idle()) => {
@@ -186,8 +186,8 @@ impl Saga {
         }
     }
 
-    /// A deadline may pass at any time; a driven compensation is bounded, or the world would have no end.
-    fn clocks(&self, o: usize, order: &Fulfilment, actions: &mut Vec<Action>) {
+    /// A deadline may pass at any time; retries of a compensation are bounded, so that every run ends.
+    fn deadlines(&self, o: usize, order: &Fulfilment, actions: &mut Vec<Action>) {
         let snapshot = order.moves_forward() && order.detectors[0] == Detector::Watching;
         if snapshot {
             actions.push(Action::FindDue(o));
@@ -196,33 +196,33 @@ impl Saga {
             actions.push(Action::DetectTimeout(o));
         }
         match order.saga.status {
-            Status::TimedOut => actions.push(Action::Drive(o)),
-            Status::Compensating if self.would_be_driven(order) && self.may_drive(order) => {
-                actions.push(Action::Drive(o));
+            Status::TimedOut => actions.push(Action::RetryCompensation(o)),
+            Status::Compensating if self.would_be_retried(order) && self.may_retry(order) => {
+                actions.push(Action::RetryCompensation(o));
             }
             _ => {}
         }
     }
 
-    fn people(&self, o: usize, order: &Fulfilment, actions: &mut Vec<Action>) {
-        if order.saga.status == Status::Failed && self.may_drive(order) {
+    fn customer_and_operator(&self, o: usize, order: &Fulfilment, actions: &mut Vec<Action>) {
+        if order.saga.status == Status::Failed && self.may_retry(order) {
             actions.push(Action::Resume(o));
         }
-        if self.bounds.cancels && !order.told.by_customer && order.may_cancel_on_request() {
+        if self.bounds.cancels && !order.history.by_customer && order.may_cancel_on_request() {
             actions.push(Action::Cancel(o));
         }
     }
 
-    /// Otherwise the deadline passes and nothing happens.
-    fn would_be_driven(&self, order: &Fulfilment) -> bool {
-        !order.cancellation_under_way() || !self.guards.attempts_wait
+    /// Otherwise a passing deadline has no effect.
+    fn would_be_retried(&self, order: &Fulfilment) -> bool {
+        !order.cancellation_in_flight() || !self.guards.retries_wait
     }
 
-    /// As often as the bounds say; and once more for each loss, when nothing else can help. If that is not enough
-    /// the world comes to rest unfinished, and the checker says so.
-    fn may_drive(&self, order: &Fulfilment) -> bool {
+    /// Within the bounds; and once more for each loss, when no cancellation is in flight. If that does not suffice, the world
+    /// comes to rest with an unfinished order, which the checker reports.
+    fn may_retry(&self, order: &Fulfilment) -> bool {
         let Saga { bounds, .. } = self;
-        order.drives < bounds.drives
-            || (order.drives < bounds.drives + bounds.faults && order.no_cancellation_under_way())
+        order.retries < bounds.retries
+            || (order.retries < bounds.retries + bounds.faults && order.no_cancellation_in_flight())
     }
 }

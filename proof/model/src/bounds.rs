@@ -1,7 +1,6 @@
-//! How far the model goes, and which of the suite's guards are up.
+//! The bounds of the model, and the guards of the suite that are in effect.
 
-/// The size of the world, and how much may go wrong in it. Everything that may happen without limit has one here, so
-/// that every run ends.
+/// The size of the world, and the number of faults. Every repeatable action is bounded here, so that every run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Orders of one unit each, all of the same product.
@@ -10,9 +9,9 @@ pub struct Bounds {
     pub stock: i8,
     /// Faults of any kind in one run: crashes, losses, duplicates, late requests.
     pub faults: u8,
-    /// How often a compensation may be driven again besides once for each fault.
-    pub drives: u8,
-    /// Drives after which order gives up, until an operator resumes.
+    /// Retries of a compensation, in addition to one for each fault.
+    pub retries: u8,
+    /// Attempts after which order gives up, until an operator resumes.
     pub max_attempts: u16,
     /// Replicas of payment that may work on one delivery.
     pub replicas: usize,
@@ -25,12 +24,12 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// One order of which everything may be said, and nothing goes wrong.
+    /// One order without faults.
     pub const CALM: Bounds = Bounds {
         orders: 1,
         stock: 1,
         faults: 0,
-        drives: 1,
+        retries: 1,
         max_attempts: 0,
         replicas: 1,
         detectors: 2,
@@ -38,31 +37,31 @@ impl Bounds {
         bad_cards: true,
     };
 
-    /// The same, and one fault, at every place.
+    /// The same with one fault, at every place.
     pub const FAULT: Bounds = Bounds { faults: 1, ..Self::CALM };
 
-    /// Two faults, one upon the other.
-    pub const FAULTS: Bounds = Bounds { faults: 2, drives: 0, ..Self::CALM };
+    /// Two faults.
+    pub const FAULTS: Bounds = Bounds { faults: 2, retries: 0, ..Self::CALM };
 
-    /// The same with one detector, and a compensation that may have to be driven again.
-    pub const FAULTS_AND_DRIVE: Bounds = Bounds { faults: 2, detectors: 1, ..Self::CALM };
+    /// The same with one detector, and a compensation that may be retried.
+    pub const FAULTS_AND_RETRY: Bounds = Bounds { faults: 2, detectors: 1, ..Self::CALM };
 
-    /// Three of them, with one detector.
+    /// Three faults, with one detector.
     pub const MORE_FAULTS: Bounds = Bounds { faults: 3, detectors: 1, ..Self::FAULTS };
 
     /// Two replicas of payment, and a fault that makes them work on the same delivery.
-    pub const REPLICAS: Bounds = Bounds { replicas: 2, drives: 0, ..Self::FAULT };
+    pub const REPLICAS: Bounds = Bounds { replicas: 2, retries: 0, ..Self::FAULT };
 
-    /// Two orders race for one unit.
-    pub const RACE: Bounds = Bounds { orders: 2, drives: 0, detectors: 0, ..Self::CALM };
+    /// Two orders compete for one unit.
+    pub const RACE: Bounds = Bounds { orders: 2, retries: 0, detectors: 0, ..Self::CALM };
 
-    /// The same under a deadline, and nobody changes their mind.
+    /// The same under a deadline, and without cancellations by customers.
     pub const LATE_RACE: Bounds = Bounds { detectors: 1, cancels: false, bad_cards: false, ..Self::RACE };
 
-    /// What a debug build walks through in seconds.
+    /// Bounds that a debug build explores in seconds.
     pub const QUICK: &[Bounds] = &[Self::CALM, Self::RACE, Self::REPLICAS];
 
-    /// What a release build walks through in a minute.
+    /// Bounds that a release build explores in a minute.
     pub const FULL: &[Bounds] = &[
         Self::CALM,
         Self::RACE,
@@ -70,36 +69,36 @@ impl Bounds {
         Self::REPLICAS,
         Self::FAULT,
         Self::FAULTS,
-        Self::FAULTS_AND_DRIVE,
+        Self::FAULTS_AND_RETRY,
         Self::MORE_FAULTS,
     ];
 }
 
 impl Bounds {
-    /// Orders, units, faults, drives, replicas and detectors.
+    /// From the numbers of orders, units, faults, drives (retries), replicas and detectors.
     pub fn of(numbers: &[u8]) -> Option<Bounds> {
-        let [orders, stock, faults, drives, replicas, detectors @ 0..=2] = *numbers else { return None };
+        let [orders, stock, faults, retries, replicas, detectors @ 0..=2] = *numbers else { return None };
         let stock = i8::try_from(stock).ok()?;
         let (orders, replicas, detectors) = (orders.into(), replicas.into(), detectors.into());
-        Some(Bounds { orders, stock, faults, drives, replicas, detectors, ..Self::CALM })
+        Some(Bounds { orders, stock, faults, retries, replicas, detectors, ..Self::CALM })
     }
 }
 
-/// The guards of the suite; a test takes one away to see that the checker notices.
+/// The guards of the suite; tests remove one each and expect the checker to find a violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guards {
     /// A consumer claims each event once.
     pub inbox: bool,
-    /// A cancellation leaves a row behind where there was none.
+    /// A cancellation writes a tombstone where there is no row.
     pub tombstones: bool,
-    /// The detector looks at the status again once it has the lock.
+    /// The detector reads the status again under the lock.
     pub timeout_is_conditional: bool,
-    /// A saga is COMPENSATED by its participants' receipts, and not because its cancellation was published.
-    pub receipts: bool,
+    /// A saga is COMPENSATED by its participants' undo confirmations, and not because its cancellation was published.
+    pub undo_confirmations: bool,
     /// Stock is read under the lock under which it is written.
     pub stock_is_locked: bool,
-    /// No attempt of a compensation is counted while its cancellation is under way.
-    pub attempts_wait: bool,
+    /// No attempt of a compensation is counted while its cancellation is in flight.
+    pub retries_wait: bool,
 }
 
 impl Guards {
@@ -108,8 +107,8 @@ impl Guards {
         inbox: true,
         tombstones: true,
         timeout_is_conditional: true,
-        receipts: true,
+        undo_confirmations: true,
         stock_is_locked: true,
-        attempts_wait: true,
+        retries_wait: true,
     };
 }

@@ -1,4 +1,4 @@
-//! One run of the checker, and what it has found.
+//! One run of the checker, and its result.
 
 use std::{
     fmt,
@@ -10,7 +10,7 @@ use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
 use crate::{Bounds, Guards, Saga};
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
     pub saga: Saga,
@@ -18,27 +18,27 @@ pub struct Report {
     pub states: usize,
     pub max_depth: usize,
     pub elapsed: Duration,
-    /// All worlds within the bounds were seen.
+    /// All states within the bounds were visited.
     pub complete: bool,
-    pub properties: Vec<Finding>,
+    pub properties: Vec<PropertyResult>,
 }
 
-/// What was found of one property.
+/// The result for one property.
 #[derive(Debug, Clone)]
-pub struct Finding {
+pub struct PropertyResult {
     pub name: &'static str,
     pub holds: bool,
-    /// The steps to the counterexample, or to the example.
+    /// The steps to the counterexample, or to the example of a reachable state.
     pub path: Vec<String>,
 }
 
-/// When to stop before everything was seen.
+/// When to stop before every state was visited.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub threads: usize,
     pub states: Option<usize>,
     pub time: Option<Duration>,
-    /// Go on until this property is refuted; otherwise until any is.
+    /// The run ends when this property is refuted; without it, when any is.
     pub refute: Option<&'static str>,
 }
 
@@ -48,7 +48,7 @@ impl Default for Limits {
     }
 }
 
-/// Walks through the worlds, breadth first, so that a counterexample is short.
+/// Explores the states breadth first, so that a counterexample is short.
 pub fn check(saga: Saga, limits: Limits) -> Report {
     let began = Instant::now();
     let finish = match limits.refute {
@@ -65,7 +65,7 @@ pub fn check(saga: Saga, limits: Limits) -> Report {
     let checker = builder.spawn_bfs().join();
     let discoveries = checker.discoveries();
     let elapsed = began.elapsed();
-    let properties: Vec<Finding> = saga
+    let properties: Vec<PropertyResult> = saga
         .properties()
         .iter()
         .map(|property| {
@@ -73,7 +73,7 @@ pub fn check(saga: Saga, limits: Limits) -> Report {
             let found = path.is_some();
             let holds = if property.expectation == Expectation::Sometimes { found } else { !found };
             let steps = path.map(|path| path.clone().into_actions()).unwrap_or_default();
-            Finding { name: property.name, holds, path: steps.iter().map(|step| format!("{step:?}")).collect() }
+            PropertyResult { name: property.name, holds, path: steps.iter().map(|step| format!("{step:?}")).collect() }
         })
         .collect();
     Report {
@@ -105,7 +105,7 @@ impl fmt::Display for Report {
             if self.complete { "all seen" } else { "cut short" },
         )?;
         for broken in self.properties.iter().filter(|p| !p.holds) {
-            write!(f, "\nnot so: {}", broken.name)?;
+            write!(f, "\nviolated: {}", broken.name)?;
             broken.path.iter().try_for_each(|step| write!(f, "\n    {step}"))?;
         }
         Ok(())
@@ -113,23 +113,23 @@ impl fmt::Display for Report {
 }
 
 impl Report {
-    /// Above the lines that reports are shown as.
+    /// The table header above the reports.
     pub const HEADER: &str = "\
 | orders | units | faults | replicas | states | depth | seconds | properties | |
 |---|---|---|---|---|---|---|---|---|";
 
-    /// Everything was seen, and every property holds.
+    /// Every state was visited, and every property holds.
     pub fn is_proven(&self) -> bool {
         self.complete && self.properties.iter().all(|p| p.holds)
     }
 
-    pub fn finding(&self, name: &str) -> Option<&Finding> {
+    pub fn result(&self, name: &str) -> Option<&PropertyResult> {
         self.properties.iter().find(|p| p.name == name)
     }
 
     pub fn to_json(&self) -> Value {
         let bounds = &self.saga.bounds;
-        let property = |p: &Finding| json!({"name": p.name, "holds": p.holds, "steps": p.path});
+        let property = |p: &PropertyResult| json!({"name": p.name, "holds": p.holds, "steps": p.path});
         json!({
             "unique_states": self.unique_states,
             "states": self.states,
@@ -138,7 +138,7 @@ impl Report {
             "complete": self.complete,
             "proven": self.is_proven(),
             "bounds": {
-                "orders": bounds.orders, "stock": bounds.stock, "faults": bounds.faults, "drives": bounds.drives,
+                "orders": bounds.orders, "stock": bounds.stock, "faults": bounds.faults, "drives": bounds.retries,
                 "max_attempts": bounds.max_attempts, "replicas": bounds.replicas, "bad_cards": bounds.bad_cards,
             },
             "guards": if self.saga.guards == Guards::ALL { json!("all") } else { json!(format!("{:?}", self.saga.guards)) },

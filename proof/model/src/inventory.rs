@@ -1,7 +1,7 @@
-//! Inventory's steps, as `services/inventory/src/steps.rs` takes them, one transaction each. Two statements decide
-//! something there and are modelled by what they do: `insert into reservation … on conflict do nothing` begins a
-//! reservation, or lays a tombstone, only where the order has no row; `update product … where available >= quantity`
-//! runs under the locks under which the stock was read.
+//! Inventory's steps, as in `services/inventory/src/steps.rs`, one transaction each. Two SQL statements contain decisions and are
+//! modelled by their effect: `insert into reservation … on conflict do nothing` begins a reservation, or writes a tombstone, only
+//! where the order has no row; `update product … where available >= quantity` runs under the locks under which the stock was
+//! read.
 
 use std::sync::LazyLock;
 
@@ -25,7 +25,7 @@ const PRICE: Money = Money { amount: 10, currency: Currency::USD };
 
 static SKU: LazyLock<Option<Sku>> = LazyLock::new(|| Sku::try_from("A".to_owned()).ok());
 
-/// The one product, with so many units on the shelf.
+/// The one product, with this many available units.
 fn shelf(available: i8) -> Option<StockedProduct> {
     let product = Product {
         sku: SKU.clone()?,
@@ -52,7 +52,7 @@ impl World {
             _ => self.available,
         };
         let order = &mut self.orders[place];
-        // What comes too late is skipped: the saga has turned back meanwhile, or there is a row already.
+        // A late event is skipped: the saga is compensating, or the order has a row already.
         if !order.moves_forward() || order.reservation.is_some() {
             return;
         }
@@ -80,7 +80,7 @@ impl World {
         let order = &mut self.orders[place];
         if order.reservation.is_none() && guards.tombstones {
             order.reservation = Some(Reservation { status: ReservationStatus::Tombstone, held: 0 });
-            order.told.tombstones[0] = true;
+            order.history.tombstones[0] = true;
         }
         if let Some(reservation) = &mut order.reservation {
             let mut row = domain::Reservation {
@@ -98,7 +98,7 @@ impl World {
             self.available += given_back;
             self.reserved -= given_back;
         }
-        order.told.released = true;
+        order.history.released = true;
         order.record(Transition::Receipt { from: INVENTORY });
     }
 }

@@ -1,14 +1,13 @@
-//! The whole saga under a model checker: three services with their rows, outboxes and inboxes, streams that lose,
-//! repeat and reorder, a card processor, two timeout detectors, a customer who cancels at any time, an operator, and a
-//! crash between every two effects.
+//! The whole saga under a model checker: three services with their rows, outboxes and inboxes, streams that lose, duplicate and
+//! reorder messages, a card processor, two timeout detectors, a customer who cancels at any time, an operator, and a crash
+//! between every two effects.
 //!
-//! The decisions are not retold here: the model calls the functions that run in production (`order::domain`,
-//! `inventory::domain`, `payment::domain`, `saga::SagaState::apply`) and reads who reads what from the saga's table.
-//! What a SQL statement decides is modelled by what the statement does, and said where it is. A transaction is one
-//! action, because a crash within it leaves nothing behind.
+//! The decisions are those of production: the model calls `order::domain`, `inventory::domain`, `payment::domain` and
+//! `saga::SagaState::apply`, and takes the readers of each event from the saga's table. A SQL statement that contains a decision
+//! is modelled by its effect, and named at that place. A transaction is one action, because a crash within it has no effect.
 //!
-//! Every step brings the world closer to an end (a property of its own), so every run ends; a world in which nothing
-//! is left that must happen is at rest, and at rest every order has ended. Together: every order ends.
+//! Every step makes progress (a property of its own), so every run ends; a world in which nothing is left that must happen is at
+//! rest, and at rest every order has ended. It follows that every order ends.
 
 #![cfg_attr(test, allow(clippy::expect_used, reason = "an expectation that fails is a test that fails"))]
 
@@ -36,7 +35,7 @@ pub struct Saga {
 }
 
 impl Saga {
-    /// With all guards up.
+    /// With all guards in effect.
     pub fn new(bounds: Bounds) -> Self {
         Saga { bounds, guards: Guards::ALL }
     }

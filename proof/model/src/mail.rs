@@ -1,5 +1,5 @@
-//! Events on their way: from an outbox over a stream to the steps that read them. Who reads what is asked of the saga's
-//! own table. Events of one stream may overtake each other here: the model relies on no order at all.
+//! Events in flight: from an outbox over a stream to the steps that read them. The readers come from the saga's table. Events of
+//! one stream may overtake each other here: the model assumes no order.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use contracts::{
 };
 use saga::{Event, EventType, Service, Step};
 
-/// The events that somebody reads. What nobody reads is only counted.
+/// The events that have a reader. Others are only counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     OrderCreated,
@@ -24,7 +24,7 @@ pub enum Kind {
     OrderCancelled,
 }
 
-/// The steps that events set in motion.
+/// The steps that events trigger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reader {
     ReserveStock,
@@ -48,7 +48,7 @@ impl Kind {
         Kind::OrderCancelled,
     ];
 
-    /// The event of the contract that this is.
+    /// The event's type in the contract.
     pub const fn event_type(self) -> EventType {
         match self {
             Kind::OrderCreated => OrderCreated::TYPE,
@@ -61,7 +61,7 @@ impl Kind {
         }
     }
 
-    /// Who reads it, by the saga's table.
+    /// Its readers, by the saga's table.
     pub fn readers(self) -> &'static [Reader] {
         &READERS[self as usize]
     }
@@ -84,7 +84,7 @@ impl Reader {
         Self::ALL.iter().find(|(_, name)| *name == step.name).map(|(reader, _)| *reader)
     }
 
-    /// Whose step it takes.
+    /// The service of the step.
     pub fn service(self) -> Service {
         match self {
             Reader::ReserveStock | Reader::ReleaseStock => INVENTORY,
@@ -104,10 +104,10 @@ static READERS: LazyLock<[Vec<Reader>; 7]> = LazyLock::new(|| {
     })
 });
 
-/// Which event of an order: the kind, and how many of that kind there were before.
+/// An event of an order: its kind, and the number of earlier events of that kind.
 pub type Id = (Kind, u8);
 
-/// One event, from its commit on; never forgotten, because old ones may come again.
+/// One event, from its commit on; kept for ever, because old events may be delivered again.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Message {
     pub id: Id,
@@ -115,7 +115,7 @@ pub struct Message {
     pub in_outbox: bool,
     /// Copies that each reader has not acknowledged.
     pub copies: [u8; 2],
-    /// How often each reader has applied it: the inbox, and a witness against it.
+    /// How often each reader has applied it: the inbox, and the evidence of duplicates.
     pub applied: [u8; 2],
 }
 
@@ -124,7 +124,7 @@ impl Message {
         Message { id, in_outbox: true, copies: [0; 2], applied: [0; 2] }
     }
 
-    /// What the relay does: every reader's consumer has it now.
+    /// The effect of the relay: every reader's consumer gets a copy.
     pub fn reaches_stream(&mut self) {
         for copies in self.copies.iter_mut().take(self.id.0.readers().len()) {
             *copies += 1;
@@ -135,7 +135,7 @@ impl Message {
         self.id.0.readers()[place]
     }
 
-    /// Nobody will get it any more.
+    /// No copy is left to deliver.
     pub fn is_done(&self) -> bool {
         !self.in_outbox && self.copies == [0; 2]
     }

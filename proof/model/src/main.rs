@@ -1,5 +1,5 @@
-//! `model`: walks through the worlds of the saga within bounds, says what it found as a line of a table, and as JSON
-//! where asked to. Ends with 1 when a property does not hold or the wanted number of states is not reached.
+//! `model`: explores the states of the saga within bounds, and prints the results as a table and optionally as JSON. Exit code 1:
+//! a property does not hold, or too few states were visited.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
@@ -14,10 +14,10 @@ use serde_json::json;
 #[derive(Debug, Parser)]
 #[command(about = "Checks the whole saga, with its faults, against a model of everything around it")]
 struct Arguments {
-    /// How many different states must have been seen within one of the bounds at least
+    /// The least number of different states to visit within one of the bounds
     #[arg(long, default_value_t = 1_000_000)]
     states: usize,
-    /// How long one bound may take, in seconds; what is not seen by then is not proven
+    /// The time limit of each bound, in seconds; an incomplete run proves nothing
     #[arg(long, default_value_t = 180)]
     seconds: u64,
     #[arg(long, default_value_t = 2)]
@@ -28,7 +28,7 @@ struct Arguments {
     /// Only these bounds, as ORDERS,UNITS,FAULTS,DRIVES,REPLICAS,DETECTORS
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     bounds: Option<Vec<u8>>,
-    /// Write the reports there, too
+    /// Also write the reports to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -61,8 +61,7 @@ fn main() -> anyhow::Result<ExitCode> {
         let runs: Vec<_> = reports.iter().map(Report::to_json).collect();
         let whole = json!({"layer": "L0 model check", "proven": proven, "unique_states": states, "seconds": seconds,
             "wanted_states": wanted, "runs": runs});
-        let text = serde_json::to_string_pretty(&whole)?;
-        std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+        reports::write_json(&whole, &file)?;
     }
     Ok(if proven { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

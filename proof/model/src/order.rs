@@ -1,8 +1,8 @@
-//! Order's steps, as `services/order/src/steps.rs` and `compensation.rs` take them: every decision is one of
-//! `order::domain`, made under the locks of saga and order, so each step is one transaction and one action here.
+//! Order's steps, as in `services/order/src/steps.rs` and `compensation.rs`: every decision is made by `order::domain` under the
+//! locks of saga and order, so each step is one transaction and one action here.
 
-use contracts::order_fulfillment::{CANCEL_ORDER_ON_REQUEST, CONFIRM_ORDER, DETECT_TIMEOUT, DRIVE_COMPENSATION, SAGA};
-use order::domain::{self, CancelRequest, Drive, Ending, OrderStatus};
+use contracts::order_fulfillment::{CANCEL_ORDER_ON_REQUEST, CONFIRM_ORDER, DETECT_TIMEOUT, DRIVE_COMPENSATION};
+use order::domain::{self, CancelRequest, Ending, OrderStatus, OverdueAction};
 use saga::{Status, Step, Transition};
 
 use crate::{
@@ -17,11 +17,11 @@ impl Fulfilment {
         if domain::confirm(self.order, Some(self.saga.status)) == Ending::Apply {
             self.record(Transition::Complete { step: CONFIRM_ORDER.number });
             self.order = OrderStatus::Confirmed;
-            self.told.confirmed += 1;
+            self.history.confirmed += 1;
         }
     }
 
-    /// A refusal or a timeout has come.
+    /// After a refusal or a timeout.
     pub(crate) fn cancel_for(&mut self, step: &Step, guards: &Guards) {
         if domain::cancel(self.order, Some(self.saga.status)) == Ending::Apply {
             self.cancel_order(step, false, guards);
@@ -29,12 +29,12 @@ impl Fulfilment {
     }
 
     pub(crate) fn may_cancel_on_request(&self) -> bool {
-        let past_pivot = SAGA.is_past_pivot(&self.saga);
+        let past_pivot = self.saga.past_pivot;
         domain::cancel_on_request(self.order, Some(self.saga.status), past_pivot) == CancelRequest::Apply
     }
 
     pub(crate) fn cancel_on_request(&mut self, guards: &Guards) {
-        self.told.by_customer = true;
+        self.history.by_customer = true;
         self.cancel_order(&CANCEL_ORDER_ON_REQUEST, true, guards);
     }
 
@@ -42,8 +42,8 @@ impl Fulfilment {
         self.publish(step, Kind::OrderCancelled);
         self.record(Transition::Compensate { by_customer });
         self.order = OrderStatus::Cancelled;
-        self.told.cancelled += 1;
-        if !guards.receipts {
+        self.history.cancelled += 1;
+        if !guards.undo_confirmations {
             self.saga.receipts_due.clear();
             self.saga.status = Status::Compensated;
         }
@@ -55,8 +55,8 @@ impl Fulfilment {
         self.detectors.sort_unstable();
     }
 
-    /// It gets the row's lock. PostgreSQL then evaluates `where status in ('STARTED', 'IN_PROGRESS')` again on the
-    /// row's newest version, so whatever won the race is seen here.
+    /// The detector gets the row's lock. PostgreSQL then evaluates `where status in ('STARTED', 'IN_PROGRESS')` again on the
+    /// row's newest version, so the detector sees the winner of the race.
     pub(crate) fn detect_timeout(&mut self, guards: &Guards) {
         if let Some(found) = self.detectors.iter_mut().find(|d| **d == Detector::Found) {
             *found = Detector::Done;
@@ -72,36 +72,37 @@ impl Fulfilment {
     }
 
     /// The compensation deadline has passed.
-    pub(crate) fn drive_compensation(&mut self, bounds: &Bounds, guards: &Guards) {
-        let under_way = self.cancellation_under_way();
-        let known = under_way && guards.attempts_wait;
-        let what = domain::drive(Some(self.saga.status), known, self.attempts.unsigned_abs(), bounds.max_attempts);
-        self.told.driven_in_vain |= under_way && what != Drive::Cancel;
+    pub(crate) fn retry_compensation(&mut self, bounds: &Bounds, guards: &Guards) {
+        let under_way = self.cancellation_in_flight();
+        let known = under_way && guards.retries_wait;
+        let what =
+            domain::overdue_action(Some(self.saga.status), known, self.attempts.unsigned_abs(), bounds.max_attempts);
+        self.history.retried_too_early |= under_way && what != OverdueAction::Cancel;
         match what {
-            Drive::Wait => {}
-            Drive::Cancel => match domain::cancel(self.order, Some(self.saga.status)) {
+            OverdueAction::Wait => {}
+            OverdueAction::Cancel => match domain::cancel(self.order, Some(self.saga.status)) {
                 Ending::Apply => self.cancel_order(&DRIVE_COMPENSATION, false, guards),
                 Ending::Skip(_) => {}
             },
-            Drive::Again => self.publish_again(Transition::DriveAgain),
-            Drive::GiveUp => {
+            OverdueAction::Retry => self.retry(Transition::RetryCompensation),
+            OverdueAction::GiveUp => {
                 self.record(Transition::GiveUp);
-                self.told.given_up = true;
+                self.history.given_up = true;
             }
         }
     }
 
-    /// An operator looks at a saga that is stuck.
+    /// An operator resumes a saga that was given up.
     pub(crate) fn resume(&mut self) {
         if domain::may_resume(self.saga.status) {
-            self.told.resumed = true;
-            self.publish_again(Transition::Resume);
+            self.history.resumed = true;
+            self.retry(Transition::Resume);
         }
     }
 
-    fn publish_again(&mut self, transition: Transition) {
+    fn retry(&mut self, transition: Transition) {
         self.publish(&DRIVE_COMPENSATION, Kind::OrderCancelled);
         self.record(transition);
-        self.drives += 1;
+        self.retries += 1;
     }
 }

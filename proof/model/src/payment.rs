@@ -1,12 +1,11 @@
-//! Payment's steps, as `services/payment/src/steps.rs` takes them: prepare in one transaction, ask outside any, settle in
-//! another; a crash between any two forgets only how far the worker was. What SQL decides: `insert … on conflict do
-//! nothing` writes an intent only where the order has no payment, and one upsert marks it cancelled or lays the
-//! tombstone. The inbox and the saga's status are read in statements of their own before the intent is written, so
-//! that reading is a phase of its own.
+//! Payment's steps, as in `services/payment/src/steps.rs`: prepare in one transaction, call the gateway outside of any, apply the
+//! outcome in another; a crash between two of them loses only the worker's phase. The decisions in SQL: `insert … on conflict do
+//! nothing` writes an intent only where the order has no payment, and one upsert marks it cancelled or writes the tombstone. The
+//! inbox and the saga's status are read in separate statements before the intent is written, so reading is a separate phase.
 
 use contracts::{PAYMENT, order_fulfillment::PROCESS_PAYMENT};
 use payment::domain::{
-    Answer, Ask, Payment, Plan, Status, Tell, plan_charge, plan_refund, settle_charge, settle_refund,
+    Answer, Ask, ChargeEvent, Payment, Plan, Status, apply_charge_answer, apply_refund_answer, plan_charge, plan_refund,
 };
 use saga::Transition;
 
@@ -43,14 +42,14 @@ impl Fulfilment {
         }
     }
 
-    /// Payment's place among the readers of this side's event.
+    /// Payment's index among the readers of this side's event.
     pub(crate) fn place_of(side: Side) -> usize {
         use crate::mail::Reader;
         let is_payment = |r: &Reader| matches!(r, Reader::ProcessPayment | Reader::RefundPayment);
         side.event().readers().iter().position(is_payment).unwrap_or(0)
     }
 
-    fn had(&self, side: Side, event: u8, guards: &Guards) -> bool {
+    fn processed(&self, side: Side, event: u8, guards: &Guards) -> bool {
         guards.inbox && self.message((side.event(), event)).is_some_and(|m| m.applied[Self::place_of(side)] > 0)
     }
 
@@ -59,7 +58,9 @@ impl Fulfilment {
         let begun = Worker {
             event,
             phase: match side {
-                Side::Charge => Phase::Read { forward: self.moves_forward(), had: self.had(side, event, guards) },
+                Side::Charge => {
+                    Phase::Read { forward: self.moves_forward(), processed: self.processed(side, event, guards) }
+                }
                 Side::Refund => self.prepare_refund(event, guards),
             },
         };
@@ -69,20 +70,20 @@ impl Fulfilment {
         }
     }
 
-    /// The process ends, or its patience does; what was sent may still arrive.
+    /// The process crashes, or its call times out; a request that was sent may still arrive.
     pub(crate) fn crash(&mut self, side: Side, worker: usize) {
         self.workers_mut(side)[worker] = Worker::IDLE;
     }
 
-    /// The worker's next effect.
+    /// The worker's next phase.
     pub(crate) fn work(&mut self, side: Side, worker: usize, guards: &Guards) {
         let Worker { event, phase } = self.workers(side)[worker].clone();
         let phase = match phase {
             Phase::Idle => Phase::Idle,
-            Phase::Read { forward, had } => self.prepare_charge(forward, had),
+            Phase::Read { forward, processed } => self.prepare_charge(forward, processed),
             Phase::Asking(ask) => Phase::Found(Some(self.key.ask(&ask, self.good_card))),
             Phase::Found(answer) => {
-                self.settle(side, event, answer.as_ref(), guards);
+                self.apply_outcome(side, event, answer.as_ref(), guards);
                 Phase::Idle
             }
         };
@@ -97,8 +98,8 @@ impl Fulfilment {
         }
     }
 
-    fn prepare_charge(&mut self, forward: bool, had: bool) -> Phase {
-        if had {
+    fn prepare_charge(&mut self, forward: bool, processed: bool) -> Phase {
+        if processed {
             return Phase::Found(None);
         }
         if forward && self.payment.is_none() {
@@ -109,12 +110,12 @@ impl Fulfilment {
     }
 
     fn prepare_refund(&mut self, event: u8, guards: &Guards) -> Phase {
-        if self.had(Side::Refund, event, guards) {
+        if self.processed(Side::Refund, event, guards) {
             return Phase::Found(None);
         }
         if self.payment.is_none() && guards.tombstones {
             self.payment = Some(Payment { status: Status::Voided { asked: false }, cancelled: true });
-            self.told.tombstones[1] = true;
+            self.history.tombstones[1] = true;
         }
         let Some(payment) = &mut self.payment else { return Phase::Found(None) };
         payment.cancelled = true;
@@ -135,9 +136,9 @@ impl Fulfilment {
     }
 
     /// Claim, decide, commit, acknowledge.
-    fn settle(&mut self, side: Side, event: u8, answer: Option<&Answer>, guards: &Guards) {
+    fn apply_outcome(&mut self, side: Side, event: u8, answer: Option<&Answer>, guards: &Guards) {
         let id: Id = (side.event(), event);
-        let claimed = !self.had(side, event, guards);
+        let claimed = !self.processed(side, event, guards);
         if let Some(message) = self.message_mut(id) {
             let place = Self::place_of(side);
             message.copies[place] = message.copies[place].saturating_sub(1);
@@ -145,42 +146,42 @@ impl Fulfilment {
         }
         match side {
             _ if !claimed => {}
-            Side::Charge => self.settle_charge(answer),
-            Side::Refund => self.settle_refund(answer, guards),
+            Side::Charge => self.apply_charge_outcome(answer),
+            Side::Refund => self.apply_refund_outcome(answer, guards),
         }
     }
 
-    fn settle_charge(&mut self, answer: Option<&Answer>) {
+    fn apply_charge_outcome(&mut self, answer: Option<&Answer>) {
         let forward = self.moves_forward();
         let Some(answer) = answer else { return };
         let Some(payment) = &mut self.payment else {
             self.wrong = Some(Wrong::NoRow);
             return;
         };
-        let Ok(settled) = settle_charge(payment, answer, forward) else {
+        let Ok(outcome) = apply_charge_answer(payment, answer, forward) else {
             self.wrong = Some(Wrong::Contradiction);
             return;
         };
-        payment.status = settled.status;
-        match settled.tell {
-            Tell::Processed(_) => {
+        payment.status = outcome.status;
+        match outcome.event {
+            ChargeEvent::Processed(_) => {
                 self.publish(&PROCESS_PAYMENT, Kind::PaymentProcessed);
                 self.record(Transition::Advance { step: PROCESS_PAYMENT.number });
-                self.told.charges += 1;
+                self.history.charges += 1;
             }
-            Tell::Failed(_) => {
+            ChargeEvent::Failed(_) => {
                 self.publish(&PROCESS_PAYMENT, Kind::PaymentFailed);
                 self.record(Transition::Stay);
-                self.told.charges += 1;
+                self.history.charges += 1;
             }
-            Tell::Nothing(_) => {}
+            ChargeEvent::None(_) => {}
         }
     }
 
-    fn settle_refund(&mut self, answer: Option<&Answer>, guards: &Guards) {
+    fn apply_refund_outcome(&mut self, answer: Option<&Answer>, guards: &Guards) {
         let refunded = match &mut self.payment {
             Some(payment) => {
-                let Ok(status) = settle_refund(payment, answer) else {
+                let Ok(status) = apply_refund_answer(payment, answer) else {
                     self.wrong = Some(Wrong::Contradiction);
                     return;
                 };
@@ -193,10 +194,10 @@ impl Fulfilment {
             }
             None => false,
         };
-        if self.told.refunded.is_some_and(|before| before != refunded) {
-            self.wrong = Some(Wrong::TwoReceipts);
+        if self.history.refunded.is_some_and(|before| before != refunded) {
+            self.wrong = Some(Wrong::TwoConfirmations);
         }
-        self.told.refunded = Some(refunded);
+        self.history.refunded = Some(refunded);
         self.record(Transition::Receipt { from: PAYMENT });
     }
 }

@@ -1,4 +1,4 @@
-//! From one world to the next, as the checker wants it.
+//! The model's transition function, as the checker's trait.
 
 use contracts::order_fulfillment::{CANCEL_TIMED_OUT_ORDER, CANCEL_UNFILLABLE_ORDER, CANCEL_UNPAID_ORDER};
 use payment::domain::Ask;
@@ -31,7 +31,7 @@ impl Model for Saga {
         if action.is_fault() {
             next.faults_left -= 1;
         }
-        next.went_round = next.progress(&self.bounds) <= world.progress(&self.bounds);
+        next.no_progress = next.progress(&self.bounds) <= world.progress(&self.bounds);
         Some(next)
     }
 
@@ -60,7 +60,7 @@ impl Saga {
             Action::Look(_) => order.seen = Some(seen),
             Action::FindDue(_) => order.find_due(),
             Action::DetectTimeout(_) => order.detect_timeout(guards),
-            Action::Drive(_) => order.drive_compensation(&self.bounds, guards),
+            Action::RetryCompensation(_) => order.retry_compensation(&self.bounds, guards),
             Action::Resume(_) => order.resume(),
             Action::Cancel(_) => order.cancel_on_request(guards),
             Action::LateCharge(_) => drop(order.key.ask(&Ask::Charge, order.good_card)),
@@ -70,13 +70,13 @@ impl Saga {
         }
     }
 
-    /// One transaction of order or inventory, if the inbox lets it, and the acknowledgement unless the process dies.
+    /// One transaction of order or inventory, unless the inbox has the event, and the acknowledgement unless the process crashes.
     fn deliver(&self, world: &mut World, o: usize, id: Id, place: usize, acknowledged: bool) {
         let Some(message) = world.orders[o].message_mut(id) else { return };
-        let had = message.applied[place] > 0;
+        let processed = message.applied[place] > 0;
         let reader = message.reader(place);
         message.copies[place] -= u8::from(acknowledged);
-        if had && self.guards.inbox {
+        if processed && self.guards.inbox {
             return;
         }
         message.applied[place] += 1;
@@ -88,7 +88,7 @@ impl Saga {
             Reader::CancelUnfillableOrder => order.cancel_for(&CANCEL_UNFILLABLE_ORDER, &self.guards),
             Reader::CancelUnpaidOrder => order.cancel_for(&CANCEL_UNPAID_ORDER, &self.guards),
             Reader::CancelTimedOutOrder => order.cancel_for(&CANCEL_TIMED_OUT_ORDER, &self.guards),
-            // Payment's steps have phases of their own: `Action::Take` and `Action::Work`.
+            // Payment's steps consist of phases: `Action::Take` and `Action::Work`.
             Reader::ProcessPayment | Reader::RefundPayment => {}
         }
     }

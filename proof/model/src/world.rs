@@ -1,6 +1,5 @@
-//! Everything that is the case at one moment: each service's rows, the events on their way, the card processor's
-//! ledger, and how far every worker is. What is durable and what a crash forgets is told apart by type: only a
-//! [`Phase`] is lost with its process, because every other change commits or does not happen.
+//! The state of the model: each service's rows, the events in flight, the card processor's ledger, and the phase of every worker.
+//! Only a [`Phase`] is lost in a crash; every other change is durable, because it commits or does not happen.
 
 use contracts::order_fulfillment::CREATE_ORDER;
 use inventory::domain::ReservationStatus;
@@ -21,8 +20,8 @@ pub struct World {
     pub available: i8,
     pub reserved: i8,
     pub faults_left: u8,
-    /// The last step brought the world no closer to an end: it could go on for ever.
-    pub went_round: bool,
+    /// The last step made no progress, so a run could be infinite.
+    pub no_progress: bool,
 }
 
 /// Inventory's row of an order, with its one line.
@@ -32,16 +31,16 @@ pub struct Reservation {
     pub held: i8,
 }
 
-/// How far a replica of payment is with a delivery; a crash, or giving up on an answer, is [`Phase::Idle`] again.
+/// The phase of a replica of payment at a delivery; a crash, or a timed-out call, leads back to [`Phase::Idle`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Phase {
     Idle,
-    /// Has read whether the saga moves forward, and whether the event was had; by now both may be otherwise.
+    /// Has read whether the saga moves forward and whether the event was processed; both may be outdated.
     Read {
         forward: bool,
-        had: bool,
+        processed: bool,
     },
-    /// Has committed what it is about to ask.
+    /// Has committed its intent, and is about to call the gateway.
     Asking(Ask),
     Found(Option<Answer>),
 }
@@ -65,41 +64,41 @@ impl Worker {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Detector {
     Watching,
-    /// Has found it due, and waits for the row's lock.
+    /// Has found the saga due, and waits for the row's lock.
     Found,
     Done,
 }
 
-/// What was said and done, for good: witnesses for the properties.
+/// History variables: facts about the run that the properties refer to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Told {
+pub struct History {
     pub confirmed: u8,
     pub cancelled: u8,
     pub by_customer: bool,
-    /// A driven compensation was given up at least once.
+    /// The compensation was given up at least once.
     pub given_up: bool,
     /// An operator has resumed it.
     pub resumed: bool,
-    /// An attempt was counted while the cancellation was still on its way.
-    pub driven_in_vain: bool,
+    /// An attempt was counted while the cancellation was in flight.
+    pub retried_too_early: bool,
     /// `PaymentProcessed` or `PaymentFailed`.
     pub charges: u8,
-    /// Inventory has given its receipt.
+    /// Inventory has confirmed its undo.
     pub released: bool,
-    /// Payment has given its receipt, and said whether anything was refunded.
+    /// Payment has confirmed its undo, and whether anything was refunded.
     pub refunded: Option<bool>,
-    /// The cancellation came before anything was reserved, or before any payment was intended.
+    /// The cancellation came before any reservation, or before any payment intent.
     pub tombstones: [bool; 2],
 }
 
-/// What no step may ever come to.
+/// Illegal outcomes of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Wrong {
     IllegalTransition(Status),
-    /// An answer of the gateway that production code takes for impossible.
+    /// An answer of the gateway that production code rejects as impossible.
     Contradiction,
     /// The same undo was confirmed with two amounts.
-    TwoReceipts,
+    TwoConfirmations,
     /// A step published what its row of the table does not let it publish.
     NotItsEvent(Kind),
     /// A row is missing that production code relies on.
@@ -114,38 +113,38 @@ pub struct Fulfilment {
     pub saga: SagaState,
     pub attempts: i16,
     /// How often its cancellation was published once more.
-    pub drives: u8,
+    pub retries: u8,
     pub reservation: Option<Reservation>,
-    /// What a reservation without a lock has seen on the shelf.
+    /// The stock that a reservation without a lock has read.
     pub seen: Option<i8>,
     pub payment: Option<Payment>,
     pub key: Key,
-    /// Requests that were sent: each may reach the gateway at any later time, too.
+    /// Requests that were sent: each may also reach the gateway at any later time.
     pub late_charge: bool,
     pub late_void: bool,
     /// In the order of their ids.
     pub mail: Vec<Message>,
     pub charging: Vec<Worker>,
     pub refunding: Vec<Worker>,
-    /// Sorted: the two are alike.
+    /// Sorted, because the two are interchangeable.
     pub detectors: [Detector; 2],
-    pub told: Told,
+    pub history: History,
     pub wrong: Option<Wrong>,
 }
 
 impl World {
-    /// The orders have just been accepted: each with its saga and its `OrderCreated`, in one transaction.
+    /// The initial state: every order is accepted, with its saga and its `OrderCreated`, in one transaction.
     pub fn new(bounds: &Bounds, good_cards: &[bool]) -> Self {
         World {
             orders: good_cards.iter().map(|good| Fulfilment::accepted(*good, bounds)).collect(),
             available: bounds.stock,
             reserved: 0,
             faults_left: bounds.faults,
-            went_round: false,
+            no_progress: false,
         }
     }
 
-    /// Grows with every step, and cannot grow for ever. Weights: what comes later in a line outweighs what comes before.
+    /// A bounded measure that grows with every step. Weights: a later phase outweighs all earlier ones.
     pub fn progress(&self, bounds: &Bounds) -> i64 {
         let faults = i64::from(bounds.faults - self.faults_left);
         faults * 1_000_000_000 + self.orders.iter().map(Fulfilment::progress).sum::<i64>()
@@ -161,7 +160,7 @@ impl Fulfilment {
             order: OrderStatus::Pending,
             saga: SagaState::started(),
             attempts: 0,
-            drives: 0,
+            retries: 0,
             reservation: None,
             seen: None,
             payment: None,
@@ -172,7 +171,7 @@ impl Fulfilment {
             charging: vec![Worker::IDLE; bounds.replicas],
             refunding: vec![Worker::IDLE; bounds.replicas],
             detectors,
-            told: Told::default(),
+            history: History::default(),
             wrong: None,
         };
         accepted.publish(&CREATE_ORDER, Kind::OrderCreated);
@@ -211,15 +210,15 @@ impl Fulfilment {
         self.saga.status.moves_forward()
     }
 
-    /// The last cancellation is in the outbox, or has not come to everybody who owes a receipt.
-    pub fn cancellation_under_way(&self) -> bool {
+    /// The last cancellation is in the outbox, or has not reached every participant that owes a confirmation.
+    pub fn cancellation_in_flight(&self) -> bool {
         let Some(last) = self.mail.iter().rfind(|m| m.id.0 == Kind::OrderCancelled) else { return false };
         let owes = |place: usize| self.saga.receipts_due.iter().any(|due| due == last.reader(place).service().0);
         last.in_outbox || (0..last.copies.len()).any(|place| last.copies[place] > 0 && owes(place))
     }
 
-    /// Nothing is on its way any more that tells the participants to undo.
-    pub fn no_cancellation_under_way(&self) -> bool {
+    /// No cancellation is in flight or being processed.
+    pub fn no_cancellation_in_flight(&self) -> bool {
         let of_cancellations = |m: &&Message| m.id.0 == Kind::OrderCancelled;
         self.mail.iter().filter(of_cancellations).all(Message::is_done) && self.refunding.iter().all(Worker::is_idle)
     }
@@ -254,7 +253,7 @@ impl Fulfilment {
         };
         let workers: i64 = self.charging.iter().chain(&self.refunding).map(phase).sum();
         let detectors: i64 = self.detectors.iter().map(|d| *d as i64).sum();
-        i64::from(self.drives) * 10_000_000
+        i64::from(self.retries) * 10_000_000
             + status * 100_000
             + self.mail.iter().map(message).sum::<i64>()
             + workers

@@ -1,33 +1,33 @@
-//! The eighteen mistakes: each is a patch of the same name beside this crate, and has a provocation here.
+//! The eighteen planted bugs: each is a patch of the same name in this crate's folder, with its provocation here.
 
 use std::{future::Future, pin::Pin};
 
 use crate::{
+    experiment::Experiment,
     oracle::{BREAKERS, GOOD_ORDERS},
     provoke,
-    scene::Scene,
 };
 
-/// A classic mistake and how to bring it out.
+/// A classic mistake, and how to provoke its damage.
 pub struct Bug {
     /// Also the name of its patch, and the value of PLANTED.
     pub name: &'static str,
-    /// The guarantee that it breaks, as docs/guarantees.md counts them.
+    /// The guarantee that it breaks, by its number in docs/guarantees.md.
     pub breaks: &'static str,
-    /// The oracles that must notice the damage; others may notice something, too.
+    /// The oracles that must detect the damage; others may detect it, too.
     pub noticed_by: &'static [&'static str],
-    /// The nemeses of chaos under which it shows.
+    /// The nemeses that provoke it in chaos.
     pub shown_by: &'static [&'static str],
-    /// Where there are none: why chaos cannot show it.
+    /// Why no nemesis provokes it, if none does.
     pub not_shown: &'static str,
-    /// Settings of the suite in which it shows soon.
+    /// Settings of the suite that let it show soon.
     pub settings: &'static [(&'static str, &'static str)],
     pub replicas: usize,
     pub provoke: Provocation,
 }
 
-/// Does to the suite what brings the mistake out; what it notices meanwhile goes to the scene.
-pub type Provocation = for<'s> fn(&'s mut Scene) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 's>>;
+/// Provokes the mistake; what is detected meanwhile is added to the experiment.
+pub type Provocation = for<'s> fn(&'s mut Experiment) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 's>>;
 
 pub fn named(name: &str) -> Option<&'static Bug> {
     ALL.iter().find(|bug| bug.name == name)
@@ -36,11 +36,11 @@ pub fn named(name: &str) -> Option<&'static Bug> {
 /// Boxes the future of a provocation.
 macro_rules! provoked_by {
     ($provoke:path) => {
-        |scene| Box::pin($provoke(scene))
+        |experiment| Box::pin($provoke(experiment))
     };
 }
 
-/// What most bugs need: one replica of each service, and no settings of their own.
+/// The defaults: one replica of each service, and no settings.
 const PLAIN: Bug = Bug {
     name: "",
     breaks: "",
@@ -210,7 +210,7 @@ pub const ALL: &[Bug] = &[
 mod tests {
     use super::*;
 
-    /// The patches in the order in which they apply, but for the switch that comes first.
+    /// The patches in the order in which they apply, except the switch that comes first.
     fn series() -> Vec<&'static str> {
         include_str!("../series").lines().filter(|line| !line.starts_with('#') && *line != "00-switch").collect()
     }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bug_names_nemeses_that_there_are_or_says_why_none_shows_it() {
+    fn every_bug_names_its_nemeses_or_why_it_has_none() {
         for bug in ALL {
             assert_ne!(bug.shown_by.is_empty(), bug.not_shown.is_empty(), "{}", bug.name);
             assert!(bug.shown_by.iter().all(|name| chaos::nemesis::named(name).is_some()), "{}", bug.name);

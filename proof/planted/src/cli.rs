@@ -1,4 +1,4 @@
-//! What can be asked for on the command line.
+//! The command line.
 
 use std::path::PathBuf;
 
@@ -10,14 +10,14 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use crate::{
     bug::{self, Bug},
     report::{BugReport, Report},
-    storm::{self, Storm},
     trial,
+    under_chaos::{self, ChaosTrial},
 };
 
-/// How many suites there are at a time: mostly they wait.
+/// The number of concurrent suites, which mostly wait.
 const AT_ONCE: usize = 3;
 
-/// Makes one classic mistake after the other, and checks that each is noticed.
+/// Makes one classic mistake after the other, and checks that each is detected.
 #[derive(Debug, Parser)]
 #[command(name = "planted", version)]
 pub struct Cli {
@@ -30,31 +30,31 @@ pub struct Cli {
     /// The folder of reports and logs
     #[arg(long, env = "CHAOS_REPORTS", default_value = ".run/chaos")]
     reports: PathBuf,
-    /// Leave out the runs without the mistakes, which prove that the mistakes alone are what is noticed
+    /// Skip the control runs without the mistakes, which prove that nothing else is detected
     #[arg(long)]
     without_control: bool,
-    /// Under chaos, before its judge, who does not look for them
+    /// In chaos runs, judged by their general verdict
     #[arg(long)]
     under_chaos: bool,
-    /// Of that chaos
+    /// The seed of the chaos runs
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// Runs what was asked for. `Ok(false)`: a mistake went unnoticed, or something else was.
+/// Runs the trials. `Ok(false)`: a mistake was not detected, or something else was.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     if cli.bugs == ["list"] {
         bug::ALL.iter().for_each(|bug| println!("{:33} {}", bug.name, bug.breaks));
         return Ok(true);
     }
     if cli.under_chaos {
-        return cli.storms().await;
+        return cli.trials_under_chaos().await;
     }
     let trials = cli.chosen()?.into_iter().map(async |bug| {
-        let mistaken = trial::hold(bug, true, &cli.programs, &cli.reports).await;
+        let mistaken = trial::run(bug, true, &cli.programs, &cli.reports).await;
         let sound = match cli.without_control {
             true => None,
-            false => Some(trial::hold(bug, false, &cli.programs, &cli.reports).await),
+            false => Some(trial::run(bug, false, &cli.programs, &cli.reports).await),
         };
         BugReport::new(bug, mistaken, sound)
     });
@@ -65,7 +65,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
 }
 
 impl Cli {
-    async fn storms(&self) -> anyhow::Result<bool> {
+    async fn trials_under_chaos(&self) -> anyhow::Result<bool> {
         let (chosen, not_shown): (Vec<_>, Vec<_>) =
             self.chosen()?.into_iter().partition(|bug| !bug.shown_by.is_empty());
         for bug in &not_shown {
@@ -73,18 +73,18 @@ impl Cli {
         }
         ensure!(!chosen.is_empty(), "no nemesis shows any of these bugs");
         let with_mistakes = chosen.iter().map(|bug| (Some(*bug), std::slice::from_ref(bug)));
-        let storms = with_mistakes.chain((!self.without_control).then_some((None, &chosen[..])));
-        let storms = storms.map(|(bug, bugs)| storm::blow(bug, bugs, self.seed, &self.programs, &self.reports));
-        let storms = stream::iter(storms).buffered(AT_ONCE).inspect_ok(|storm| println!("{storm}"));
-        let storms: Vec<Storm> = storms.try_collect().await?;
-        save(&storms, &self.reports, "planted-under-chaos.json")?;
-        let caught = storms.iter().filter(|storm| storm.bug.is_some() && storm.as_it_should_be()).count();
+        let trials = with_mistakes.chain((!self.without_control).then_some((None, &chosen[..])));
+        let trials = trials.map(|(bug, bugs)| under_chaos::run(bug, bugs, self.seed, &self.programs, &self.reports));
+        let trials = stream::iter(trials).buffered(AT_ONCE).inspect_ok(|trial| println!("{trial}"));
+        let trials: Vec<ChaosTrial> = trials.try_collect().await?;
+        save(&trials, &self.reports, "planted-under-chaos.json")?;
+        let caught = trials.iter().filter(|trial| trial.bug.is_some() && trial.passed()).count();
         println!(
             "planted bugs under chaos: {caught} of {} caught; {} not tried, because no nemesis shows them",
             chosen.len(),
             not_shown.len()
         );
-        Ok(storms.iter().all(Storm::as_it_should_be))
+        Ok(trials.iter().all(ChaosTrial::passed))
     }
 
     fn chosen(&self) -> anyhow::Result<Vec<&'static Bug>> {

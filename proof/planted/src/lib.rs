@@ -1,17 +1,16 @@
-//! Planted bugs: the suite is built once with all classic mistakes, each of which a process makes only when its environment
-//! says so. Every mistake is provoked in a suite of its own and has to be noticed; the same provocation of the same
-//! programs without the mistake has to find nothing. In chaos ([`storm`]) it has to be noticed by a judge who does not look
-//! for it.
+//! Planted bugs: the suite is built once with all classic mistakes, each of them enabled by an environment variable. Every
+//! mistake is provoked in a private suite and must be detected; the same provocation of the same programs without the mistake
+//! must find nothing. In chaos ([`under_chaos`]) it must be detected by the general verdict.
 
 #![allow(clippy::disallowed_methods, reason = "an experiment owns its tasks")]
 
 pub mod bug;
 pub mod cli;
+pub mod experiment;
 pub mod oracle;
 pub mod provoke;
 pub mod report;
-pub mod scene;
-pub mod storm;
 pub mod trial;
+pub mod under_chaos;
 
 pub use cli::{Cli, run};

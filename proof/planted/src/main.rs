@@ -1,4 +1,4 @@
-//! Makes one classic mistake after the other, and checks that each is noticed: see `planted --help`.
+//! Makes one classic mistake after the other, and checks that each is detected: see `planted --help`.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What brings the mistakes out: crashes, repeats, losses and races, each harmless to a suite without the mistake.
+//! The provocations: crashes, duplicates, losses and races, each harmless to a suite without the mistake.
 
 pub mod broker;
 pub mod consumer;

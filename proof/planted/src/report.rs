@@ -1,4 +1,4 @@
-//! What was noticed of which mistake, as JSON and as a table for people.
+//! The detections of each mistake, as JSON and as a table.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{bug::Bug, trial::Trial};
 
-/// How long a mistake may go unnoticed.
+/// The time limit for the detection of a mistake.
 const LIMIT_SECONDS: f64 = 90.0;
 
 #[derive(Debug, Serialize)]
@@ -14,9 +14,9 @@ pub struct BugReport {
     pub bug: &'static str,
     pub breaks: &'static str,
     pub noticed_by: &'static [&'static str],
-    /// All of those noticed it, in time.
+    /// All of those detected it, in time.
     pub caught: bool,
-    /// Nothing is found where nothing is planted; true, too, when nobody looked.
+    /// Nothing was found in the control run; also true without one.
     pub quiet_without: bool,
     pub mistaken: Trial,
     pub sound: Option<Trial>,
@@ -29,7 +29,7 @@ pub struct Report {
 
 impl BugReport {
     pub fn new(bug: &Bug, mistaken: Trial, sound: Option<Trial>) -> Self {
-        let noticed = |oracle: &&str| mistaken.findings.iter().any(|finding| finding.oracle == *oracle);
+        let noticed = |oracle: &&str| mistaken.findings.iter().any(|detection| detection.oracle == *oracle);
         let caught = bug.noticed_by.iter().all(noticed) && mistaken.seconds < LIMIT_SECONDS;
         let quiet = |trial: &Trial| trial.findings.is_empty() && trial.failure.is_none();
         let quiet_without = sound.as_ref().is_none_or(quiet);
@@ -46,7 +46,7 @@ impl BugReport {
 }
 
 impl Report {
-    /// Everything was noticed, and nothing else.
+    /// Every mistake was detected, and nothing else.
     pub fn passed(&self) -> bool {
         self.bugs.iter().all(|bug| bug.caught && bug.quiet_without)
     }
@@ -55,7 +55,7 @@ impl Report {
 impl fmt::Display for BugReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = if self.caught { "caught" } else { "MISSED" };
-        let oracles: Vec<&str> = self.mistaken.findings.iter().map(|finding| finding.oracle.as_str()).collect();
+        let oracles: Vec<&str> = self.mistaken.findings.iter().map(|detection| detection.oracle.as_str()).collect();
         write!(
             f,
             "{:33} {:3} {verdict} in {:4.1} s  {}",
@@ -67,8 +67,8 @@ impl fmt::Display for BugReport {
         if let Some(failure) = &self.mistaken.failure {
             write!(f, "\n    failed: {failure}")?;
         }
-        for finding in &self.mistaken.findings {
-            write!(f, "\n    {} ({}): {}", finding.oracle, finding.count, finding.example)?;
+        for detection in &self.mistaken.findings {
+            write!(f, "\n    {} ({}): {}", detection.oracle, detection.count, detection.example)?;
         }
         match &self.sound {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! What can be asked for on the command line.
+//! The command line.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -7,7 +7,7 @@ use clap::Parser;
 
 use crate::rolling::{self, Plan};
 
-/// Rolls a newer build of the suite out and back under load, and checks that nobody notices.
+/// Rolls a newer build of the suite out and back under load, and checks that no order is affected.
 #[derive(Debug, Parser)]
 #[command(name = "upgrade", version)]
 pub struct Cli {
@@ -19,15 +19,15 @@ pub struct Cli {
     /// Orders a second
     #[arg(long, default_value_t = 100)]
     rate: u32,
-    /// How long each mixture of the builds is left at work
+    /// The duration of each mixture of the builds
     #[arg(long, default_value = "8s", value_parser = humantime::parse_duration)]
     hold: Duration,
-    /// Decides what is ordered; drawn, and printed, if it is not given
+    /// The seed of the orders; random, and printed, by default
     #[arg(long)]
     seed: Option<u64>,
 }
 
-/// Runs what was asked for. `Ok(false)`: it found something wrong.
+/// Runs the upgrade. `Ok(false)`: it found a violation.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     let older = cli.place.settings(rolling::REPLICAS)?;
     let seed = cli.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));

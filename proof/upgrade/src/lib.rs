@@ -1,6 +1,6 @@
-//! A rolling upgrade and its roll-back: two builds of all services side by side while orders arrive. The older build is the
-//! working tree, the newer one has `next.patch` on top: an event in a new version, an event with a new field, a new step and
-//! new columns. Nothing may be lost, doubled, cancelled or put aside for it.
+//! A rolling upgrade and its rollback: two builds of all services side by side under load. The older build is the working tree,
+//! the newer one has `next.patch` on top: an event in a new version, an event with a new field, a new step and new columns.
+//! Nothing may be lost, doubled, cancelled or dead-lettered because of it.
 
 #![allow(clippy::disallowed_methods, reason = "an experiment owns its tasks")]
 

@@ -1,11 +1,12 @@
-//! What came of it, as JSON and as a table for people, and whether that is good enough.
+//! The report of an upgrade, as JSON and as a table, and whether it passed.
 
 use std::fmt;
 
 use chaos::{
-    report::{by_kind, ms},
-    verdict::{Ended, Findings},
+    report::by_kind,
+    verdict::{Ended, Violations},
 };
+use reports::{Table, or_dash, write_failures};
 use serde::Serialize;
 use time::OffsetDateTime;
 
@@ -14,7 +15,7 @@ use crate::evidence::Evidence;
 /// How many failures of a kind are listed.
 const EXAMPLES: usize = 10;
 
-/// A time in which the builds were mixed in one way, by the database's clock.
+/// A time with one mixture of the builds, by the database's clock.
 #[derive(Debug, Clone)]
 pub struct Phase {
     pub name: &'static str,
@@ -22,9 +23,9 @@ pub struct Phase {
     pub ended: OffsetDateTime,
 }
 
-/// What became of the orders that were placed in a phase.
+/// The outcome of the orders that were placed in a phase.
 #[derive(Debug, Serialize)]
-pub struct Told {
+pub struct PhaseReport {
     pub name: &'static str,
     pub seconds: f64,
     pub orders: usize,
@@ -40,28 +41,28 @@ pub struct Report {
     pub seed: u64,
     pub rate: u32,
     pub seconds: f64,
-    /// Keys that clients ordered under.
+    /// Idempotency keys that clients used.
     pub orders: usize,
-    /// Orders that nothing spoke against, and that were cancelled.
+    /// Valid orders that were cancelled.
     pub cancelled: Vec<String>,
-    pub findings: Findings,
-    /// Money and stock, as they were seen to be wrong.
+    pub findings: Violations,
+    /// Violations of the conservation of money and stock.
     pub drift: Vec<String>,
-    /// Invariants that the audit found violated in the end.
+    /// Invariants that the final audit found violated.
     pub audit: Vec<String>,
     pub evidence: Evidence,
-    pub phases: Vec<Told>,
+    pub phases: Vec<PhaseReport>,
 }
 
 impl Phase {
-    /// What became of the orders that began in it.
-    pub fn told(&self, orders: &[Ended]) -> Told {
+    /// The outcome of the orders that began in it.
+    pub fn report(&self, orders: &[Ended]) -> PhaseReport {
         let ms = |at: OffsetDateTime| i64::try_from(at.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX);
         let within = ms(self.began)..ms(self.ended);
         let begun = || orders.iter().filter(|order| order.started_ms.is_some_and(|at| within.contains(&at)));
         let mut took: Vec<i64> = begun().filter_map(|order| Some(order.ended_ms? - order.started_ms?)).collect();
         took.sort_unstable();
-        Told {
+        PhaseReport {
             name: self.name,
             seconds: (self.ended - self.began).as_seconds_f64(),
             orders: begun().count(),
@@ -73,7 +74,7 @@ impl Phase {
 }
 
 impl Report {
-    /// Everything that makes the run a failure, in sentences.
+    /// All failures of the run, in sentences.
     pub fn failures(&self) -> Vec<String> {
         let gaps = self.evidence.gaps();
         let others =
@@ -84,32 +85,25 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Evidence { in_new_version, handed_back, brought_up, with_new_field, new_step, .. } = self.evidence;
-        writeln!(
-            f,
-            "{:32} {:>7} {:>7} {:>10} {:>10} {:>11}",
-            "phase", "seconds", "orders", "confirmed", "median ms", "slowest ms"
-        )?;
-        for told in &self.phases {
-            writeln!(
-                f,
-                "{:32} {:>7.1} {:>7} {:>10} {:>10} {:>11}",
-                told.name,
-                told.seconds,
-                told.orders,
-                told.confirmed,
-                ms(told.median_ms),
-                ms(told.slowest_ms)
-            )?;
+        let Evidence { in_new_version, handed_back, brought_up, with_new_field, new_step, given_up, .. } =
+            self.evidence;
+        let mut phases = Table::new(["phase", "seconds", "orders", "confirmed", "median ms", "slowest ms"]);
+        for phase in &self.phases {
+            phases.row([
+                phase.name.to_owned(),
+                format!("{:.1}", phase.seconds),
+                phase.orders.to_string(),
+                phase.confirmed.to_string(),
+                or_dash(phase.median_ms),
+                or_dash(phase.slowest_ms),
+            ]);
         }
         writeln!(
             f,
-            "in the new version {in_new_version}, handed back {handed_back}; old ones brought up {brought_up}; \
-            with the new field {with_new_field}; taken by the new step {new_step}"
+            "{phases}in the new version {in_new_version}, handed back {handed_back}; old ones brought up {brought_up}; \
+            with the new field {with_new_field}; taken by the new step {new_step}, left owed and given up {given_up}"
         )?;
-        let failures = self.failures();
-        failures.iter().try_for_each(|failure| writeln!(f, "FAILED  {failure}"))?;
-        let verdict = if failures.is_empty() { "passed" } else { "FAILED" };
+        let verdict = write_failures(f, &self.failures())?;
         writeln!(
             f,
             "upgrade: {verdict}, {} orders in {:.0} s, lost {}, doubled {}, dead letters {}, good orders cancelled {}",

@@ -1,4 +1,4 @@
-//! What can be set about the inventory service.
+//! The settings of the inventory service.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use participant::ParticipantArgs;
 
 use crate::domain::MAX_SUPPLY;
 
-/// Keeps the catalogue and its stock, and reserves stock for orders.
+/// Owns the catalogue and its stock, and reserves stock for orders.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "inventory", version, about, mut_arg("listen", |arg| arg.default_value("127.0.0.1:8082")))]
 pub struct Config {
@@ -23,11 +23,11 @@ pub struct Config {
 /// Automatic replenishment.
 #[derive(Debug, Clone, Args)]
 pub struct ReplenishmentArgs {
-    /// Whether active products that run low are replenished by themselves.
+    /// Whether active products that run low are replenished automatically.
     #[arg(long = "replenish-enabled", env = "REPLENISH_ENABLED", default_value_t = true, action = ArgAction::Set)]
     pub enabled: bool,
-    /// The reorder point: a product of which fewer units are available is replenished. A product of
-    /// which fewer units were ever supplied is scarce by intention, and stays so.
+    /// The reorder point: a product with fewer available units is replenished, unless fewer units than that were ever
+    /// supplied: such a product is scarce on purpose.
     #[arg(long = "replenish-point", env = "REPLENISH_POINT", default_value_t = 100,
         value_parser = clap::value_parser!(i64).range(1..=MAX_SUPPLY))]
     pub point: i64,
@@ -35,7 +35,7 @@ pub struct ReplenishmentArgs {
     #[arg(long = "replenish-quantity", env = "REPLENISH_QUANTITY", default_value_t = 1000,
         value_parser = clap::value_parser!(i64).range(1..=MAX_SUPPLY))]
     pub quantity: i64,
-    /// How often stock is looked through.
+    /// How often stock is checked.
     #[arg(long = "replenish-every", env = "REPLENISH_EVERY", default_value = "10s", value_parser = humantime::parse_duration)]
     pub every: Duration,
 }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_are_those_of_the_contract_and_each_can_be_set() {
+    fn defaults_apply_and_can_be_set() {
         let parse = |extra: &[&str]| {
             let fixed = ["inventory", "--database-url", "postgres://127.0.0.1/db"];
             Config::try_parse_from(fixed.iter().chain(extra))

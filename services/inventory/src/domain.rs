@@ -1,5 +1,5 @@
-//! What inventory decides, as pure functions: which orders can be filled, what a cancellation gives
-//! back, and how a product changes. Each works on what the caller has read under its locks.
+//! The decisions of inventory, as pure functions: which orders can be filled, what a cancellation releases,
+//! and how a product changes. Their input is what the caller has read under its locks.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,34 +16,44 @@ use uuid::Uuid;
 /// The most units that can be supplied at once.
 pub const MAX_SUPPLY: i64 = 1_000_000_000;
 
-/// The units of a product: what was ever supplied is either available or reserved.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The units of a product: every supplied unit is either available or reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Stock {
+    /// Units that can be reserved.
+    #[schema(minimum = 0)]
     pub available: i64,
+    /// Units that pending and confirmed orders hold.
+    #[schema(minimum = 0)]
     pub reserved: i64,
+    /// All units that were ever supplied.
+    #[schema(minimum = 0)]
     pub supplied: i64,
 }
 
-/// A product of the catalogue with its stock.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A product with its stock: `available + reserved = supplied`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ProductBody)]
 pub struct StockedProduct {
+    #[serde(flatten)]
     pub product: Product,
+    #[serde(flatten)]
     pub stock: Stock,
+    #[serde(with = "time::serde::rfc3339")]
     pub updated_at: OffsetDateTime,
 }
 
-/// What one order wants of each SKU; several lines of one SKU are one wish.
+/// The wanted units of one order by SKU; several lines of one SKU are summed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted(BTreeMap<Sku, i64>);
 
-/// An order that order should never have accepted.
+/// An invalid order, which the order service should not have accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableOrder {
     #[error("the order has no lines")]
     NoLines,
     #[error("{quantity} units of {sku} cannot be reserved")]
     Quantity { sku: Sku, quantity: i64 },
-    #[error("the lines of {sku} add up to more than can be counted")]
+    #[error("the sum of the lines of {sku} overflows")]
     Overflow { sku: Sku },
 }
 
@@ -68,23 +78,24 @@ impl Wanted {
     }
 }
 
-/// What becomes of an order's wish for stock.
+/// The decision about an order's lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// All lines, one per SKU, in the order of the SKUs.
+    /// All lines are reserved: one per SKU, in the order of the SKUs.
     Reserved(Vec<StockLine>),
-    /// No line: at least one cannot be filled.
+    /// No line is reserved: at least one cannot be filled.
     Refused { reason: String, shortages: Vec<Shortage> },
 }
 
-/// Decides the orders in turn: who comes first is served first, and each gets all its lines or none.
-/// Products that are not given are not in the catalogue.
+/// Decides the orders one after the other, in their sequence; each gets all its lines or none.
+/// Products that are missing in `products` are not in the catalogue.
 pub fn reserve(orders: &[Wanted], products: &[StockedProduct]) -> Vec<Decision> {
-    let mut shelves: HashMap<&Sku, Shelf> = products.iter().map(|p| (&p.product.sku, Shelf::of(p))).collect();
-    orders.iter().map(|wanted| decide(wanted, &mut shelves)).collect()
+    let mut stock: HashMap<&Sku, Availability> =
+        products.iter().map(|p| (&p.product.sku, Availability::of(p))).collect();
+    orders.iter().map(|wanted| decide(wanted, &mut stock)).collect()
 }
 
-/// The units that these lines come to, per SKU.
+/// The sum of the lines, per SKU.
 pub fn total<'l>(lines: impl IntoIterator<Item = &'l StockLine>) -> BTreeMap<Sku, i64> {
     let mut total = BTreeMap::new();
     for line in lines {
@@ -94,24 +105,24 @@ pub fn total<'l>(lines: impl IntoIterator<Item = &'l StockLine>) -> BTreeMap<Sku
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shelf {
-    Available(i64),
+enum Availability {
+    Units(i64),
     Discontinued,
 }
 
-impl Shelf {
+impl Availability {
     fn of(item: &StockedProduct) -> Self {
         match item.product.status {
-            ProductStatus::Active => Shelf::Available(item.stock.available),
-            ProductStatus::Discontinued => Shelf::Discontinued,
+            ProductStatus::Active => Availability::Units(item.stock.available),
+            ProductStatus::Discontinued => Availability::Discontinued,
         }
     }
 }
 
-fn decide(wanted: &Wanted, shelves: &mut HashMap<&Sku, Shelf>) -> Decision {
-    let lacking = |(sku, quantity)| lack(sku, quantity, shelves.get(sku).copied());
+fn decide(wanted: &Wanted, stock: &mut HashMap<&Sku, Availability>) -> Decision {
+    let short = |(sku, quantity)| shortage(sku, quantity, stock.get(sku).copied());
     let (shortages, reasons): (Vec<Shortage>, Vec<String>) =
-        wanted.0.iter().map(|(sku, quantity)| (sku, *quantity)).filter_map(lacking).unzip();
+        wanted.0.iter().map(|(sku, quantity)| (sku, *quantity)).filter_map(short).unzip();
     if let Some(first) = reasons.first() {
         let reason = match reasons.len() - 1 {
             0 => first.clone(),
@@ -120,7 +131,7 @@ fn decide(wanted: &Wanted, shelves: &mut HashMap<&Sku, Shelf>) -> Decision {
         return Decision::Refused { reason, shortages };
     }
     let take = |(sku, quantity): (&Sku, &i64)| {
-        if let Some(Shelf::Available(available)) = shelves.get_mut(sku) {
+        if let Some(Availability::Units(available)) = stock.get_mut(sku) {
             *available -= quantity;
         }
         StockLine { sku: sku.clone(), quantity: *quantity }
@@ -128,20 +139,20 @@ fn decide(wanted: &Wanted, shelves: &mut HashMap<&Sku, Shelf>) -> Decision {
     Decision::Reserved(wanted.0.iter().map(take).collect())
 }
 
-/// What a line lacks, in numbers and in words; none when it can be filled.
-fn lack(sku: &Sku, requested: i64, shelf: Option<Shelf>) -> Option<(Shortage, String)> {
-    let (available, words) = match shelf {
-        Some(Shelf::Available(available)) if available >= requested => return None,
-        Some(Shelf::Available(available)) => {
+/// The shortage of a line, with its reason; none when the line can be filled.
+fn shortage(sku: &Sku, requested: i64, availability: Option<Availability>) -> Option<(Shortage, String)> {
+    let (available, reason) = match availability {
+        Some(Availability::Units(available)) if available >= requested => return None,
+        Some(Availability::Units(available)) => {
             (available, format!("{sku} is out of stock: {requested} wanted, {available} available"))
         }
-        Some(Shelf::Discontinued) => (0, format!("{sku} is discontinued")),
+        Some(Availability::Discontinued) => (0, format!("{sku} is discontinued")),
         None => (0, format!("{sku} is not in the catalogue")),
     };
-    Some((Shortage { sku: sku.clone(), requested, available }, words))
+    Some((Shortage { sku: sku.clone(), requested, available }, reason))
 }
 
-/// What inventory has answered to an order.
+/// The status of an order's reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ReservationStatus {
@@ -149,9 +160,9 @@ pub enum ReservationStatus {
     Reserved,
     /// At least one line could not be filled, so nothing is held.
     Refused,
-    /// The order was cancelled, and what it held given back.
+    /// The order was cancelled, and its units are released.
     Released,
-    /// The order was cancelled before it could reserve anything; it never will.
+    /// The order was cancelled before it reserved anything. A later `reserve_stock` is a no-op.
     Tombstone,
 }
 
@@ -179,18 +190,18 @@ pub struct Reservation {
     pub status: ReservationStatus,
     /// Grows by one with every event of the reservation.
     pub version: i64,
-    /// What it still holds.
+    /// The lines that it still holds.
     pub held: Vec<StockLine>,
 }
 
 impl Reservation {
-    /// The version of a reservation that has told nothing yet.
-    pub const UNTOLD: i64 = 0;
-    /// The version of a reservation whose first event is what became of it.
-    pub const DECIDED: i64 = Self::UNTOLD + 1;
+    /// The version of a reservation that has published no event yet.
+    pub const UNPUBLISHED: i64 = 0;
+    /// The version of a reservation whose first event is the decision.
+    pub const DECIDED: i64 = Self::UNPUBLISHED + 1;
 
-    /// Undoes the reservation as far as there is anything to undo, and returns what is given back.
-    /// Answers every time, so the version grows every time.
+    /// Releases the lines that the reservation still holds, and returns them. Every call is followed by a receipt, so every
+    /// call increases the version.
     pub fn release(&mut self) -> Vec<StockLine> {
         self.version += 1;
         if self.status == ReservationStatus::Reserved {
@@ -200,7 +211,7 @@ impl Reservation {
     }
 }
 
-/// What is to be changed about a product.
+/// Requested changes of a product.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     pub price: Option<Money>,
@@ -208,14 +219,14 @@ pub struct Changes {
     pub status: Option<ProductStatus>,
 }
 
-/// What changes came to.
+/// The result of changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Changed {
-    /// The product was so already.
+    /// The product has these values already.
     Nothing,
-    /// Another price, and perhaps other details, too.
+    /// The price changed, and perhaps other details, too.
     Price(Product),
-    /// Other details at the same price.
+    /// Other details changed, the price did not.
     Details(Product),
 }
 
@@ -234,9 +245,9 @@ pub fn change(product: &Product, changes: Changes) -> Changed {
     if next.price == product.price { Changed::Details(next) } else { Changed::Price(next) }
 }
 
-/// More units than can be counted.
+/// The supplied units would overflow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{sku}: {supplied} units were supplied, and {more} more cannot be counted")]
+#[error("{sku}: {supplied} supplied units and {more} more overflow")]
 pub struct SupplyOverflow {
     pub sku: Sku,
     pub supplied: i64,

@@ -44,7 +44,7 @@ fn held(decision: &Decision) -> &[StockLine] {
     }
 }
 
-/// The products after what the decisions took.
+/// The products after the decisions.
 fn after(products: &[StockedProduct], decisions: &[Decision]) -> Vec<StockedProduct> {
     let taken = total(decisions.iter().flat_map(held));
     let mut products = products.to_vec();
@@ -65,7 +65,7 @@ fn lines_of_one_sku_are_summed_and_reserved_as_one() {
     let expected = [("A", 2), ("B", 4)].map(|(name, quantity)| StockLine { sku: sku(name), quantity });
     assert_eq!(decisions, [Decision::Reserved(expected.to_vec())]);
     let refused = reserve(&[wanted(&[("B", 1), ("B", 3)])], &[item("B", 3)]);
-    assert!(held(&refused[0]).is_empty(), "neither line alone is too much, both are");
+    assert!(held(&refused[0]).is_empty(), "each line could be filled alone, the sum cannot");
 }
 
 #[test]
@@ -77,18 +77,18 @@ fn a_refusal_names_every_shortage_and_takes_nothing() {
     let Decision::Refused { reason, shortages } = &decisions[0] else { panic!("not refused: {decisions:?}") };
     assert_eq!(shortages, &[shortage("A", 3, 1), shortage("NEVER", 2, 0), shortage("OLD", 1, 0)]);
     assert_eq!(reason, "A is out of stock: 3 wanted, 1 available (and 2 more)");
-    assert_eq!(held(&decisions[1]).len(), 1, "the refused order left everything where it was");
+    assert_eq!(held(&decisions[1]).len(), 1, "the refused order changed nothing");
 }
 
 #[test]
-fn who_comes_first_gets_the_last_unit() {
+fn the_first_order_gets_the_last_unit() {
     let orders = [wanted(&[("A", 1)]), wanted(&[("A", 1)])];
     let decisions = reserve(&orders, &[item("A", 1)]);
     assert_eq!(decisions.iter().map(|d| held(d).len()).collect::<Vec<_>>(), [1, 0]);
 }
 
 #[test]
-fn an_order_that_cannot_be_meant_is_unusable() {
+fn an_invalid_order_is_unusable() {
     assert_eq!(Wanted::of(&[]), Err(UnusableOrder::NoLines));
     for quantity in [0, -1, i64::MIN] {
         assert_eq!(Wanted::of(&lines(&[("A", quantity)])), Err(UnusableOrder::Quantity { sku: sku("A"), quantity }));
@@ -98,7 +98,7 @@ fn an_order_that_cannot_be_meant_is_unusable() {
 }
 
 #[test]
-fn only_a_reservation_gives_anything_back() {
+fn only_a_reservation_releases_lines() {
     for status in ReservationStatus::ALL {
         let holds = status == ReservationStatus::Reserved;
         let line = StockLine { sku: sku("A"), quantity: 2 };
@@ -106,7 +106,7 @@ fn only_a_reservation_gives_anything_back() {
         let order_id = Uuid::nil();
         let mut reservation = Reservation { order_id, status, version: 7, held: lines.clone() };
         assert_eq!(reservation.release(), lines);
-        assert_eq!(reservation.release(), [], "the second time there is nothing left");
+        assert_eq!(reservation.release(), [], "a second release is empty");
         assert_eq!(reservation.version, 9);
         let ended = if holds { ReservationStatus::Released } else { status };
         assert_eq!(reservation.status, ended);
@@ -115,7 +115,7 @@ fn only_a_reservation_gives_anything_back() {
 }
 
 #[test]
-fn a_change_is_told_as_what_it_is() {
+fn changes_of_price_and_of_details_are_distinguished() {
     let product = item("A", 1).product;
     let price = Some(Money::new(2_999, Currency::USD));
     let name = Some("Another name".to_owned());
@@ -168,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn a_batch_decides_as_its_orders_would_one_by_one(orders in vec(any_order(), 0..20), products in any_products()) {
+    fn a_batch_decides_like_single_orders(orders in vec(any_order(), 0..20), products in any_products()) {
         let mut left = products.clone();
         let mut one_by_one = Vec::new();
         for order in &orders {
@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn an_order_gets_all_it_wants_or_nothing_and_a_refusal_is_true(
+    fn an_order_gets_all_lines_or_none_and_refusals_are_correct(
         orders in vec(any_order(), 0..20), products in any_products()
     ) {
         let mut left = products.clone();
@@ -201,14 +201,14 @@ proptest! {
     }
 
     #[test]
-    fn what_was_reserved_is_given_back_whole(orders in vec(any_order(), 0..20), products in any_products()) {
+    fn a_release_restores_the_stock(orders in vec(any_order(), 0..20), products in any_products()) {
         let decisions = reserve(&orders, &products);
         let reserved = after(&products, &decisions);
-        let given_back: Vec<StockLine> = decisions.iter().flat_map(|decision| {
+        let released: Vec<StockLine> = decisions.iter().flat_map(|decision| {
             let status = ReservationStatus::Reserved;
             Reservation { order_id: Uuid::nil(), status, version: 1, held: held(decision).to_vec() }.release()
         }).collect();
-        let units = total(&given_back);
+        let units = total(&released);
         for (before, now) in products.iter().zip(reserved) {
             let back = units.get(&now.product.sku).copied().unwrap_or(0);
             prop_assert_eq!(now.stock.available + back, before.stock.available);

@@ -1,7 +1,7 @@
-//! The inventory service on one page: it keeps the catalogue with its stock, reserves all lines of
-//! an order or none, and gives back what a cancelled order held.
+//! The inventory service on one page: it owns the catalogue with its stock, reserves all lines of
+//! an order or none, and releases the stock of a cancelled order.
 
-#![cfg_attr(test, allow(clippy::expect_used, reason = "an expectation that fails is a test that fails"))]
+#![cfg_attr(test, allow(clippy::expect_used, reason = "a failed expectation fails the test"))]
 
 mod config;
 pub mod domain;
@@ -33,14 +33,14 @@ pub use replenishment::{SupplyError, replenish_what_runs_low};
 pub const INFO: ServiceInfo = ServiceInfo {
     name: "inventory",
     title: "Inventory",
-    description: "Keeps the catalogue with its stock, and reserves all lines of an order or none.",
+    description: "Owns the catalogue with its stock, and reserves all lines of an order or none.",
     version: env!("CARGO_PKG_VERSION"),
 };
 
 /// The tables of this service's schema, `inventory`.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/inventory");
 
-/// Its part in the saga.
+/// The service's part in the saga.
 static PART: Part = Part {
     service: INVENTORY,
     schema: "inventory",
@@ -50,14 +50,14 @@ static PART: Part = Part {
     projections: PROJECTIONS,
 };
 
-/// What steps and handlers work with. Each has a clone of its own.
+/// The state of steps and handlers. Cheap to clone.
 #[derive(Clone)]
 pub struct App {
     pub participant: Arc<Participant>,
     config: Arc<Config>,
 }
 
-/// Connects, and puts the service together.
+/// Connects, and assembles the service.
 pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> {
     let faults = config.participant.faults(config.base.env())?;
     let app = App::connect(&startup, config, faults).await?;
@@ -70,8 +70,7 @@ pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> 
 impl App {
     pub async fn connect(startup: &Startup, config: Config, faults: Faults) -> anyhow::Result<Self> {
         let participant = Participant::join::<SagaTimedOut>(startup, PART, &config.participant, faults).await?;
-        let refusals = Box::new(metrics::StockRefusals(participant.metrics().clone()));
-        startup.metrics.register(|registry| registry.register_collector(refusals));
+        metrics::register(&startup.metrics, participant.metrics().clone());
         Ok(App { participant, config: Arc::new(config) })
     }
 
@@ -84,12 +83,12 @@ impl App {
     }
 }
 
-/// Every step this service takes, and what sets it in motion.
+/// The steps of this service, each with its trigger.
 pub fn subscriptions(app: &App) -> Vec<Subscription> {
     vec![subscribe(app, &RESERVE_STOCK, steps::reserve_stock), subscribe(app, &RELEASE_STOCK, steps::release_stock)]
 }
 
-/// Gauges that one replica reads: stock, and what of it is still to be given back.
+/// The gauges that one replica reads: stock, and units that are still to be released.
 pub fn samples() -> Vec<Source> {
     vec![Source { gauges: store::GAUGES, read: |pool| Box::pin(async move { store::read_gauges(&pool).await }) }]
 }
@@ -98,7 +97,7 @@ pub fn router(app: &App) -> OpenApiRouter {
     http::routes(app.clone())
 }
 
-/// What runs in the background besides what every participant runs.
+/// The background tasks, besides those of every participant.
 pub fn tasks(app: &App, stop: &CancellationToken) -> Vec<Task> {
     if !app.config.replenishment.enabled {
         return Vec::new();

@@ -1,9 +1,9 @@
-//! Stock that comes in: by request, or by itself when a product runs low. One replica at a time
-//! looks, and each supply is an event, `StockReplenished`.
+//! Replenishment of stock: on request, or automatically when a product runs low. One replica at a time
+//! checks the stock, and each supply publishes an event, `StockReplenished`.
 //!
-//! What runs low is an ACTIVE product of which fewer units than the reorder point are available,
-//! though at least as many were supplied since it exists. So a product that was created with five
-//! units stays scarce, as a limited edition should and as demonstrations of scarcity need.
+//! A product runs low when it is ACTIVE and has fewer available units than the reorder point, although at least as
+//! many were supplied in total. So a product that was created with five units stays scarce, as a limited edition
+//! should and as demonstrations of scarcity need.
 
 use bootstrap::Problem;
 use contracts::catalogue::StockReplenished;
@@ -16,10 +16,10 @@ use crate::{
     store,
 };
 
-/// How many products one round replenishes; the others are due again in the next one.
+/// How many products one round replenishes; the next round takes the others.
 const BATCH: i64 = 100;
 
-/// Why nothing was supplied.
+/// The reason why nothing was supplied.
 #[derive(Debug, thiserror::Error)]
 pub enum SupplyError {
     #[error(transparent)]
@@ -45,13 +45,18 @@ pub(crate) async fn run(app: App, stop: CancellationToken) {
         match replenish_what_runs_low(&app).await {
             Ok(0) => {}
             Ok(products) => tracing::info!(products, "replenished what ran low"),
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "replenishment will be tried again"),
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "replenishment failed; retried in the next round"
+                );
+            }
         }
     })
     .await;
 }
 
-/// One round; returns how many products were replenished, none when another replica has the lease.
+/// One round; returns how many products were replenished, 0 when another replica has the lease.
 pub async fn replenish_what_runs_low(app: &App) -> Result<usize, SupplyError> {
     let ReplenishmentArgs { point, quantity, every, .. } = app.config.replenishment;
     let mut work = app.participant.outbox.begin().await?;
@@ -65,7 +70,7 @@ pub async fn replenish_what_runs_low(app: &App) -> Result<usize, SupplyError> {
     Ok(supplied.len())
 }
 
-/// Supplies each of these locked products with `quantity` more units, and tells so.
+/// Supplies each of these locked products with `quantity` more units, and publishes the events.
 pub(crate) async fn supply(
     work: &mut UnitOfWork,
     context: &Context,
@@ -77,13 +82,13 @@ pub(crate) async fn supply(
         products.iter().map(|item| domain::supply(item, quantity)).collect::<Result<_, _>>()?;
     let supplied = store::save_supply(work.conn(), &supplied).await?;
     for StockedProduct { product, stock, .. } in &supplied {
-        let told = StockReplenished {
+        let event = StockReplenished {
             sku: product.sku.clone(),
             quantity,
             available: stock.available,
             reason: reason.to_owned(),
         };
-        work.publish_side_event(context, product.version, &told)?;
+        work.publish_side_event(context, product.version, &event)?;
     }
     Ok(supplied)
 }

@@ -1,13 +1,14 @@
-//! The saga's steps in the inventory service: one function per step, named as the step is.
+//! The saga's steps in the inventory service: one function per step, named as the step.
 
 use contracts::{
-    OrderId,
+    OrderId, SagaId,
     order_fulfillment::{
         OrderCancelled, OrderCreated, RELEASE_STOCK, RESERVE_STOCK, StockLine, StockReleased, StockReservationFailed,
         StockReserved,
     },
 };
 use messaging::{Batch, Delivery, StepError, StepResult};
+use saga_store::saga_of;
 use uuid::Uuid;
 
 use crate::{
@@ -16,17 +17,26 @@ use crate::{
     store,
 };
 
-/// Step 1: all lines of an order or none. An order that was cancelled before it came here has a tombstone.
+/// Step 1: reserves all lines of an order or none. An order whose cancellation arrived first has a tombstone, and is skipped.
 pub(crate) async fn reserve_stock(app: App, batch: Batch<OrderCreated>) -> StepResult {
     let mut tx = app.step(&RESERVE_STOCK, batch).await?;
-    let orders = tx.deliveries();
-    let mut begun = store::begin_reservations(tx.conn(), &with_sagas(&orders, |e| e.order_id)).await?;
-    let (orders, beaten): (Vec<_>, Vec<_>) = orders.iter().partition(|order| begun.remove(&order.event.order_id.0));
-    for order in beaten {
-        tx.skip(order, "the order has been answered or cancelled before")?;
+    let deliveries = tx.deliveries();
+    let mut requests = Vec::new();
+    for order in deliveries.iter() {
+        match Wanted::of(&order.event.lines) {
+            Ok(wanted) => requests.push((order, wanted)),
+            Err(unusable) => tx.defer(order, StepError::Poison(unusable.into())),
+        }
     }
-    let wanted = orders.iter().map(|order| Wanted::of(&order.event.lines)).collect::<Result<Vec<_>, _>>();
-    let wanted = wanted.map_err(|unusable| StepError::Poison(unusable.into()))?;
+    let keys = with_sagas(requests.iter().map(|(order, _)| *order), |e| e.order_id)?;
+    let mut begun = store::begin_reservations(tx.conn(), &keys).await?;
+    // Of two deliveries for one order only the first reserves.
+    let (requests, late): (Vec<_>, Vec<_>) =
+        requests.into_iter().partition(|(order, _)| begun.remove(&order.event.order_id));
+    for (order, _) in late {
+        tx.skip(order, "the order has a reservation, or was cancelled")?;
+    }
+    let (orders, wanted): (Vec<_>, Vec<_>) = requests.into_iter().unzip();
     let products = store::lock_products(tx.conn(), wanted.iter().flat_map(Wanted::skus)).await?;
     let decisions = domain::reserve(&wanted, &products);
     let (mut held, mut refused) = (Vec::new(), Vec::new());
@@ -55,33 +65,36 @@ fn reserved(order: &OrderCreated, lines: Vec<StockLine>) -> StockReserved {
     StockReserved { order_id, customer_id, total, payment_method, lines }
 }
 
-/// Undoes step 1: what the order holds is given back. Who holds nothing gets an answer, too, and an
-/// order that was never heard of gets a tombstone, so that it cannot reserve anything later.
+/// Undoes step 1: releases what the order holds, and publishes the receipt also when it holds nothing. An unknown order gets a
+/// tombstone, which turns a late step 1 into a no-op.
 pub(crate) async fn release_stock(app: App, batch: Batch<OrderCancelled>) -> StepResult {
     let mut tx = app.step(&RELEASE_STOCK, batch).await?;
     let cancellations = tx.deliveries();
-    store::insert_tombstones(tx.conn(), &with_sagas(&cancellations, |e| e.order_id)).await?;
+    store::insert_tombstones(tx.conn(), &with_sagas(cancellations.iter(), |e| e.order_id)?).await?;
     let order_ids: Vec<Uuid> = cancellations.iter().map(|c| c.event.order_id.0).collect();
     let mut reservations = store::lock_reservations(tx.conn(), &order_ids).await?;
-    let mut given_back = Vec::new();
+    let mut released = Vec::new();
     for cancellation in cancellations.iter() {
         let order_id = cancellation.event.order_id;
         let reservation = reservations.get_mut(&order_id.0);
-        let reservation = reservation.ok_or_else(|| StepError::failed("a reservation was there and is gone"))?;
+        let reservation = reservation.ok_or_else(|| StepError::failed("a reservation does not exist any more"))?;
         let lines = reservation.release();
-        given_back.extend(lines.iter().map(|line| (order_id.0, line.clone())));
+        released.extend(lines.iter().map(|line| (order_id.0, line.clone())));
         tx.undone(cancellation, reservation.version, &StockReleased { order_id, lines })?;
     }
-    let units = domain::total(given_back.iter().map(|(_, line)| line));
-    // Locked first, because an update alone would take the locks in an order of its own.
+    let units = domain::total(released.iter().map(|(_, line)| line));
+    // Locked first, because an update alone would take the locks in no defined order.
     store::lock_products(tx.conn(), units.keys()).await?;
-    store::give_back_units(tx.conn(), &units).await?;
-    store::release_lines(tx.conn(), &given_back).await?;
+    store::release_units(tx.conn(), &units).await?;
+    store::release_lines(tx.conn(), &released).await?;
     store::save_reservations(tx.conn(), reservations.values()).await?;
     tx.commit().await
 }
 
-/// Each delivery's order with its saga.
-fn with_sagas<E>(deliveries: &[Delivery<E>], order_id: fn(&E) -> OrderId) -> Vec<(Uuid, Uuid)> {
-    deliveries.iter().filter_map(|d| Some((order_id(&d.event).0, d.meta.saga_id()?))).collect()
+/// The orders of the deliveries, each with its saga.
+fn with_sagas<'a, E: 'a>(
+    deliveries: impl Iterator<Item = &'a Delivery<E>>,
+    order_id: fn(&E) -> OrderId,
+) -> Result<Vec<(OrderId, SagaId)>, StepError> {
+    deliveries.map(|delivery| Ok((order_id(&delivery.event), SagaId(saga_of(delivery)?)))).collect()
 }

@@ -1,5 +1,5 @@
 //! Every SQL statement of the inventory service. Rows are locked in the order of their keys, and a
-//! write that changes fewer rows than were decided on fails.
+//! write that changes fewer rows than expected fails.
 
 mod products;
 mod reservations;
@@ -11,16 +11,16 @@ pub(crate) use products::{
 pub(crate) use sample::{SAMPLED as GAUGES, read as read_gauges};
 
 pub(crate) use reservations::{
-    ReservationRow, begin_reservations, find_reservation, give_back_units, insert_lines, insert_tombstones,
-    lock_products, lock_reservations, refuse_reservations, release_lines, reserve_units, save_reservations,
+    ReservationRow, begin_reservations, find_reservation, insert_lines, insert_tombstones, lock_products,
+    lock_reservations, refuse_reservations, release_lines, release_units, reserve_units, save_reservations,
 };
 
-/// Zero rows where one was expected mean that what was decided does not hold any more.
+/// Fails when fewer rows were written than expected: then the decision is outdated.
 fn all_written(written: u64, expected: usize) -> Result<(), sqlx::Error> {
     if written == expected as u64 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
 }
 
-/// A value that the table's own constraints should have kept out.
+/// The error of a value that the table's constraints should prevent.
 fn unreadable(column: &str, value: &str) -> sqlx::Error {
     sqlx::Error::Decode(format!("{column} is {value:?}").into())
 }

@@ -1,16 +1,14 @@
-//! Order's view of the catalogue: kept by inventory's events, and rebuilt from its REST API now and then, and when
-//! somebody asks: no saga would ever miss an event that is lost on its way here. A product's version decides which is
-//! newer, so the two never fight.
+//! Order's view of the catalogue: updated by inventory's events, and rebuilt from its REST API periodically and on
+//! request, because no saga detects a lost event of the catalogue. A row is replaced only by a higher version of the
+//! product, so events and rebuilds do not conflict.
 
-use contracts::{
-    Money, Sku,
-    catalogue::{Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged, ProductStatus},
-};
+use contracts::catalogue::{Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged};
 use messaging::{Batch, Committed, StepError, housekeeping::every, lease};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
 
 use crate::{App, store};
 
@@ -44,22 +42,26 @@ async fn project<E>(app: App, batch: Batch<E>, product: fn(E) -> Product) -> Res
 pub(crate) enum RebuildError {
     #[error("inventory does not answer")]
     Inventory(#[from] reqwest::Error),
-    #[error("the database is away")]
+    #[error("the database cannot be reached")]
     Database(#[from] sqlx::Error),
 }
 
-/// What a rebuild did.
-#[derive(Debug, Clone, Copy)]
+/// The result of a rebuild of the view.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RebuildBody)]
 pub(crate) struct Rebuilt {
-    pub(crate) products: usize,
-    pub(crate) changed: u64,
-    pub(crate) removed: u64,
+    /// Products in inventory's snapshot.
+    products: usize,
+    /// Rows of the view that were written.
+    changed: u64,
+    /// Deleted rows of products that inventory does not have.
+    removed: u64,
 }
 
 /// Compares the view with inventory every `catalogue_rebuild_every`, by one replica at a time.
 pub(crate) async fn run(app: App, stop: CancellationToken) {
     let period = app.config.catalogue_rebuild_every;
-    // Events tell of what happens in the first period.
+    // In the first period the events suffice.
     tokio::select! {
         () = tokio::time::sleep(period) => {}
         () = stop.cancelled() => return,
@@ -67,16 +69,16 @@ pub(crate) async fn run(app: App, stop: CancellationToken) {
     every(period, &stop, || async {
         match leased_rebuild(&app).await {
             Ok(Some(Rebuilt { changed, removed, .. })) if changed + removed > 0 => {
-                tracing::info!(changed, removed, "the catalogue was behind inventory's");
+                tracing::info!(changed, removed, "the product view differed from inventory and was rebuilt");
             }
             Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "the catalogue could not be compared and will be another time"),
+            Err(error) => tracing::warn!(%error, "the product view could not be compared; retried in the next period"),
         }
     })
     .await;
 }
 
-/// None: another replica does it, or inventory knows no product at all, which is no reason to forget them all.
+/// None when another replica holds the lease, or inventory's list is empty: then the view is kept.
 async fn leased_rebuild(app: &App) -> Result<Option<Rebuilt>, RebuildError> {
     let pool = &app.participant.pools.work;
     let mut conn = pool.acquire().await?;
@@ -87,16 +89,16 @@ async fn leased_rebuild(app: &App) -> Result<Option<Rebuilt>, RebuildError> {
         return Ok(None);
     }
     let snapshot = Snapshot::take(app, pool).await?;
-    if snapshot.products.is_empty() { Ok(None) } else { snapshot.take_over(pool).await.map(Some) }
+    if snapshot.products.is_empty() { Ok(None) } else { snapshot.apply(pool).await.map(Some) }
 }
 
-/// Takes a snapshot from inventory, and makes the view equal to it, or newer.
+/// Reads a snapshot from inventory, and updates the view to at least its versions.
 pub(crate) async fn rebuild(app: &App) -> Result<Rebuilt, RebuildError> {
     let pool = &app.participant.pools.http;
-    Snapshot::take(app, pool).await?.take_over(pool).await
+    Snapshot::take(app, pool).await?.apply(pool).await
 }
 
-/// Inventory's products, read before any transaction begins: none is open across the network.
+/// Inventory's products, read before the transaction begins: no transaction is open during a network call.
 struct Snapshot {
     begun: OffsetDateTime,
     products: Vec<Product>,
@@ -108,7 +110,7 @@ impl Snapshot {
         Ok(Snapshot { begun, products: products_of_inventory(app).await? })
     }
 
-    async fn take_over(&self, pool: &PgPool) -> Result<Rebuilt, RebuildError> {
+    async fn apply(&self, pool: &PgPool) -> Result<Rebuilt, RebuildError> {
         let mut transaction = pool.begin().await?;
         let rebuilt = replace(&mut transaction, &self.products, self.begun).await?;
         transaction.commit().await?;
@@ -126,18 +128,8 @@ async fn replace(conn: &mut PgConnection, products: &[Product], begun: OffsetDat
 /// The part of inventory's product list that the view needs.
 #[derive(Debug, Deserialize)]
 struct Listed {
-    items: Vec<ListedProduct>,
+    items: Vec<Product>,
     next_cursor: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ListedProduct {
-    sku: Sku,
-    name: String,
-    category: Option<String>,
-    price: Money,
-    status: ProductStatus,
-    version: i64,
 }
 
 async fn products_of_inventory(app: &App) -> Result<Vec<Product>, RebuildError> {
@@ -150,14 +142,7 @@ async fn products_of_inventory(app: &App) -> Result<Vec<Product>, RebuildError> 
             request = request.query(&[("cursor", cursor)]);
         }
         let page: Listed = request.send().await?.error_for_status()?.json().await?;
-        products.extend(page.items.into_iter().map(|p| Product {
-            sku: p.sku,
-            name: p.name,
-            category: p.category,
-            price: p.price,
-            status: p.status,
-            version: p.version,
-        }));
+        products.extend(page.items);
         cursor = page.next_cursor;
         if cursor.is_none() {
             return Ok(products);

@@ -1,7 +1,7 @@
-//! The second deadline: a timed-out order that nobody cancelled is cancelled here; a compensation whose
-//! receipts are overdue is driven again, and given up after the last attempt, until an operator resumes it or the receipts
-//! come after all. The participants answer again without acting twice. Nothing is driven, and no attempt counted, while the
-//! cancellation before is still on its way.
+//! The compensation deadline. A timed-out order that is not cancelled yet is cancelled here. A compensation whose receipts
+//! (the participants' undo confirmations) are overdue is retried; after the last attempt its saga is FAILED, until an operator
+//! resumes it or the receipts arrive late. Participants send their receipts again without acting twice. No retry is made or
+//! counted while the previous cancellation is not delivered.
 
 use std::collections::HashMap;
 
@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use crate::{
     App,
-    domain::{self, Drive, Ending, OrderStatus},
+    domain::{self, Ending, OrderStatus, OverdueAction},
     steps,
     store::{self, EndedOrder, OrderRow},
 };
@@ -36,7 +36,7 @@ pub(crate) async fn run(app: App, stop: CancellationToken) {
                 Ok(found) if found == BATCH.unsigned_abs() as usize => {}
                 Ok(_) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "overdue compensations could not be driven and will be looked for again");
+                    tracing::warn!(%error, "retrying overdue compensations failed; it is repeated in the next round");
                     break;
                 }
             }
@@ -45,7 +45,7 @@ pub(crate) async fn run(app: App, stop: CancellationToken) {
     .await;
 }
 
-/// One batch of overdue sagas; returns how many there were. Each of them is overdue again later at the earliest.
+/// Handles one batch of overdue sagas; returns how many there were. None of them is overdue again at once.
 pub async fn drive_compensation(app: &App) -> Result<usize, StepError> {
     let definition = app.participant.definition;
     // Before the transaction, which must not wait for the broker.
@@ -62,28 +62,29 @@ pub async fn drive_compensation(app: &App) -> Result<usize, StepError> {
     let (mut cancelled, mut later) = (Vec::new(), Vec::new());
     for saga in overdue.iter() {
         let (status, waits) = (tx.status(saga), under_way.contains(&saga.saga_id));
-        let what = domain::drive(status, waits, saga.attempts.unsigned_abs(), definition.compensation.max_attempts);
-        let driven = match (what, orders.get_mut(&OrderId(saga.business_key))) {
-            (Drive::Wait, _) => {
+        let max_attempts = definition.compensation.max_attempts;
+        let what = domain::overdue_action(status, waits, saga.attempts.unsigned_abs(), max_attempts);
+        let handled = match (what, orders.get_mut(&OrderId(saga.business_key))) {
+            (OverdueAction::Wait, _) => {
                 tx.leave(saga);
                 later.push(saga.saga_id);
                 continue;
             }
-            (Drive::GiveUp, _) => give_up(&mut tx, saga),
-            (_, None) => Err(StepError::failed("its order is not there")),
-            (Drive::Cancel, Some(order)) => cancel(&mut tx, saga, order).map(|order| cancelled.push(order)),
-            (Drive::Again, Some(order)) => {
+            (OverdueAction::GiveUp, _) => give_up(&mut tx, saga),
+            (_, None) => Err(StepError::failed("its order does not exist")),
+            (OverdueAction::Cancel, Some(order)) => cancel(&mut tx, saga, order).map(|order| cancelled.push(order)),
+            (OverdueAction::Retry, Some(order)) => {
                 let reason = format!("the receipts are overdue, attempt {}", saga.attempts + 1);
-                tx.drive_again(saga, order.version, &cancelled_before(saga, order), reason)
+                tx.retry_compensation(saga, order.version, &cancelled_before(saga, order), reason)
             }
         };
-        // One saga that cannot be driven holds up no other.
-        if let Err(StepError::Failed(error)) = driven {
-            tracing::error!(saga_id = %saga.saga_id, %error, "a compensation cannot be driven: somebody has to look");
+        // A defective saga must not block the others.
+        if let Err(StepError::Failed(error)) = handled {
+            tracing::error!(saga_id = %saga.saga_id, %error, "a compensation cannot be retried; operator action required");
             tx.leave(saga);
             later.push(saga.saga_id);
         } else {
-            driven?;
+            handled?;
         }
     }
     store::end_orders(tx.conn(), OrderStatus::Cancelled, &cancelled).await?;
@@ -93,34 +94,34 @@ pub async fn drive_compensation(app: &App) -> Result<usize, StepError> {
     Ok(overdue.len())
 }
 
-/// What resuming came to.
+/// The outcome of resuming a saga.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Resumed {
-    Driven,
-    /// It is neither stuck nor compensating, but this.
+pub(crate) enum ResumeOutcome {
+    Resumed,
+    /// It is neither FAILED nor COMPENSATING; has its status.
     Refused(Status),
     Unknown,
 }
 
-/// An operator drives the compensations of these sagas again; what came of each of them that is known.
-pub(crate) async fn resume(app: &App, saga_ids: &[Uuid], why: &str) -> Result<HashMap<Uuid, Resumed>, StepError> {
+/// Retries the compensations of these sagas on an operator's request; returns the outcome of each known saga.
+pub(crate) async fn resume(app: &App, saga_ids: &[Uuid], why: &str) -> Result<HashMap<Uuid, ResumeOutcome>, StepError> {
     let mut tx = app.participant.step_by_request(&DRIVE_COMPENSATION).await?;
-    let named = compensation::named(tx.conn(), saga_ids).await?;
-    let mut tx = tx.lock(named).await?;
-    let named = tx.causes();
-    let orders = store::lock_orders(tx.conn(), named.iter().map(|saga| OrderId(saga.business_key))).await?;
-    let mut outcomes = HashMap::with_capacity(named.len());
-    for saga in named.iter() {
+    let sagas = compensation::lock_by_ids(tx.conn(), saga_ids).await?;
+    let mut tx = tx.lock(sagas).await?;
+    let sagas = tx.causes();
+    let orders = store::lock_orders(tx.conn(), sagas.iter().map(|saga| OrderId(saga.business_key))).await?;
+    let mut outcomes = HashMap::with_capacity(sagas.len());
+    for saga in sagas.iter() {
         let outcome = match tx.status(saga) {
             Some(status) if domain::may_resume(status) => {
                 let order = orders.get(&OrderId(saga.business_key));
-                let order = order.ok_or_else(|| StepError::failed("the saga's order is not there"))?;
+                let order = order.ok_or_else(|| StepError::failed("the saga's order does not exist"))?;
                 tx.resume(saga, order.version, &cancelled_before(saga, order), why.to_owned())?;
-                Resumed::Driven
+                ResumeOutcome::Resumed
             }
             other => {
                 tx.leave(saga);
-                other.map_or(Resumed::Unknown, Resumed::Refused)
+                other.map_or(ResumeOutcome::Unknown, ResumeOutcome::Refused)
             }
         };
         outcomes.insert(saga.saga_id, outcome);
@@ -129,7 +130,7 @@ pub(crate) async fn resume(app: &App, saga_ids: &[Uuid], why: &str) -> Result<Ha
     Ok(outcomes)
 }
 
-/// Cancels an order that timed out and that nobody cancelled.
+/// Cancels an order whose saga timed out without being cancelled.
 fn cancel(tx: &mut StepTransaction<Overdue>, saga: &Overdue, order: &mut OrderRow) -> Result<EndedOrder, StepError> {
     match domain::cancel(order.status, tx.status(saga)) {
         Ending::Apply => steps::cancel_order(tx, saga, order, CancelReason::TimedOut, "no end by the deadline"),
@@ -137,15 +138,14 @@ fn cancel(tx: &mut StepTransaction<Overdue>, saga: &Overdue, order: &mut OrderRo
     }
 }
 
-/// The cancellation of an order that is cancelled, to be published once more.
+/// The event of an existing cancellation, to be published again.
 fn cancelled_before(saga: &Overdue, order: &OrderRow) -> OrderCancelled {
     let cancellation = order.cancellation.as_ref();
     let reason = cancellation.and_then(|c| c.reason).unwrap_or_else(|| reason_by_step(saga));
     steps::cancelled(order, reason, cancellation.map(|c| c.detail.as_str()).unwrap_or_default())
 }
 
-/// Why an order without a code was cancelled, as a build before 0005_cancel_code wrote it: the step at which the saga turned
-/// says it.
+/// The reason of a cancellation without a code, which builds before 0005_cancel_code wrote: derived from the saga's failed step.
 fn reason_by_step(saga: &Overdue) -> CancelReason {
     match saga.failed_at_step.as_deref() {
         Some(step) if step == RESERVE_STOCK.name => CancelReason::OutOfStock,
@@ -156,6 +156,6 @@ fn reason_by_step(saga: &Overdue) -> CancelReason {
 }
 
 fn give_up(tx: &mut StepTransaction<Overdue>, saga: &Overdue) -> Result<(), StepError> {
-    tracing::error!(saga_id = %saga.saga_id, attempts = saga.attempts, "a compensation is stuck: somebody has to look");
+    tracing::error!(saga_id = %saga.saga_id, attempts = saga.attempts, "compensation retries exhausted; operator action required");
     tx.give_up(saga, format!("no receipts after {} attempts", saga.attempts))
 }

@@ -1,4 +1,4 @@
-//! What order decides, as pure functions: what an order costs, and how it may end.
+//! The decisions of order, as pure functions: the price of an order, and how it may end.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 pub const MAX_LINES: usize = 100;
 
-/// Where an order stands
+/// The status of an order
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum OrderStatus {
@@ -36,15 +36,15 @@ impl OrderStatus {
     }
 }
 
-/// Why an order is cancelled: the code that its event has, and a sentence.
+/// The reason of a cancellation: the code in its event, and a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cancellation {
-    /// None where an earlier build, which kept no code, has cancelled it.
+    /// None when an earlier build, which stored no code, cancelled the order.
     pub reason: Option<CancelReason>,
     pub detail: String,
 }
 
-/// How many units of a product a line is about: 1 to [`Quantity::MAX`].
+/// The number of units in a line: 1 to [`Quantity::MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantity(i64);
 
@@ -60,14 +60,14 @@ impl Quantity {
     }
 }
 
-/// A line as the customer asks for it.
+/// A requested line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedLine {
     pub sku: Sku,
     pub quantity: i64,
 }
 
-/// A line at its price.
+/// A line with its price.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PricedLine {
     pub sku: Sku,
@@ -76,14 +76,14 @@ pub struct PricedLine {
     pub unit_price: Money,
 }
 
-/// An order at its price.
+/// The lines of an order with their prices, and the total.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Priced {
     pub lines: Vec<PricedLine>,
     pub total: Money,
 }
 
-/// Why an order cannot be accepted: which part of the request, and a sentence.
+/// A reason why an order cannot be accepted: the part of the request, and a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Objection {
     pub pointer: String,
@@ -96,7 +96,7 @@ impl Objection {
     }
 }
 
-/// Prices the lines from order's own view of the catalogue; all objections at once.
+/// Prices the lines from order's own view of the catalogue; returns all objections at once.
 pub fn price(wanted: &[WantedLine], catalogue: &HashMap<Sku, Product>) -> Result<Priced, Vec<Objection>> {
     let mut objections = Vec::new();
     if wanted.is_empty() || wanted.len() > MAX_LINES {
@@ -145,15 +145,15 @@ fn total(lines: &[PricedLine]) -> Result<Money, Objection> {
     sum.ok_or_else(|| Objection::new("/lines", "An order has at least one line."))
 }
 
-/// What becomes of an order.
+/// Whether a confirmation or cancellation applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     Apply,
-    /// Too late; nothing changes, for this reason.
+    /// Too late, for this reason; nothing changes.
     Skip(&'static str),
 }
 
-/// Somebody was paid, and not what the order costs.
+/// The paid amount differs from the order's total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{} {} was paid for an order that costs {} {}", .paid.amount, .paid.currency, .total.amount, .total.currency)]
 pub struct WrongAmount {
@@ -161,12 +161,12 @@ pub struct WrongAmount {
     total: Money,
 }
 
-/// Payment charges what inventory passes on to it, so order itself looks whether that is its own total.
+/// Payment charges the amount that inventory forwards, so order checks that it is the order's total.
 pub fn paid_in_full(paid: Money, total: Money) -> Result<(), WrongAmount> {
     if paid == total { Ok(()) } else { Err(WrongAmount { paid, total }) }
 }
 
-/// May a paid order be confirmed? Only while nothing else has ended it.
+/// Whether a paid order is confirmed: only while nothing else has ended it.
 pub fn confirm(order: OrderStatus, saga: Option<Status>) -> Ending {
     match (order, saga) {
         (OrderStatus::Pending, Some(Status::InProgress)) => Ending::Apply,
@@ -176,7 +176,7 @@ pub fn confirm(order: OrderStatus, saga: Option<Status>) -> Ending {
     }
 }
 
-/// Must an order be cancelled for a refusal or a timeout? Never once it is confirmed.
+/// Whether an order is cancelled for a refusal or a timeout: never once it is confirmed.
 pub fn cancel(order: OrderStatus, saga: Option<Status>) -> Ending {
     match (order, saga) {
         (OrderStatus::Pending, Some(Status::Started | Status::InProgress | Status::TimedOut)) => Ending::Apply,
@@ -186,19 +186,19 @@ pub fn cancel(order: OrderStatus, saga: Option<Status>) -> Ending {
     }
 }
 
-/// What a customer's wish to cancel comes to.
+/// The outcome of a customer's request to cancel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelRequest {
     Apply,
-    /// It is cancelled already; the answer is the same again.
+    /// It is cancelled already; the answer is the same.
     Unchanged,
-    /// Its saga is not kept any more, so nothing could undo it.
+    /// Its saga is purged, so it cannot be compensated.
     TooOld,
-    /// A step behind the pivot is taken, which nothing undoes.
+    /// A step after the pivot is done, which has no compensation.
     TooLate,
 }
 
-/// A customer may cancel while the order is pending, and after it was confirmed, until its saga goes on behind its pivot.
+/// A customer may cancel while the order is pending, and after it was confirmed, until a step after the pivot is done.
 pub fn cancel_on_request(order: OrderStatus, saga: Option<Status>, past_pivot: bool) -> CancelRequest {
     match (order, saga) {
         (OrderStatus::Cancelled, _) => CancelRequest::Unchanged,
@@ -208,31 +208,30 @@ pub fn cancel_on_request(order: OrderStatus, saga: Option<Status>, past_pivot: b
     }
 }
 
-/// What is done about a saga whose second deadline has passed.
+/// The action for a saga whose compensation deadline has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Drive {
-    /// It timed out, and nobody has cancelled its order.
+pub enum OverdueAction {
+    /// It timed out, and its order is not cancelled yet.
     Cancel,
-    /// The last cancellation is still on its way to somebody who owes a receipt: another one would not come sooner.
+    /// The last cancellation is not yet delivered to a participant that owes a receipt; another one would not arrive sooner.
     Wait,
-    /// Receipts are missing: the cancellation is published once more.
-    Again,
-    /// That was done often enough; an operator has to look.
+    /// Receipts are missing: the cancellation is published again.
+    Retry,
+    /// The retries are exhausted; operator action required.
     GiveUp,
 }
 
-/// What to do about an overdue saga that was driven again `attempts` times already, and whose last cancellation may be
-/// `under_way`.
-pub fn drive(saga: Option<Status>, under_way: bool, attempts: u16, max_attempts: u16) -> Drive {
+/// The action for an overdue saga that was retried `attempts` times, and whose last cancellation may be `under_way`.
+pub fn overdue_action(saga: Option<Status>, under_way: bool, attempts: u16, max_attempts: u16) -> OverdueAction {
     match saga {
-        Some(Status::TimedOut) => Drive::Cancel,
-        _ if under_way => Drive::Wait,
-        _ if attempts >= max_attempts => Drive::GiveUp,
-        _ => Drive::Again,
+        Some(Status::TimedOut) => OverdueAction::Cancel,
+        _ if under_way => OverdueAction::Wait,
+        _ if attempts >= max_attempts => OverdueAction::GiveUp,
+        _ => OverdueAction::Retry,
     }
 }
 
-/// May an operator drive the compensation again, without waiting for its deadline?
+/// Whether an operator may retry the compensation without waiting for its deadline.
 pub fn may_resume(saga: Status) -> bool {
     matches!(saga, Status::Failed | Status::Compensating)
 }
@@ -290,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_objection_is_raised_at_once_and_says_where() {
+    fn all_objections_are_reported_with_their_pointers() {
         let wanted = [line("A", 0), line("NOPE", 1), line("OLD", 1), line("B", 1)];
         let objections = price(&wanted, &catalogue(1)).expect_err("not acceptable");
         let pointers: Vec<_> = objections.iter().map(|o| o.pointer.as_str()).collect();
@@ -305,39 +304,39 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_paid_with_its_total_and_with_nothing_else() {
+    fn an_order_is_paid_with_exactly_its_total() {
         let usd = |amount| Money::new(amount, Currency::USD);
         assert_eq!(paid_in_full(usd(500), usd(500)), Ok(()));
         let yen = Money::new(500, "JPY".parse().expect("a currency"));
         for paid in [usd(499), usd(501), yen] {
             assert!(paid_in_full(paid, usd(500)).is_err(), "{paid:?}");
         }
-        let told = paid_in_full(yen, usd(500)).map_err(|e| e.to_string());
-        assert_eq!(told, Err("500 JPY was paid for an order that costs 500 USD".to_owned()));
+        let error = paid_in_full(yen, usd(500)).map_err(|e| e.to_string());
+        assert_eq!(error, Err("500 JPY was paid for an order that costs 500 USD".to_owned()));
     }
 
     #[test]
     fn a_timed_out_order_is_cancelled_and_never_given_up() {
         for attempts in 0..3 {
-            assert_eq!(drive(Some(Status::TimedOut), false, attempts, 1), Drive::Cancel);
+            assert_eq!(overdue_action(Some(Status::TimedOut), false, attempts, 1), OverdueAction::Cancel);
         }
         assert_eq!(
-            [0, 1, 2].map(|n| drive(Some(Status::Compensating), false, n, 1)),
-            [Drive::Again, Drive::GiveUp, Drive::GiveUp]
+            [0, 1, 2].map(|n| overdue_action(Some(Status::Compensating), false, n, 1)),
+            [OverdueAction::Retry, OverdueAction::GiveUp, OverdueAction::GiveUp]
         );
     }
 
     #[test]
-    fn nothing_is_driven_or_given_up_while_a_cancellation_is_under_way() {
+    fn nothing_is_retried_while_a_cancellation_is_under_way() {
         for attempts in 0..3 {
-            assert_eq!(drive(Some(Status::Compensating), true, attempts, 1), Drive::Wait);
+            assert_eq!(overdue_action(Some(Status::Compensating), true, attempts, 1), OverdueAction::Wait);
         }
     }
 
     #[test]
-    fn nothing_behind_the_pivot_is_cancelled() {
-        let wish = |past_pivot| cancel_on_request(OrderStatus::Confirmed, Some(Status::Completed), past_pivot);
-        assert_eq!((wish(false), wish(true)), (CancelRequest::Apply, CancelRequest::TooLate));
+    fn nothing_is_cancelled_after_the_pivot() {
+        let request = |past_pivot| cancel_on_request(OrderStatus::Confirmed, Some(Status::Completed), past_pivot);
+        assert_eq!((request(false), request(true)), (CancelRequest::Apply, CancelRequest::TooLate));
         let again = cancel_on_request(OrderStatus::Cancelled, Some(Status::Compensating), true);
         assert_eq!(again, CancelRequest::Unchanged);
     }

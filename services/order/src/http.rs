@@ -34,10 +34,12 @@ pub(crate) fn routes(app: App) -> OpenApiRouter {
 fn problem(error: &StepError) -> Problem {
     match error {
         StepError::Unavailable(_) => Problem::unavailable(
-            "The database is away, and what became of the request is unknown; repeat it with the same Idempotency-Key.",
+            "The database cannot be reached, and the outcome is unknown; repeat the request with the same Idempotency-Key.",
             1,
         ),
-        StepError::Contended(_) => Problem::unavailable("Too many want the same at once; try again.", 1),
+        StepError::Contended(_) => {
+            Problem::unavailable("Too many concurrent requests for the same rows; try again.", 1)
+        }
         StepError::Failed(error) | StepError::Poison(error) => Problem::internal(&**error),
     }
 }

@@ -1,6 +1,6 @@
-//! Whether orders are accepted. While order's events do not get out, a new order could only time out: it is refused at once,
-//! with 503, so that what was accepted before, and cancellations, are all that waits. Nor is one accepted when a stream is
-//! almost full: the rest is for how the orders in it end.
+//! Load shedding. While order's events are not published, a new order could only time out, so it is refused at once with 503,
+//! and only earlier orders and cancellations are pending. Orders are also refused while a stream is almost full: the rest of it
+//! is reserved for the events that end the accepted orders.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::App;
 
-/// How often the outbox is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After how many seconds a customer may try again.
+/// How often the outbox is checked.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// The `Retry-After` of a refused order, in seconds.
 const RETRY_AFTER: u32 = 10;
 
-/// Clones share it.
+/// Whether orders are refused, as metrics. Clones share the state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Intake {
     shedding: Gauge,
@@ -29,9 +29,9 @@ pub(crate) struct Intake {
 impl Intake {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let intake = Intake::default();
-        let help = "1 while this replica accepts no orders, because its events do not get out";
+        let help = "1 while this replica refuses orders, because events are not published";
         registry.register("orders_shedding", help, intake.shedding.clone());
-        registry.register("orders_shed", "Orders refused because events do not get out", intake.shed.clone());
+        registry.register("orders_shed", "Orders refused because events are not published", intake.shed.clone());
         intake
     }
 
@@ -42,34 +42,34 @@ impl Intake {
             return Ok(());
         }
         self.shed.inc();
-        let detail =
-            "No orders are accepted just now, because nothing would come of them. Nothing was placed; try again.";
+        let detail = "No new orders are accepted just now. This request has placed nothing; repeat it later, with its \
+                      Idempotency-Key if it had one.";
         Err(Problem::unavailable(detail, RETRY_AFTER))
     }
 }
 
-/// Looks again and again whether something keeps orders out, until `stop`.
+/// Checks periodically whether orders must be refused, until `stop`.
 pub(crate) async fn watch(app: App, readiness: Readiness, stop: CancellationToken) {
     let flag = readiness.register("placement");
     flag.ok();
-    every(LOOK_EVERY, &stop, || async {
-        match obstacle(&app).await {
-            Ok(Some(obstacle)) => {
+    every(CHECK_EVERY, &stop, || async {
+        match reason_to_refuse(&app).await {
+            Ok(Some(reason)) => {
                 app.intake.shedding.set(1);
-                flag.failing(format!("no orders are accepted: {obstacle}"));
+                flag.failing(format!("no orders are accepted: {reason}"));
             }
             Ok(None) => {
                 app.intake.shedding.set(0);
                 flag.ok();
             }
-            // Placing an order needs the database, too.
-            Err(error) => tracing::debug!(%error, "the outbox could not be looked at"),
+            // Without the database no order can be placed anyway.
+            Err(error) => tracing::debug!(%error, "the outbox could not be checked"),
         }
     })
     .await;
 }
 
-async fn obstacle(app: &App) -> Result<Option<String>, sqlx::Error> {
+async fn reason_to_refuse(app: &App) -> Result<Option<String>, sqlx::Error> {
     let oldest = outbox::oldest_waiting(&app.participant.pools.work).await?;
     if let Some(age) = oldest.filter(|age| *age > app.config.placement_outbox_age) {
         let age = humantime::format_duration(Duration::from_secs(age.as_secs()));

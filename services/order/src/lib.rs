@@ -1,5 +1,5 @@
-//! The order service on one page: it accepts orders at its own prices, and alone decides how they
-//! end. Refusals and timeouts of the others come here; `OrderCancelled` goes out from here.
+//! The order service on one page: it accepts orders at its own prices, and decides how they
+//! end. It consumes the refusals and timeouts, and publishes `OrderCancelled`.
 
 mod catalogue;
 mod compensation;
@@ -15,7 +15,7 @@ mod store;
 
 use std::sync::Arc;
 
-use bootstrap::{Gather, Service, ServiceInfo, Startup, Task};
+use bootstrap::{Service, ServiceInfo, Startup, Task, WriteBatcher};
 use contracts::{
     ORDER,
     catalogue::{PROJECT_PRODUCT_CREATED, PROJECT_PRODUCT_DETAILS_CHANGED, PROJECT_PRODUCT_PRICE_CHANGED, PROJECTIONS},
@@ -44,14 +44,14 @@ pub use config::Config;
 pub const INFO: ServiceInfo = ServiceInfo {
     name: "order",
     title: "Order",
-    description: "Takes orders and sees them to their end: confirmed, or cancelled with everything undone.",
+    description: "Accepts orders, and confirms them or cancels them with all steps undone.",
     version: env!("CARGO_PKG_VERSION"),
 };
 
 /// The tables of this service's schema, `orders`.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/order");
 
-/// Its part in the saga.
+/// The service's part in the saga.
 static PART: Part = Part {
     service: ORDER,
     schema: "orders",
@@ -61,12 +61,12 @@ static PART: Part = Part {
     projections: PROJECTIONS,
 };
 
-/// How many transactions that place orders run at the same time: few, so that orders gather while they do.
+/// How many transactions that place orders run concurrently: few, so that the orders which arrive meanwhile share the next one.
 const PLACEMENT_LANES: usize = 2;
-/// How many orders one of them places.
+/// How many orders one transaction places at most.
 const MOST_PLACEMENTS: usize = 64;
 
-/// What steps and handlers work with. Each has a clone of its own.
+/// The state of steps and handlers. Cheap to clone.
 #[derive(Clone)]
 pub struct App {
     pub participant: Arc<Participant>,
@@ -75,12 +75,12 @@ pub struct App {
     revenue: metrics::Revenue,
     intake: Intake,
     keys_forgotten: Counter,
-    placements: Arc<Gather<Placement, Outcome>>,
-    /// Cancelled when long waits for an order's end should end themselves.
+    placements: Arc<WriteBatcher<Placement, Outcome>>,
+    /// Cancelled when the service drains: then long waits for an order's end stop.
     draining: CancellationToken,
 }
 
-/// Connects, and puts the service together.
+/// Connects, and assembles the service.
 pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> {
     let faults = config.participant.faults(config.base.env())?;
     let app = App::connect(&startup, config, faults).await?;
@@ -95,10 +95,10 @@ impl App {
         let participant = Participant::join::<SagaTimedOut>(startup, PART, &config.participant, faults).await?;
         let inventory = reqwest::Client::builder().timeout(std::time::Duration::from_secs(10)).build()?;
         let steps = participant.metrics().clone();
-        let revenue = startup.metrics.register(|registry| metrics::register(registry, steps));
+        let revenue = metrics::register(&startup.metrics, steps);
         let intake = startup.metrics.register(Intake::register);
         let keys_forgotten = startup.metrics.register(metrics::register_forgotten_keys);
-        let placements = Gather::new(PLACEMENT_LANES, MOST_PLACEMENTS);
+        let placements = WriteBatcher::new(PLACEMENT_LANES, MOST_PLACEMENTS);
         Ok(App {
             participant,
             config: Arc::new(config),
@@ -120,7 +120,7 @@ impl App {
     }
 }
 
-/// Every step this service takes, and what sets it in motion.
+/// The steps of this service, each with its trigger.
 pub fn subscriptions(app: &App) -> Vec<Subscription> {
     vec![
         subscribe(app, &CONFIRM_ORDER, steps::confirm_order),
@@ -133,7 +133,7 @@ pub fn subscriptions(app: &App) -> Vec<Subscription> {
     ]
 }
 
-/// Gauges that one replica reads: the sagas, and the database server.
+/// The gauges that one replica reads: of the sagas, and of the database server.
 pub fn samples() -> Vec<Source> {
     vec![
         Source {
@@ -151,7 +151,7 @@ pub fn router(app: &App) -> OpenApiRouter {
     http::routes(app.clone())
 }
 
-/// What runs in the background besides what every participant runs.
+/// The background tasks, besides those of every participant.
 pub fn tasks(app: &App, startup: &Startup) -> Vec<Task> {
     let Startup { stop, readiness, .. } = startup;
     vec![

@@ -1,6 +1,4 @@
-//! What the business wants to see: orders by how they ended, and revenue. Counted from the steps that were committed.
-
-use std::fmt;
+//! Business metrics: orders by outcome, and revenue. Derived from the committed steps.
 
 use contracts::{
     Currency, Money,
@@ -11,9 +9,11 @@ use contracts::{
 };
 use messaging::metrics::{Metrics, SagaStep, StepStatusLabel};
 use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _},
-    metrics::{MetricType, counter::ConstCounter, counter::Counter, family::Family},
+    encoding::EncodeLabelSet,
+    metrics::{
+        counter::{ConstCounter, Counter},
+        family::Family,
+    },
     registry::Registry,
 };
 
@@ -22,12 +22,12 @@ struct CurrencyLabel {
     currency: String,
 }
 
-/// The value of the confirmed orders: the one thing here that a step has to count itself.
+/// The value of the confirmed orders: the only metric here that a step counts itself.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Revenue(Family<CurrencyLabel, Counter>);
 
 impl Revenue {
-    /// To be counted once the confirmation is committed.
+    /// Counts after the confirmation is committed.
     pub(crate) fn count(&self, total: Money) -> impl FnOnce(&Metrics) + Send + use<> {
         let revenue = self.clone();
         move |_| {
@@ -41,62 +41,50 @@ impl Revenue {
 }
 
 /// Registers the counters.
-pub(crate) fn register(registry: &mut Registry, steps: Metrics) -> Revenue {
+pub(crate) fn register(metrics: &bootstrap::Metrics, steps: Metrics) -> Revenue {
     let revenue = Revenue::default();
-    // The first order is seen as an increase only when there was a zero before.
+    // Starts at 0, so that `increase()` counts the first order.
     drop(revenue.of(Currency::USD));
-    let help = "Value of the confirmed orders; what is given back later is not taken off";
-    registry.register("revenue_minor_units", help, revenue.0.clone());
-    registry.register_collector(Box::new(Orders(steps)));
+    let help = "Value of the confirmed orders; later refunds are not subtracted";
+    metrics.register(|registry| registry.register("revenue_minor_units", help, revenue.0.clone()));
+    metrics.on_scrape(move |scrape| {
+        let done = |step| {
+            let label = StepStatusLabel { step, status: "COMPLETED" };
+            ConstCounter::new(steps.saga_steps.get_or_create_owned(&label).get())
+        };
+        scrape.one("orders_accepted", "Orders accepted", done(CREATE_ORDER.name))?;
+        scrape.one(
+            "orders_confirmed",
+            "Orders confirmed; a customer may still cancel one",
+            done(CONFIRM_ORDER.name),
+        )?;
+        // The step that cancels an order is the one that starts the compensation of its saga.
+        let undone = |step: &'static str| {
+            let label = SagaStep { saga_type: SAGA.saga_type, step };
+            steps.saga_compensations_started.get_or_create_owned(&label).get()
+        };
+        let cancelled = CANCELLED.map(|(reason, by)| {
+            let orders: u64 = by.iter().map(|step| undone(step)).sum();
+            ([("reason", reason)], ConstCounter::new(orders))
+        });
+        scrape.family("orders_cancelled", "Orders cancelled, by reason", cancelled)
+    });
     revenue
 }
 
-/// Registers the counter of idempotency keys that stand for nothing any more.
+/// Registers the counter of expired idempotency keys.
 pub(crate) fn register_forgotten_keys(registry: &mut Registry) -> Counter {
     let forgotten = Counter::default();
-    let help = "Idempotency keys that were deleted for their age: under each of them another order can be placed";
+    let help = "Idempotency keys that were deleted after their retention; each can then place another order";
     registry.register("idempotency_keys_forgotten", help, forgotten.clone());
     forgotten
 }
 
-/// Why orders are cancelled, and by which steps.
+/// The reasons of cancellations, and the steps that cancel.
 const CANCELLED: [(&str, &[&str]); 4] = [
     ("out_of_stock", &[CANCEL_UNFILLABLE_ORDER.step.name]),
     ("payment_refused", &[CANCEL_UNPAID_ORDER.step.name]),
-    // The second one cancels what timed out and nobody has cancelled.
+    // The second one cancels orders whose timeout event was not handled in time.
     ("timed_out", &[CANCEL_TIMED_OUT_ORDER.step.name, DRIVE_COMPENSATION.name]),
     ("customer_request", &[CANCEL_ORDER_ON_REQUEST.name]),
 ];
-
-#[derive(Debug)]
-struct Orders(Metrics);
-
-impl Orders {
-    fn done(&self, step: &'static str) -> u64 {
-        self.0.saga_steps.get_or_create_owned(&StepStatusLabel { step, status: "COMPLETED" }).get()
-    }
-
-    /// An order is cancelled by the very step that has its saga undone.
-    fn cancelled(&self, step: &'static str) -> u64 {
-        self.0.saga_compensations_started.get_or_create_owned(&SagaStep { saga_type: SAGA.saga_type, step }).get()
-    }
-}
-
-impl Collector for Orders {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        for (name, help, step) in [
-            ("orders_accepted", "Orders accepted", CREATE_ORDER.name),
-            ("orders_confirmed", "Orders confirmed; a customer may yet cancel one", CONFIRM_ORDER.name),
-        ] {
-            let counter = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            ConstCounter::new(self.done(step)).encode(counter)?;
-        }
-        let help = "Orders cancelled, by reason";
-        let mut family = encoder.encode_descriptor("orders_cancelled", help, None, MetricType::Counter)?;
-        for (reason, steps) in CANCELLED {
-            let cancelled: u64 = steps.iter().map(|step| self.cancelled(step)).sum();
-            ConstCounter::new(cancelled).encode(family.encode_family(&[("reason", reason)])?)?;
-        }
-        Ok(())
-    }
-}

@@ -1,8 +1,9 @@
-//! Step 0: orders are priced and written in one transaction with their sagas, their events and their idempotency keys.
-//! As in every step, those that come together are written together.
+//! Step 0: orders are priced, and written in one transaction with their sagas, events and idempotency keys.
+//! Concurrent requests share a transaction (group commit).
 
 use std::{collections::HashMap, sync::Arc};
 
+use bootstrap::Problem;
 use contracts::{
     OrderId, SagaId, Sku,
     catalogue::Product,
@@ -16,10 +17,10 @@ use uuid::Uuid;
 use crate::{
     App,
     domain::{self, Objection, Priced, PricedLine, WantedLine},
-    store::{self, AcceptedOrder, KeyUse, OrderRow, StoredKey},
+    store::{self, KeyUse, OrderRow, StoredKey},
 };
 
-/// An order that somebody wants to place.
+/// A request to place an order.
 #[derive(Debug)]
 pub(crate) struct Placement {
     pub(crate) context: Context,
@@ -30,29 +31,31 @@ pub(crate) struct Placement {
     pub(crate) key: Option<KeyUse>,
 }
 
-/// What became of it.
+/// The outcome of an accepted request.
 pub(crate) enum Placed {
     New(Box<OrderRow>, Priced),
-    /// The key stands for this order already.
+    /// The key is that of an existing order.
     Replayed(Uuid),
 }
 
-/// Why nothing was placed.
+/// The reason why no order was placed.
 pub(crate) enum Refusal {
     Unacceptable(Vec<Objection>),
     KeyInFlight,
     KeyReused,
-    /// The same for all who were to be written together.
+    /// New orders are refused for now.
+    NotAdmitted(Problem),
+    /// The error of the shared transaction.
     Failed(Arc<StepError>),
 }
 
 pub(crate) type Outcome = Result<Placed, Refusal>;
 
-/// Places the orders; each has an outcome of its own, whatever the others are like.
+/// Places the orders; each has its own outcome, independent of the others.
 pub(crate) async fn place(app: App, placements: Vec<Placement>) -> Vec<Outcome> {
     match retry_contended(|| create_order(&app, &placements)).await {
         Ok(outcomes) => outcomes,
-        // One of them cannot be written; it stands alone in the end.
+        // One of them cannot be written: each is retried in its own transaction.
         Err(StepError::Failed(_)) if placements.len() > 1 => {
             let mut outcomes = Vec::with_capacity(placements.len());
             for placement in placements {
@@ -70,21 +73,21 @@ pub(crate) async fn place(app: App, placements: Vec<Placement>) -> Vec<Outcome> 
 pub(crate) async fn place_alone(app: App, placement: Placement) -> Outcome {
     let one = std::slice::from_ref(&placement);
     let outcomes = retry_contended(|| create_order(&app, one)).await.map_err(|e| Refusal::Failed(Arc::new(e)))?;
-    outcomes.into_iter().next().unwrap_or_else(|| Err(Refusal::Failed(Arc::new(not_all()))))
+    outcomes.into_iter().next().unwrap_or_else(|| Err(Refusal::Failed(Arc::new(missing_rows()))))
 }
 
-/// What is decided about a placement before anything is written.
+/// The decision about a placement, before anything is written.
 enum Decided<'a> {
     Replayed(Uuid),
     Accepted(Accepted<'a>),
 }
 
 /// An order that is accepted.
-struct Accepted<'a> {
-    order_id: OrderId,
-    saga_id: SagaId,
-    placement: &'a Placement,
-    priced: Priced,
+pub(crate) struct Accepted<'a> {
+    pub(crate) order_id: OrderId,
+    pub(crate) saga_id: SagaId,
+    pub(crate) placement: &'a Placement,
+    pub(crate) priced: Priced,
 }
 
 async fn create_order(app: &App, placements: &[Placement]) -> Result<Vec<Outcome>, StepError> {
@@ -93,7 +96,10 @@ async fn create_order(app: &App, placements: &[Placement]) -> Result<Vec<Outcome
     let catalogue = catalogue_of(&mut tx, placements).await?;
     let decide = |(placement, key): (_, Result<_, Refusal>)| match key? {
         Some(order_id) => Ok(Decided::Replayed(order_id)),
-        None => accept(placement, &catalogue).map(Decided::Accepted),
+        None => {
+            app.intake.admit().map_err(Refusal::NotAdmitted)?;
+            accept(placement, &catalogue).map(Decided::Accepted)
+        }
     };
     let decided: Vec<Result<Decided<'_>, Refusal>> = placements.iter().zip(keys).map(decide).collect();
     let accepted = decided.iter().filter_map(|decided| match decided {
@@ -104,7 +110,7 @@ async fn create_order(app: &App, placements: &[Placement]) -> Result<Vec<Outcome
     let outcome = |decided: Result<_, _>| match decided? {
         Decided::Replayed(order_id) => Ok(Placed::Replayed(order_id)),
         Decided::Accepted(order) => {
-            let row = written.remove(&order.order_id).ok_or_else(|| Refusal::Failed(Arc::new(not_all())))?;
+            let row = written.remove(&order.order_id).ok_or_else(|| Refusal::Failed(Arc::new(missing_rows())))?;
             Ok(Placed::New(Box::new(row), order.priced))
         }
     };
@@ -116,11 +122,11 @@ fn accept<'a>(placement: &'a Placement, catalogue: &HashMap<Sku, Product>) -> Re
     Ok(Accepted { order_id: OrderId::new(), saga_id: SagaId::new(), placement, priced })
 }
 
-fn not_all() -> StepError {
-    StepError::failed("the database answered for some of the orders only")
+fn missing_rows() -> StepError {
+    StepError::failed("the database returned rows for some of the orders only")
 }
 
-/// For each placement the order that its key stands for already, if any; holds the keys for this transaction.
+/// For each placement the existing order of its key, if any; locks the keys for this transaction.
 async fn look_up_keys(
     tx: &mut StepTransaction<()>,
     placements: &[Placement],
@@ -130,10 +136,10 @@ async fn look_up_keys(
         return Ok(placements.iter().map(|_| Ok(None)).collect());
     }
     let held = store::try_keys(tx.conn(), &keys).await?;
-    // A statement of its own, which sees what was committed before the keys were free.
+    // A separate statement, which sees what was committed before the keys were locked.
     let stored = store::find_keys(tx.conn(), &keys).await?;
     if held.len() != keys.len() || stored.len() != keys.len() {
-        return Err(not_all());
+        return Err(missing_rows());
     }
     let mut found = keys.iter().enumerate().zip(held).zip(stored).map(|(((place, key), held), stored)| {
         let same = |other: &&KeyUse| other.key == key.key && other.customer_id == key.customer_id;
@@ -166,7 +172,7 @@ async fn write_orders(
     orders: Vec<&Accepted<'_>>,
 ) -> Result<HashMap<OrderId, OrderRow>, StepError> {
     if orders.is_empty() {
-        // At once, because the keys are held until then.
+        // At once, because it releases the locks of the keys.
         tx.rollback().await?;
         return Ok(HashMap::new());
     }
@@ -176,28 +182,16 @@ async fn write_orders(
         let context = context.clone().with_baggage(baggage);
         tx.start(order.saga_id.0, order.order_id.0, context, &created(order))?;
     }
-    let rows: Vec<AcceptedOrder<'_>> = orders.iter().map(|order| row_of(order)).collect();
-    let rows = store::insert_orders(tx.conn(), &rows).await?;
+    let rows = store::insert_orders(tx.conn(), &orders).await?;
     let keys: Vec<_> = orders.iter().filter_map(|o| Some((o.placement.key.as_ref()?, o.order_id.0))).collect();
     if !keys.is_empty() {
         store::insert_keys(tx.conn(), &keys).await?;
     }
     if rows.len() != orders.len() {
-        return Err(not_all());
+        return Err(missing_rows());
     }
     tx.commit().await?;
     Ok(rows.into_iter().map(|row| (row.order_id, row)).collect())
-}
-
-fn row_of<'a>(order: &'a Accepted<'_>) -> AcceptedOrder<'a> {
-    AcceptedOrder {
-        order_id: order.order_id,
-        saga_id: order.saga_id,
-        customer_id: &order.placement.customer_id,
-        payment_method: &order.placement.payment_method,
-        shipping_address: order.placement.shipping_address.clone(),
-        priced: &order.priced,
-    }
 }
 
 fn created(order: &Accepted<'_>) -> OrderCreated {

@@ -1,11 +1,11 @@
-//! What order keeps only for a while: finished sagas and idempotency keys. By one replica at a time.
+//! Purges finished sagas and idempotency keys after their retention. By one replica at a time.
 
 use messaging::{housekeeping::every, lease};
 use tokio_util::sync::CancellationToken;
 
 use crate::{App, store};
 
-/// Small batches, so that nobody waits for their locks, and enough of them to keep up.
+/// Small batches, which hold locks only briefly, and enough of them per round to keep up.
 const BATCH: i32 = 1000;
 const BATCHES: u32 = 1000;
 
@@ -15,7 +15,7 @@ pub(crate) async fn run(app: App, stop: CancellationToken) {
         match round(&app).await {
             Ok(0) => {}
             Ok(purged) => tracing::info!(purged, "old sagas were purged"),
-            Err(error) => tracing::warn!(%error, "old sagas could not be purged and will be another time"),
+            Err(error) => tracing::warn!(%error, "old sagas could not be purged; retried in the next round"),
         }
     })
     .await;

@@ -1,5 +1,5 @@
-//! The saga's steps in the order service that events set in motion, and a customer's wish to cancel: one function per step,
-//! named as the step is. Placing an order is in [`placement`](crate::placement), the second deadline in
+//! The saga's steps in the order service that events trigger, and cancellation on request: one function per step,
+//! named as the step. Placing an order is in [`placement`](crate::placement), the compensation deadline in
 //! [`compensation`](crate::compensation).
 
 use contracts::{
@@ -23,8 +23,8 @@ use crate::{
 
 const UNKNOWN: &str = "the order is not known";
 
-/// Step 3, the pivot: paid, so the order is the customer's. A payment of another amount is a dead letter, and the order
-/// goes on towards its deadline.
+/// Step 3, the pivot: confirms a paid order. A payment of another amount is a dead letter, and the saga runs until its
+/// deadline.
 pub(crate) async fn confirm_order(app: App, batch: Batch<PaymentProcessed>) -> StepResult {
     let mut tx = app.step(&CONFIRM_ORDER, batch).await?;
     let payments = tx.deliveries();
@@ -36,7 +36,10 @@ pub(crate) async fn confirm_order(app: App, batch: Batch<PaymentProcessed>) -> S
             continue;
         };
         let (order_id, total) = (order.order_id, order.total);
-        domain::paid_in_full(payment.event.amount, total).map_err(|wrong| StepError::Poison(wrong.into()))?;
+        if let Err(wrong) = domain::paid_in_full(payment.event.amount, total) {
+            tx.defer(payment, StepError::Poison(wrong.into()));
+            continue;
+        }
         match domain::confirm(order.status, tx.status(payment)) {
             Ending::Apply => {
                 let event = OrderConfirmed { order_id, customer_id: order.customer_id.clone(), total };
@@ -51,7 +54,7 @@ pub(crate) async fn confirm_order(app: App, batch: Batch<PaymentProcessed>) -> S
     tx.commit().await
 }
 
-/// Inventory could not fill the order.
+/// Inventory refused the order.
 pub(crate) async fn cancel_unfillable_order(app: App, batch: Batch<StockReservationFailed>) -> StepResult {
     cancel(app, &CANCEL_UNFILLABLE_ORDER, batch, |e| (e.order_id, CancelReason::OutOfStock, e.reason.clone())).await
 }
@@ -62,13 +65,13 @@ pub(crate) async fn cancel_unpaid_order(app: App, batch: Batch<PaymentFailed>) -
     cancel(app, &CANCEL_UNPAID_ORDER, batch, |e| (e.order_id, CancelReason::PaymentRefused, detail(e))).await
 }
 
-/// Somebody noticed that the deadline has passed.
+/// The saga timed out.
 pub(crate) async fn cancel_timed_out_order(app: App, batch: Batch<SagaTimedOut>) -> StepResult {
     let detail = |e: &SagaTimedOut| format!("no end by the deadline, after step {}", e.current_step);
     cancel(app, &CANCEL_TIMED_OUT_ORDER, batch, |e| (e.order_id, CancelReason::TimedOut, detail(e))).await
 }
 
-/// Cancels the orders that `why` names, each for its reason.
+/// Cancels the orders; `why` extracts order, reason and detail from an event.
 async fn cancel<E: Event>(
     app: App,
     step: &'static StepOn<E>,
@@ -94,7 +97,7 @@ async fn cancel<E: Event>(
     tx.commit().await
 }
 
-/// What a request to cancel came to; none when there is no such order.
+/// Handles a request to cancel; none when there is no such order.
 pub(crate) async fn cancel_order_on_request(
     app: &App,
     context: &Context,
@@ -107,16 +110,16 @@ pub(crate) async fn cancel_order_on_request(
     let mut tx = tx.lock(vec![request.clone()]).await?;
     let mut orders = store::lock_orders(tx.conn(), [OrderId(order_id)]).await?;
     let Some(order) = orders.get_mut(&OrderId(order_id)) else { return Ok(None) };
-    let wish = domain::cancel_on_request(order.status, tx.status(&request), tx.is_past_pivot(&request));
-    if wish == CancelRequest::Apply {
+    let outcome = domain::cancel_on_request(order.status, tx.status(&request), tx.is_past_pivot(&request));
+    if outcome == CancelRequest::Apply {
         let cancelled = cancel_order(&mut tx, &request, order, CancelReason::CustomerRequest, reason)?;
         store::end_orders(tx.conn(), OrderStatus::Cancelled, &[cancelled]).await?;
         tx.commit().await?;
     }
-    Ok(Some(wish))
+    Ok(Some(outcome))
 }
 
-/// Cancels one locked order: its saga compensates. What it returns is still to be written.
+/// Cancels one locked order, and starts the compensation of its saga. The caller writes the returned end.
 pub(crate) fn cancel_order<C: Cause>(
     tx: &mut StepTransaction<C>,
     cause: &C,
@@ -129,7 +132,7 @@ pub(crate) fn cancel_order<C: Cause>(
     Ok(order.end(OrderStatus::Cancelled, Some(cancellation)))
 }
 
-/// The event that tells everybody to undo the order.
+/// The event that makes the participants undo their steps.
 pub(crate) fn cancelled(order: &OrderRow, reason: CancelReason, detail: &str) -> OrderCancelled {
     OrderCancelled {
         order_id: order.order_id,

@@ -9,8 +9,8 @@ mod sample;
 pub(crate) use keys::{KeyUse, StoredKey, delete_old_keys, find_keys, insert_keys, try_keys};
 pub(crate) use obstacles::{AtGateway, Fact, SagaConsumers, at_gateway, obstacles};
 pub(crate) use orders::{
-    AcceptedOrder, EndedOrder, OrderRow, end_orders, get_order, has_ended, insert_orders, lines_of, list_orders,
-    lock_orders, saga_of, walk_orders,
+    EndedOrder, OrderRow, end_orders, get_order, has_ended, insert_orders, lines_of, list_orders, lock_orders, saga_of,
+    walk_orders,
 };
 pub(crate) use sample::{SAMPLED as DATABASE_GAUGES, read as read_database};
 
@@ -18,7 +18,7 @@ pub(crate) use products::{
     ViewedProduct, delete_products_not_in, get_product, list_products, now, products_of, upsert_products,
 };
 
-/// A value that the tables' own constraints should have kept out.
+/// The error of a value that the tables' constraints should prevent.
 fn unreadable(column: &str, value: impl std::fmt::Display) -> sqlx::Error {
     sqlx::Error::Decode(format!("{column} is {value}").into())
 }

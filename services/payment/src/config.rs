@@ -1,4 +1,4 @@
-//! What can be set about the payment service.
+//! The settings of the payment service.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use bootstrap::BaseArgs;
 use clap::{Args, Parser};
 use participant::ParticipantArgs;
 
-/// Charges cards once, and gives back what a cancelled order was charged.
+/// Charges each order's card once, and refunds cancelled orders.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "payment", version, about, mut_arg("listen", |arg| arg.default_value("127.0.0.1:8083")))]
 pub struct Config {
@@ -18,7 +18,7 @@ pub struct Config {
     pub gateway: GatewayArgs,
 }
 
-/// Where the card processor is, and how it is asked.
+/// The card processor's address, and the limits of calls to it.
 #[derive(Debug, Clone, Args)]
 pub struct GatewayArgs {
     /// The card processor's base URL.
@@ -27,14 +27,14 @@ pub struct GatewayArgs {
     /// How long one call may take before its outcome counts as unknown.
     #[arg(long, env = "GATEWAY_TIMEOUT", default_value = "5s", value_parser = humantime::parse_duration)]
     pub gateway_timeout: Duration,
-    /// For how long an unknown outcome is asked for again before the event goes back to the broker. With the
+    /// For how long a call with an unknown outcome is retried before the event goes back to the broker. Together with the
     /// last call's timeout it must stay well below the step's time limit.
     #[arg(long, env = "GATEWAY_PATIENCE", default_value = "12s", value_parser = humantime::parse_duration)]
     pub gateway_patience: Duration,
-    /// Calls in progress at most, of all batches together.
+    /// The maximal number of concurrent calls, of all batches together.
     #[arg(long, env = "GATEWAY_CONCURRENCY", default_value_t = 128)]
     pub gateway_concurrency: usize,
-    /// How many batches of each step may wait for the card processor at the same time.
+    /// How many batches of each step run concurrently.
     #[arg(long, env = "PAYMENT_LANES", default_value_t = 8)]
     pub payment_lanes: usize,
 }

@@ -1,5 +1,5 @@
-//! The card processor, as far as we may rely on it: every question may be asked again, and an answer that
-//! did not come means nothing. What is not an answer is an error, never a guess.
+//! The contract of the card processor: every call is idempotent, and a missing answer says nothing about the outcome.
+//! Anything but a definite answer is an error.
 
 use std::{error::Error, fmt};
 
@@ -15,8 +15,7 @@ mod measured;
 pub use http::HttpGateway;
 pub(crate) use measured::{GatewayMetrics, MeasuredGateway};
 
-/// What the gateway needs to know of a payment. The same payment always says the same, because a key may not
-/// be used again with another request.
+/// The payment's data for calls. They never change, because an idempotency key must not be reused with another request.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Intent {
     /// Also the idempotency key of the charge and of the void.
@@ -33,9 +32,9 @@ impl fmt::Debug for Intent {
     }
 }
 
-/// Whoever charges cards.
+/// A card processor.
 pub trait PaymentGateway: Send + Sync {
-    /// Asks once. A decline is an answer, and so is any other refusal of a charge: beyond doubt nothing is charged.
+    /// Makes one call. A decline is an answer, and so is any other definite refusal of a charge.
     fn ask<'a>(
         &'a self,
         ask: &'a Ask,
@@ -44,22 +43,22 @@ pub trait PaymentGateway: Send + Sync {
     ) -> BoxFuture<'a, Result<Answer, GatewayError>>;
 }
 
-/// Why there is no answer.
+/// The reasons for a missing answer.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
-    /// The gateway was not reached or does not know us, so this call had no effect.
-    #[error("the gateway cannot be used")]
+    /// The gateway was not reached, or rejected our credentials, so this call had no effect.
+    #[error("the gateway is unavailable")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
-    /// The call may have had its effect, or may have it yet: ask again.
+    /// The call may have had its effect, or may have it later: call again.
     #[error("the outcome at the gateway is unknown")]
     Unknown(#[source] Box<dyn Error + Send + Sync>),
-    /// The gateway will not give this money back, whoever asks again: an operator has to look.
-    #[error("the gateway rejects the request for good, with status {status}")]
+    /// The gateway rejects the refund or void permanently. Operator action required.
+    #[error("the gateway rejects the request permanently, with status {status}")]
     Rejected { status: u16 },
 }
 
 impl GatewayError {
-    /// Whether to ask again at once may bring an answer.
+    /// Whether an immediate retry may get an answer.
     pub fn is_unknown(&self) -> bool {
         matches!(self, GatewayError::Unknown(_))
     }
@@ -70,7 +69,7 @@ impl From<GatewayError> for StepError {
         match error {
             GatewayError::Unavailable(_) => StepError::unavailable(error),
             GatewayError::Unknown(_) => StepError::failed(error),
-            // About this one payment: kept as a dead letter, while its saga knows what is owed.
+            // Concerns this payment only: a dead letter, while its saga waits for the receipt.
             GatewayError::Rejected { .. } => StepError::Poison(error.into()),
         }
     }

@@ -1,10 +1,7 @@
-//! The routes of the payment service: what became of an order's payment, and the refund of a charge whose order is forgotten.
+//! The routes of the payment service: reading payments, and refunding a charge whose order a restored database does not have.
 
 use axum::extract::State;
-use bootstrap::{
-    Json, Page, PageQuery, Path, Problem, Query, RequestContext, detached,
-    http::{Cursor, Limit},
-};
+use bootstrap::{Filtered, Json, Page, PageQuery, Path, Problem, RequestContext, detached};
 use contracts::{
     Money, OrderId,
     charge::{MIN_AMOUNT, Price},
@@ -30,12 +27,12 @@ pub(crate) fn routes(app: App) -> OpenApiRouter {
         .with_state(app)
 }
 
-/// Where a payment stands
+/// The status of a payment
 #[derive(Debug, ToSchema)]
 #[schema(rename_all = "UPPERCASE")]
 #[expect(dead_code, reason = "describes the status in the OpenAPI document")]
 enum PaymentStatusBody {
-    /// The gateway is being asked, or its answer is not known yet.
+    /// The gateway's answer is not known yet.
     Pending,
     Captured,
     Declined,
@@ -47,7 +44,7 @@ enum PaymentStatusBody {
 /// The payment of an order; every order has at most one.
 #[derive(Debug, Serialize, ToSchema)]
 struct PaymentBody {
-    /// Also the idempotency key under which the gateway was asked.
+    /// Also the idempotency key of its calls to the gateway.
     payment_id: Uuid,
     order_id: Uuid,
     saga_id: Uuid,
@@ -62,7 +59,7 @@ struct PaymentBody {
     gateway_reference: Option<String>,
     #[schema(required = true)]
     decline_code: Option<String>,
-    /// When the order's cancellation was seen: from then on nothing was charged.
+    /// When the order's cancellation was recorded; afterwards nothing is charged.
     #[serde(with = "time::serde::rfc3339::option")]
     #[schema(required = true)]
     cancelled_at: Option<OffsetDateTime>,
@@ -84,23 +81,15 @@ struct PaymentBody {
 struct PaymentQuery {
     /// Only this order's payment.
     order_id: Option<Uuid>,
-    /// Payments per page.
-    #[serde(default)]
-    #[param(value_type = Option<Limit>)]
-    limit: Limit,
-    /// `next_cursor` of the page before.
-    #[param(value_type = Option<String>)]
-    cursor: Option<Cursor>,
 }
 
 /// Payments, newest first
-#[utoipa::path(get, path = "/api/payments", tag = "payments", params(PaymentQuery),
+#[utoipa::path(get, path = "/api/payments", tag = "payments", params(PaymentQuery, PageQuery),
     responses((status = 200, description = "A page of payments", body = Page<PaymentBody>)))]
 async fn list_payments(
     State(app): State<App>,
-    Query(query): Query<PaymentQuery>,
+    Filtered(query, page): Filtered<PaymentQuery>,
 ) -> Result<Json<Page<PaymentBody>>, Problem> {
-    let page = PageQuery::new(query.limit, query.cursor);
     let before = page.after()?.unwrap_or(Uuid::max());
     let mut conn = app.participant.pools.read.acquire().await?;
     let rows = match query.order_id {
@@ -122,23 +111,23 @@ async fn get_payment(State(app): State<App>, Path(id): Path<Uuid>) -> Result<Jso
     row.map_or_else(|| Err(Problem::not_found(format!("There is no payment {id}."))), |row| body(row).map(Json))
 }
 
-/// A charge at the card processor whose order the database has forgotten
+/// A charge at the card processor whose order a restored database does not have
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ForgottenCharge {
-    /// The order that the charge names.
+    /// The order in the charge.
     order_id: OrderId,
-    /// What was charged.
+    /// The charged amount.
     #[serde(deserialize_with = "bootstrap::http::object")]
     amount: Price,
 }
 
-/// Give back what was charged for an order that the database has forgotten
+/// Refund a charge whose order a restored database does not have
 ///
-/// As it has after it was set back to an earlier moment. The payment is REFUNDED then, or VOIDED if nothing was charged, and
-/// the order will never be charged again; a repeat changes nothing.
+/// Afterwards the payment is REFUNDED, or VOIDED if nothing was charged, and the order is never charged again; a repeat
+/// changes nothing.
 #[utoipa::path(post, path = "/api/admin/forgotten-charges", tag = "administration", request_body = ForgottenCharge,
-    responses((status = 200, description = "The payment, which holds nothing", body = PaymentBody),
+    responses((status = 200, description = "The payment, which holds no money", body = PaymentBody),
         (status = 409, description = "The order is known, and can be cancelled", body = Problem, content_type = "application/problem+json")))]
 async fn refund_forgotten_charge(
     State(app): State<App>,
@@ -157,7 +146,7 @@ async fn refund_forgotten_charge(
         return Err(known());
     }
     let context = Context::of_request(context.correlation_id, &context.traceparent);
-    // Its saga is forgotten, too.
+    // Its saga does not exist either.
     let forgotten =
         NewPayment { order_id, saga_id: Uuid::nil(), amount: amount.into(), method: "forgotten".to_owned() };
     let shared = app.clone();
@@ -174,8 +163,12 @@ async fn refund_forgotten_charge(
 
 fn problem(error: &StepError) -> Problem {
     match error {
-        StepError::Unavailable(_) => Problem::unavailable("The database or the card processor is away. Try again.", 1),
-        StepError::Contended(_) => Problem::unavailable("Too many want the same at once; try again.", 1),
+        StepError::Unavailable(_) => {
+            Problem::unavailable("The database or the card processor cannot be reached; try again.", 1)
+        }
+        StepError::Contended(_) => {
+            Problem::unavailable("Too many concurrent requests for the same rows; try again.", 1)
+        }
         StepError::Failed(error) | StepError::Poison(error) => Problem::internal(&**error),
     }
 }

@@ -1,7 +1,7 @@
 //! The payment service on one page: it charges an order's card once, through an external gateway, and
-//! gives back what a cancelled order was charged. The interleavings of the two are told in [`domain`].
+//! refunds cancelled orders. [`domain`] lists the interleavings of the two.
 
-#![cfg_attr(test, allow(clippy::expect_used, reason = "an expectation that fails is a test that fails"))]
+#![cfg_attr(test, allow(clippy::expect_used, reason = "a failed expectation fails the test"))]
 
 mod config;
 pub mod domain;
@@ -31,14 +31,14 @@ use gateway::{GatewayMetrics, HttpGateway, MeasuredGateway, PaymentGateway};
 pub const INFO: ServiceInfo = ServiceInfo {
     name: "payment",
     title: "Payment",
-    description: "Charges cards once, and gives back what a cancelled order was charged.",
+    description: "Charges each order's card once, and refunds cancelled orders.",
     version: env!("CARGO_PKG_VERSION"),
 };
 
 /// The tables of this service's schema, `payment`.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations/payment");
 
-/// Its part in the saga.
+/// The service's part in the saga.
 static PART: Part = Part {
     service: PAYMENT,
     schema: "payment",
@@ -48,7 +48,7 @@ static PART: Part = Part {
     projections: PROJECTIONS,
 };
 
-/// What steps and handlers work with. Each has a clone of its own.
+/// The state of steps and handlers. Cheap to clone.
 #[derive(Clone)]
 pub struct App {
     pub participant: Arc<Participant>,
@@ -57,7 +57,7 @@ pub struct App {
     declines: metrics::Declines,
 }
 
-/// Connects, and puts the service together.
+/// Connects, and assembles the service.
 pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> {
     let faults = config.participant.faults(config.base.env())?;
     let app = App::connect(&startup, config, faults).await?;
@@ -94,8 +94,8 @@ impl App {
     }
 }
 
-/// Every step this service takes, and what sets it in motion. Both wait for the gateway, so several batches of
-/// each are worked on at once.
+/// The steps of this service, each with its trigger. Both wait for the gateway, so several batches of
+/// each run concurrently.
 pub fn subscriptions(app: &App) -> Vec<Subscription> {
     let lanes = app.config.payment_lanes;
     vec![
@@ -104,7 +104,7 @@ pub fn subscriptions(app: &App) -> Vec<Subscription> {
     ]
 }
 
-/// Gauges that one replica reads: the money that is still to be given back.
+/// The gauges that one replica reads: the money that is still to be refunded.
 pub fn samples() -> Vec<Source> {
     vec![Source { gauges: store::GAUGES, read: |pool| Box::pin(async move { store::read_gauges(&pool).await }) }]
 }

@@ -1,4 +1,4 @@
-//! What the business wants to see of payments: why cards are declined.
+//! Business metrics of payments: declines by code.
 
 use messaging::Metrics;
 use prometheus_client::{
@@ -14,7 +14,7 @@ struct CodeLabel {
     code: String,
 }
 
-/// What every card processor says: shown with 0 from the beginning, so that the first one is seen as an increase.
+/// Common codes, shown with 0 from the start, so that `increase()` counts the first decline.
 const USUAL: [&str; 3] = ["card_declined", "expired_card", "insufficient_funds"];
 
 /// Declined payments by code.
@@ -24,14 +24,14 @@ pub(crate) struct Declines(Family<CodeLabel, Counter>);
 impl Declines {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let this = Declines::default();
-        registry.register("payments_declined", "Payments that came to nothing, by the reason's code", this.0.clone());
+        registry.register("payments_declined", "Declined payments, by code", this.0.clone());
         for code in USUAL {
             drop(this.0.get_or_create(&CodeLabel { code: code.to_owned() }));
         }
         this
     }
 
-    /// To be counted once the refusal is committed.
+    /// Counts after the refusal is committed.
     pub(crate) fn count(&self, DeclineCode(code): &DeclineCode) -> impl FnOnce(&Metrics) + Send + use<> {
         let (declined, label) = (self.0.clone(), CodeLabel { code: label(code).to_owned() });
         move |_| {
@@ -40,10 +40,10 @@ impl Declines {
     }
 }
 
-/// Codes are the card processor's; what looks like no code does not become a label.
+/// The label value for a code of the card processor; `other` for a text that does not look like a code.
 fn label(code: &str) -> &str {
-    let sound = code.len() <= 40 && code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-    if sound && !code.is_empty() { code } else { "other" }
+    let valid = code.len() <= 40 && code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    if valid && !code.is_empty() { code } else { "other" }
 }
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_looks_like_a_code_becomes_a_label() {
+    fn only_valid_codes_become_labels() {
         assert_eq!(label("insufficient_funds"), "insufficient_funds");
         for odd in ["", "Card 4711 declined", "x".repeat(41).as_str()] {
             assert_eq!(label(odd), "other");

@@ -1,5 +1,5 @@
-//! The saga's steps in the payment service: one function per step, named as the step is. Both have three phases: they write
-//! down what they are about to do, ask the card processor with no transaction open, and settle its answers.
+//! The saga's steps in the payment service: one function per step, named as the step. Both have three phases: they write the
+//! intent, call the card processor with no transaction open, and apply its answers.
 
 use contracts::{
     Money, OrderId,
@@ -10,24 +10,24 @@ use contracts::{
 };
 use messaging::{Batch, Context, Delivery, StepError, StepResult};
 use saga::{Retry, Step, StepOn};
-use saga_store::{Finding, Found, Next, Prepared, StepTransaction, ThreePhases};
+use saga_store::{DeliveryOutcome, Next, Outcome, Prepared, StepTransaction, ThreePhases, saga_of};
 use uuid::Uuid;
 
 use crate::{
     App,
-    domain::{self, Answer, Ask, Plan, Status, Tell},
+    domain::{self, Answer, Ask, ChargeEvent, Plan, Status},
     gateway::{GatewayError, Intent},
     store::{self, NewPayment, StoredPayment},
 };
 
-/// Step 2: charges once, and says whether the card was declined. An order that was cancelled or timed out is not charged,
-/// and if it is charged all the same its refund is on its way.
+/// Step 2: charges once, and publishes whether the card was declined. An order that was cancelled or timed out is not charged;
+/// a charge that is already made is refunded by its cancellation.
 pub async fn process_payment(app: App, batch: Batch<StockReserved>) -> StepResult {
     app.participant.three_phases(&Charge(&app), batch).await
 }
 
-/// Undoes step 2: makes sure that payment keeps nothing of the order and never will, and always answers, with zero when
-/// nothing was ever captured.
+/// Undoes step 2: ensures that the order holds no money, now and later, and always publishes the receipt, with zero when
+/// nothing was captured.
 pub async fn refund_payment(app: App, batch: Batch<OrderCancelled>) -> StepResult {
     app.participant.three_phases(&Refund(&app), batch).await
 }
@@ -39,34 +39,34 @@ impl ThreePhases for Charge<'_> {
     type Question = Question;
     type Answer = Answer;
 
-    const WOULD_ASK: &'static str = ASKS_THE_PROCESSOR;
+    const WOULD_ASK: &'static str = CALLS_THE_PROCESSOR;
 
     fn step(&self) -> &'static StepOn<StockReserved> {
         &PROCESS_PAYMENT
     }
 
-    /// Writes the intents: which orders are about to be charged, under which key.
+    /// Writes the intents: the orders to be charged, with their keys.
     async fn prepare(
         &self,
         tx: &mut StepTransaction<()>,
         reserved: &[&Delivery<StockReserved>],
     ) -> Prepared<Question, Answer> {
-        let saga_ids: Vec<Uuid> = reserved.iter().filter_map(|d| d.meta.saga_id()).collect();
+        let saga_ids = reserved.iter().map(|d| saga_of(d)).collect::<Result<Vec<Uuid>, _>>()?;
         let sagas = store::saga_statuses(tx.conn(), &saga_ids).await?;
-        let moves_forward = |d: &Delivery<StockReserved>| {
-            d.meta.saga_id().and_then(|id| sagas.get(&id)).is_some_and(|status| status.moves_forward())
-        };
-        let intended = |d: &&Delivery<StockReserved>| {
+        let moves_forward = |saga_id: &Uuid| sagas.get(saga_id).is_some_and(|status| status.moves_forward());
+        let charges = reserved.iter().zip(&saga_ids);
+        let intended = |(d, saga_id): (&&Delivery<StockReserved>, &Uuid)| {
             let StockReserved { order_id, total, payment_method, .. } = &d.event;
-            Some(NewPayment::new(*order_id, d.meta.saga_id()?, *total, payment_method))
+            moves_forward(saga_id).then(|| NewPayment::new(*order_id, *saga_id, *total, payment_method))
         };
-        let intents: Vec<NewPayment> = reserved.iter().filter(|d| moves_forward(d)).filter_map(intended).collect();
+        let intents: Vec<NewPayment> = charges.clone().filter_map(intended).collect();
         store::insert_intents(tx.conn(), &intents).await?;
         let orders: Vec<OrderId> = reserved.iter().map(|d| d.event.order_id).collect();
         let payments = store::payments_of(tx.conn(), &orders).await?;
-        let next = reserved.iter().map(|d| {
+        let next = charges.map(|(d, saga_id)| {
             let stored = payments.get(&d.event.order_id);
-            next(domain::plan_charge(stored.map(|s| &s.payment), moves_forward(d), d.event.total.amount), stored)
+            let plan = domain::plan_charge(stored.map(|s| &s.payment), moves_forward(saga_id), d.event.total.amount);
+            next(plan, stored)
         });
         Ok(next.collect())
     }
@@ -75,37 +75,37 @@ impl ThreePhases for Charge<'_> {
         ask(self.0, &PROCESS_PAYMENT, question, context).await
     }
 
-    async fn settle(
+    async fn apply_outcomes(
         &self,
         tx: &mut StepTransaction<Delivery<StockReserved>>,
-        found: &[Found<StockReserved, Answer>],
+        outcomes: &[DeliveryOutcome<StockReserved, Answer>],
     ) -> Result<(), StepError> {
-        let orders: Vec<OrderId> = found.iter().map(|(reserved, _)| reserved.event.order_id).collect();
+        let orders: Vec<OrderId> = outcomes.iter().map(|(reserved, _)| reserved.event.order_id).collect();
         let mut payments = store::lock_payments(tx.conn(), &orders).await?;
-        for (reserved, finding) in found {
-            let answer = match finding {
-                Finding::Answer(answer) => answer,
-                Finding::NotAsked(reason) => {
+        for (reserved, outcome) in outcomes {
+            let answer = match outcome {
+                Outcome::Answer(answer) => answer,
+                Outcome::NotAsked(reason) => {
                     tx.skip(reserved, reason)?;
                     continue;
                 }
             };
             let stored = payments.get_mut(&reserved.event.order_id);
-            let stored = stored.ok_or_else(|| StepError::failed("a payment was asked for that is not there"))?;
-            let settled = domain::settle_charge(&stored.payment, answer, tx.moves_forward(reserved))?;
-            stored.becomes(settled.status);
-            let (order_id, payment_id, amount) = (stored.order_id, stored.payment_id, stored.amount);
-            match settled.tell {
-                Tell::Processed(reference) => {
+            let stored = stored.ok_or_else(|| StepError::failed("the charged payment does not exist"))?;
+            let charged = domain::apply_charge_answer(&stored.payment, answer, tx.moves_forward(reserved))?;
+            stored.set_status(charged.status);
+            let Intent { order_id, payment_id, amount, .. } = stored.intent;
+            match charged.event {
+                ChargeEvent::Processed(reference) => {
                     let event = PaymentProcessed { order_id, payment_id, amount, gateway_reference: reference.0 };
                     tx.advance(reserved, stored.next_event(), &event)?;
                 }
-                Tell::Failed(code) => {
+                ChargeEvent::Failed(code) => {
                     tx.after_commit(self.0.declines.count(&code));
                     let event = PaymentFailed { order_id, payment_id, amount, decline_code: code.0 };
                     tx.refuse(reserved, stored.next_event(), &event)?;
                 }
-                Tell::Nothing(reason) => tx.skip(reserved, reason)?,
+                ChargeEvent::None(reason) => tx.skip(reserved, reason)?,
             }
         }
         store::save_payments(tx.conn(), &store::changed(&payments)).await
@@ -119,13 +119,13 @@ impl ThreePhases for Refund<'_> {
     type Question = Question;
     type Answer = Answer;
 
-    const WOULD_ASK: &'static str = ASKS_THE_PROCESSOR;
+    const WOULD_ASK: &'static str = CALLS_THE_PROCESSOR;
 
     fn step(&self) -> &'static StepOn<OrderCancelled> {
         &REFUND_PAYMENT
     }
 
-    /// Writes down that the orders are cancelled: from now on nothing is charged for them.
+    /// Writes the cancellations: from now on these orders are not charged.
     async fn prepare(
         &self,
         tx: &mut StepTransaction<()>,
@@ -133,13 +133,13 @@ impl ThreePhases for Refund<'_> {
     ) -> Prepared<Question, Answer> {
         let tombstone = |d: &&Delivery<OrderCancelled>| {
             let OrderCancelled { order_id, total, payment_method, .. } = &d.event;
-            Some(NewPayment::new(*order_id, d.meta.saga_id()?, *total, payment_method))
+            Ok(NewPayment::new(*order_id, saga_of(d)?, *total, payment_method))
         };
-        let tombstones: Vec<NewPayment> = cancelled.iter().filter_map(tombstone).collect();
+        let tombstones = cancelled.iter().map(tombstone).collect::<Result<Vec<NewPayment>, StepError>>()?;
         let payments = store::cancel_payments(tx.conn(), &tombstones).await?;
         let next = cancelled.iter().map(|d| {
             let stored = payments.get(&d.event.order_id);
-            let stored = stored.ok_or_else(|| StepError::failed("a tombstone was written and is gone"))?;
+            let stored = stored.ok_or_else(|| StepError::failed("the tombstone does not exist any more"))?;
             Ok(next(domain::plan_refund(&stored.payment), Some(stored)))
         });
         next.collect()
@@ -149,18 +149,18 @@ impl ThreePhases for Refund<'_> {
         ask(self.0, &REFUND_PAYMENT, question, context).await
     }
 
-    async fn settle(
+    async fn apply_outcomes(
         &self,
         tx: &mut StepTransaction<Delivery<OrderCancelled>>,
-        found: &[Found<OrderCancelled, Answer>],
+        outcomes: &[DeliveryOutcome<OrderCancelled, Answer>],
     ) -> Result<(), StepError> {
-        let orders: Vec<OrderId> = found.iter().map(|(cancelled, _)| cancelled.event.order_id).collect();
+        let orders: Vec<OrderId> = outcomes.iter().map(|(cancelled, _)| cancelled.event.order_id).collect();
         let mut payments = store::lock_payments(tx.conn(), &orders).await?;
-        for (cancelled, finding) in found {
+        for (cancelled, outcome) in outcomes {
             let stored = payments.get_mut(&cancelled.event.order_id);
-            let stored = stored.ok_or_else(|| StepError::failed("a payment was cancelled that is not there"))?;
-            stored.becomes(domain::settle_refund(&stored.payment, finding.answer())?);
-            let (order_id, payment_id, charged) = (stored.order_id, stored.payment_id, stored.amount);
+            let stored = stored.ok_or_else(|| StepError::failed("the cancelled payment does not exist"))?;
+            stored.set_status(domain::apply_refund_answer(&stored.payment, outcome.answer())?);
+            let Intent { order_id, payment_id, amount: charged, .. } = stored.intent;
             let refunded = matches!(stored.payment.status, Status::Refunded(_));
             let amount = if refunded { charged } else { Money::new(0, charged.currency) };
             let receipt = PaymentRefunded { order_id, payment_id, amount };
@@ -170,34 +170,25 @@ impl ThreePhases for Refund<'_> {
     }
 }
 
-/// What the card processor is asked, and about which payment.
+/// A call to the card processor, and its payment.
 type Question = (Ask, Intent);
 
-/// What a dry run says of an event for which the card processor would be asked.
-const ASKS_THE_PROCESSOR: &str = "it would ask the card processor; what follows depends on its answer";
+/// The report of a dry run for an event that needs a call to the card processor.
+const CALLS_THE_PROCESSOR: &str = "it would call the card processor; the outcome depends on its answer";
 
 fn next(plan: Plan, stored: Option<&StoredPayment>) -> Next<Question, Answer> {
     match (plan, stored) {
-        (Plan::Ask(ask), Some(stored)) => Next::Ask((ask, intent(stored))),
-        (Plan::Ask(_), None) => Next::Settle(Finding::NotAsked("there is no payment")),
-        (Plan::Known(answer), _) => Next::Settle(Finding::Answer(answer)),
-        (Plan::Skip(reason), _) => Next::Settle(Finding::NotAsked(reason)),
+        (Plan::Ask(ask), Some(stored)) => Next::Ask((ask, stored.intent.clone())),
+        (Plan::Ask(_), None) => Next::Apply(Outcome::NotAsked("there is no payment")),
+        (Plan::Known(answer), _) => Next::Apply(Outcome::Answer(answer)),
+        (Plan::Skip(reason), _) => Next::Apply(Outcome::NotAsked(reason)),
     }
 }
 
-/// Asks until the outcome is known, or patience ends. Between deliveries the step waits for longer than here.
+/// Calls until the outcome is known, or `gateway_patience` ends. The waits are shorter than those between deliveries.
 async fn ask(app: &App, step: &Step, (ask, intent): Question, context: &Context) -> Result<Answer, StepError> {
     let retry = app.participant.policy(step).retry;
     let retry = Retry { initial: retry.initial / 10, max: retry.initial * 2, ..retry };
     let question = || app.gateway.ask(&ask, &intent, context);
     Ok(resilience::retry(&retry, app.config.gateway_patience, GatewayError::is_unknown, question).await?)
-}
-
-pub(crate) fn intent(payment: &StoredPayment) -> Intent {
-    Intent {
-        payment_id: payment.payment_id,
-        order_id: payment.order_id,
-        amount: payment.amount,
-        method: payment.method.clone(),
-    }
 }

@@ -1,4 +1,4 @@
-//! Every SQL statement of the payment service. Statements that touch several payments lock them in the
+//! Every SQL statement of the payment service. Statements that write several payments lock them in the
 //! order of their order ids.
 
 mod row;
@@ -17,7 +17,7 @@ pub(crate) use row::{PaymentRow, Payments, StoredPayment, changed};
 
 use crate::domain::Status;
 
-/// A payment that is about to be written for the first time.
+/// A payment to be inserted.
 #[derive(Clone)]
 pub(crate) struct NewPayment {
     pub(crate) order_id: OrderId,
@@ -36,7 +36,7 @@ fn by_order(rows: Vec<PaymentRow>) -> Result<Payments, StepError> {
     rows.into_iter().map(|row| Ok((OrderId(row.order_id), row.read()?))).collect()
 }
 
-/// The sagas' statuses, without any lock: they may have changed before one looks.
+/// The sagas' statuses, read without locks, so they may be outdated.
 pub(crate) async fn saga_statuses(
     conn: &mut PgConnection,
     saga_ids: &[Uuid],
@@ -52,8 +52,8 @@ pub(crate) async fn saga_statuses(
     rows.into_iter().map(|row| Ok((row.saga_id, row.status.parse().map_err(StepError::failed)?))).collect()
 }
 
-/// Writes the intents, PENDING, of the orders that have no payment yet. Two that write the same payment at once may meet at
-/// either of its keys, so neither is named.
+/// Inserts the intents, PENDING, of the orders that have no payment yet. Concurrent inserts of the same payment may conflict on
+/// either of its keys, so `on conflict` names none.
 pub(crate) async fn insert_intents(conn: &mut PgConnection, intents: &[NewPayment]) -> Result<(), sqlx::Error> {
     if intents.is_empty() {
         return Ok(());
@@ -78,7 +78,7 @@ pub(crate) async fn insert_intents(conn: &mut PgConnection, intents: &[NewPaymen
     Ok(())
 }
 
-/// Writes down that the orders are cancelled: from now on nothing may be charged for them. An order without a
+/// Records the cancellation of the orders: from now on they must not be charged. An order without a
 /// payment gets a tombstone.
 pub(crate) async fn cancel_payments(conn: &mut PgConnection, tombstones: &[NewPayment]) -> Result<Payments, StepError> {
     if tombstones.is_empty() {
@@ -121,7 +121,7 @@ pub(crate) async fn cancel_payments(conn: &mut PgConnection, tombstones: &[NewPa
     by_order(rows)
 }
 
-/// The orders' payments as they are, without any lock.
+/// The orders' payments, without locks.
 pub(crate) async fn payments_of(conn: &mut PgConnection, orders: &[OrderId]) -> Result<Payments, StepError> {
     let rows = sqlx::query_as!(
         PaymentRow,
@@ -153,7 +153,7 @@ pub(crate) async fn lock_payments(conn: &mut PgConnection, orders: &[OrderId]) -
     by_order(rows)
 }
 
-/// Writes back status and version of payments that are locked.
+/// Writes status and version of locked payments.
 pub(crate) async fn save_payments(conn: &mut PgConnection, changed: &[&StoredPayment]) -> Result<(), StepError> {
     if changed.is_empty() {
         return Ok(());
@@ -174,7 +174,7 @@ pub(crate) async fn save_payments(conn: &mut PgConnection, changed: &[&StoredPay
         from unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::text[])
             as t (payment_id, status, version, gateway_reference, decline_code)
         where p.payment_id = t.payment_id",
-        &changed.iter().map(|p| p.payment_id.0).collect::<Vec<_>>(),
+        &changed.iter().map(|p| p.intent.payment_id.0).collect::<Vec<_>>(),
         &changed.iter().map(|p| p.payment.status.as_str().to_owned()).collect::<Vec<_>>(),
         &changed.iter().map(|p| p.version).collect::<Vec<_>>(),
         &references as &[Option<String>],
@@ -201,7 +201,7 @@ pub(crate) async fn get_payment(conn: &mut PgConnection, payment_id: Uuid) -> Re
     .await
 }
 
-/// The order's payment, if it is on a page of those before `before`.
+/// The order's payment, if its id is before `before`.
 pub(crate) async fn find_payment(
     conn: &mut PgConnection,
     order_id: Uuid,
@@ -220,7 +220,7 @@ pub(crate) async fn find_payment(
     .await
 }
 
-/// Newest first; `before` is the last payment of the page before.
+/// Newest first; `before` is the last payment of the previous page.
 pub(crate) async fn list_payments(
     conn: &mut PgConnection,
     before: Uuid,
@@ -241,7 +241,7 @@ pub(crate) async fn list_payments(
     .await
 }
 
-/// New payments, column by column.
+/// New payments, as columns.
 #[derive(Default)]
 struct Columns {
     payment_ids: Vec<Uuid>,

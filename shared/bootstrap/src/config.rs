@@ -1,6 +1,6 @@
-//! The settings every service shares, one struct per topic, each read from a flag or an environment
-//! variable. They are parsed once, in `main`; `--help` is their reference. A service flattens what it needs
-//! into its own `clap` struct and may change a default there with `#[command(mut_arg(..))]`.
+//! The settings that all services share, one struct per topic, each read from a flag or an environment variable. They are parsed
+//! once, in `main`; `--help` is their reference. A service flattens the structs that it needs into its own `clap` struct and may
+//! change a default there with `#[command(mut_arg(..))]`.
 
 use std::{convert::Infallible, fmt, net::SocketAddr, str::FromStr, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::error::StartError;
 /// The token used in development. It is public, hence refused in production.
 pub const DEVELOPMENT_ADMIN_TOKEN: &str = "dev-admin-token";
 
-/// What every service takes, whatever else it needs.
+/// The settings of every service.
 #[derive(Args, Clone, Debug)]
 pub struct BaseArgs {
     /// How requests are accepted.
@@ -48,7 +48,7 @@ pub struct HttpArgs {
     #[arg(long, env = "HTTP_MAX_CONNECTIONS", default_value_t = 1024)]
     pub max_connections: usize,
     /// API requests in progress at most; further ones are answered 503 with `Retry-After`. Operations and admin
-    /// routes are exempt, so that an overloaded service can still be looked at.
+    /// routes are exempt, so that an overloaded service can still be inspected.
     #[arg(long, env = "HTTP_MAX_IN_FLIGHT", default_value_t = 512)]
     pub max_in_flight: usize,
     /// Largest request body, in bytes; a larger one is answered 413.
@@ -68,14 +68,14 @@ pub struct HttpArgs {
     pub drain_timeout: Duration,
 }
 
-/// Where PostgreSQL is and how long we are ready to wait for it.
+/// The connection to PostgreSQL, and its timeouts.
 #[derive(Args, Clone, Debug)]
 pub struct PostgresArgs {
     /// Connection URL, for example `postgres://order_service:secret@127.0.0.1:5432/shop`.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Secret,
-    /// Connections for HTTP handlers but those that list or count. These and those below are all open before the service is
-    /// ready.
+    /// Connections for HTTP handlers except those that list or count. The service is ready only when these and those below
+    /// are all open.
     #[arg(long, env = "DATABASE_HTTP_POOL", default_value_t = 8)]
     pub http_pool: u32,
     /// Connections for HTTP handlers that list or count; the server cancels their statements after two seconds at most.
@@ -87,8 +87,8 @@ pub struct PostgresArgs {
     /// Connections for the outbox relay; the active one keeps one of them.
     #[arg(long, env = "DATABASE_RELAY_POOL", default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..))]
     pub relay_pool: u32,
-    /// The server cancels a statement that runs longer; ten seconds at most, because who gets no answer for fifteen gives
-    /// the connection up.
+    /// The server cancels a statement that runs longer; ten seconds at most, because clients close a connection without a
+    /// response for fifteen.
     #[arg(long, env = "DATABASE_STATEMENT_TIMEOUT", value_parser = statement_timeout, default_value = "10s")]
     pub statement_timeout: Duration,
     /// The server refuses a statement that waits longer for a lock.
@@ -97,7 +97,7 @@ pub struct PostgresArgs {
     /// Time an HTTP handler waits for a free connection before it is answered 503.
     #[arg(long, env = "DATABASE_ACQUIRE_TIMEOUT", value_parser = humantime::parse_duration, default_value = "1s")]
     pub acquire_timeout: Duration,
-    /// Time the database has to appear at start, and to let in all connections, before the service gives up.
+    /// Time to wait for the database at start, until all connections are open; then the service exits.
     #[arg(long, env = "DATABASE_STARTUP_LIMIT", value_parser = humantime::parse_duration, default_value = "60s")]
     pub database_startup_limit: Duration,
     /// Start although the server may lose committed transactions (`fsync`, `full_page_writes` or
@@ -106,7 +106,7 @@ pub struct PostgresArgs {
     pub allow_unsafe_durability: bool,
 }
 
-/// Where NATS is and how long we are ready to wait for it.
+/// The connection to NATS, and its timeout.
 #[derive(Args, Clone, Debug)]
 pub struct NatsArgs {
     /// Server URL; several may be given, separated by commas.
@@ -118,7 +118,7 @@ pub struct NatsArgs {
     /// Password of that user.
     #[arg(long, env = "NATS_PASSWORD", hide_env_values = true)]
     pub nats_password: Option<Secret>,
-    /// Time the broker has to appear at start before the service gives up.
+    /// Time to wait for the broker at start; then the service exits.
     #[arg(long, env = "NATS_STARTUP_LIMIT", value_parser = humantime::parse_duration, default_value = "60s")]
     pub nats_startup_limit: Duration,
 }
@@ -135,7 +135,7 @@ pub struct TelemetryArgs {
     /// Base URL of an OTLP/HTTP collector, for example `http://127.0.0.1:4318`. Without it spans are not exported.
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     pub otlp_endpoint: Option<String>,
-    /// Share of requests to trace, 0.0 to 1.0, whatever their clients ask for.
+    /// Share of requests to trace, 0.0 to 1.0, regardless of the sampling flag of their clients.
     #[arg(long, env = "TRACE_SAMPLE_RATIO", default_value_t = 1.0)]
     pub trace_sample_ratio: f64,
 }
@@ -154,10 +154,10 @@ pub enum LogFormat {
 pub struct Secret(String);
 
 impl BaseArgs {
-    /// Where the service runs, as it is told or by who can reach it.
+    /// Where the service runs: the setting, or by the listening address.
     pub fn env(&self) -> AppEnv {
-        let reached = if self.http.listen.ip().is_loopback() { AppEnv::Development } else { AppEnv::Production };
-        self.app_env.unwrap_or(reached)
+        let by_address = if self.http.listen.ip().is_loopback() { AppEnv::Development } else { AppEnv::Production };
+        self.app_env.unwrap_or(by_address)
     }
 
     /// Refuses settings that contradict each other or the environment.
@@ -209,7 +209,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// More than nothing, which PostgreSQL would take for no limit at all, and no more than callers wait for.
+/// Not zero, which PostgreSQL interprets as no limit, and below the callers' timeouts.
 fn statement_timeout(text: &str) -> Result<Duration, String> {
     let limit = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     match limit.as_millis() {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_has_a_limit_that_callers_wait_for() {
+    fn a_statement_timeout_is_at_most_ten_seconds() {
         let at_most = |text: &str| statement_timeout(text).map(|limit| limit.as_secs());
         assert_eq!((at_most("10s"), at_most("1ms")), (Ok(10), Ok(0)));
         assert!(at_most("0s").is_err() && at_most("10001ms").is_err() && at_most("soon").is_err());

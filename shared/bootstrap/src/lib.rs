@@ -1,6 +1,6 @@
-//! Everything a service needs before its first line of business: configuration, telemetry, database and
-//! broker connections, the HTTP shell and an orderly life from start to stop. [`run`] ties it together, so that
-//! a service's `main` is a composition root of a page. This crate knows nothing of sagas or messaging.
+//! The parts of a service that are not business logic: configuration, telemetry, database and broker connections, the HTTP shell
+//! and an orderly start and stop. [`run`] combines them, so that a service's `main` is a composition root of one page. This crate
+//! does not depend on sagas or messaging.
 
 pub mod config;
 mod error;
@@ -17,10 +17,10 @@ pub mod write;
 
 pub use config::{AppEnv, BaseArgs, HttpArgs, NatsArgs, PostgresArgs, Secret, TelemetryArgs};
 pub use error::StartError;
-pub use http::{Json, Page, PageQuery, Path, Problem, Query, RequestContext, ServiceInfo, Shell};
+pub use http::{Filtered, Json, Page, PageQuery, Path, Problem, Query, RequestContext, ServiceInfo, Shell};
 pub use lifecycle::{Service, Startup, Task, TaskFailed, Tasks, run};
 pub use metrics::Metrics;
 pub use postgres::Pools;
 pub use readiness::{Readiness, ReadyFlag};
 pub use tokio_util::sync::CancellationToken;
-pub use write::{Gather, detached, detached_within};
+pub use write::{WriteBatcher, detached, detached_within};

@@ -1,9 +1,8 @@
-//! A service's life: it answers health checks from the first moment, becomes ready when its dependencies are there,
-//! and ends in order: intake first, then background work, then connections, then telemetry. A background task that
-//! ends on its own ends the process, because a service with half its work missing must not look healthy.
+//! The lifecycle of a service: it answers health checks from the start, becomes ready when its dependencies are available, and
+//! stops in order: intake first, then background work, then connections, then telemetry. A background task that ends by itself
+//! ends the process, because a service without it must not look healthy.
 
 use std::{
-    future::Future,
     process::ExitCode,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -33,10 +32,10 @@ mod tasks;
 pub use startup::Startup;
 pub use tasks::{Task, TaskFailed, Tasks};
 
-/// Time the last spans have to reach the collector.
-const TELEMETRY_LIMIT: Duration = Duration::from_secs(3);
+/// The time to export the last spans.
+const TELEMETRY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What a service is made of once its dependencies are there.
+/// The routes and tasks of a service.
 pub struct Service {
     api: OpenApiRouter,
     tasks: Vec<Task>,
@@ -56,13 +55,13 @@ impl Service {
     }
 }
 
-/// Runs a service from configuration to exit code. `build` connects to what the service needs and puts it together;
+/// Runs a service from configuration to exit code. `build` connects to its dependencies and composes the service;
 /// meanwhile `/health/live` is 200 and everything else 503. Ends on SIGTERM, SIGINT, or a failed task.
-pub async fn run<F, Fut>(service: ServiceInfo, args: &BaseArgs, build: F) -> ExitCode
-where
-    F: FnOnce(Startup) -> Fut,
-    Fut: Future<Output = anyhow::Result<Service>>,
-{
+pub async fn run(
+    service: ServiceInfo,
+    args: &BaseArgs,
+    build: impl AsyncFnOnce(Startup) -> anyhow::Result<Service>,
+) -> ExitCode {
     let telemetry = match telemetry::init(&service, &args.telemetry) {
         Ok(telemetry) => telemetry,
         Err(error) => {
@@ -76,21 +75,21 @@ where
         Ok(()) => tracing::info!(service = service.name, "stopped"),
         Err(error) => tracing::error!(service = service.name, "{}", chain(error.as_ref())),
     }
-    telemetry.shutdown(TELEMETRY_LIMIT).await;
+    telemetry.shutdown(TELEMETRY_TIMEOUT).await;
     if outcome.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-async fn live<F, Fut>(service: ServiceInfo, args: &BaseArgs, build: F) -> anyhow::Result<()>
-where
-    F: FnOnce(Startup) -> Fut,
-    Fut: Future<Output = anyhow::Result<Service>>,
-{
+async fn live(
+    service: ServiceInfo,
+    args: &BaseArgs,
+    build: impl AsyncFnOnce(Startup) -> anyhow::Result<Service>,
+) -> anyhow::Result<()> {
     args.check()?;
     let mut signals = Signals::listen()?;
     let address = args.http.listen;
     let listener = TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
     let startup = Startup::new(service, Readiness::default(), Metrics::default());
-    // Before anybody can ask: a service without any dependency yet would seem to be ready.
+    // Before the server listens: without a registered dependency the service would seem ready.
     let started = startup.readiness.register("startup");
     let shell = Shell::new(service, &args.http, startup.readiness.clone(), startup.metrics.clone());
     let app = LiveApp { starting: starting(&shell), complete: Arc::default() };
@@ -111,19 +110,15 @@ where
     outcome.and(drained)
 }
 
-/// From the first dependency to the wish to stop.
-async fn work<F, Fut>(
+/// Runs from the first dependency to the stop signal.
+async fn work(
     startup: &Startup,
     started: ReadyFlag,
     shell: &Shell,
     app: &LiveApp,
-    build: F,
+    build: impl AsyncFnOnce(Startup) -> anyhow::Result<Service>,
     signals: &mut Signals,
-) -> anyhow::Result<()>
-where
-    F: FnOnce(Startup) -> Fut,
-    Fut: Future<Output = anyhow::Result<Service>>,
-{
+) -> anyhow::Result<()> {
     tracing::info!(service = shell.service.name, version = shell.service.version, "starting");
     let service = tokio::select! {
         service = build(startup.clone()) => service?,
@@ -131,7 +126,7 @@ where
         failure = startup.tasks.failed() => return Err(failure.into()),
     };
     let (router, _) = assemble(shell, service.api);
-    // Set once, here; nobody else has the cell.
+    // Set only here, once.
     let _ = app.complete.set(router);
     for (name, task) in service.tasks {
         startup.tasks.spawn(name, task);
@@ -146,7 +141,7 @@ where
     }
 }
 
-/// The router that answers at present: the one for starting until the complete one exists.
+/// The current router: the one for the start until the complete one exists.
 #[derive(Clone)]
 struct LiveApp {
     starting: Router,
@@ -159,7 +154,7 @@ impl LiveApp {
     }
 }
 
-/// The operating system's wish that we stop; installed before anything else, so that none is missed.
+/// The stop signals; installed first, so that none is missed.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

@@ -7,41 +7,42 @@ use std::{
 };
 
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
-    metrics::{exemplar::HistogramWithExemplars, family::Family, info::Info},
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text::encode},
+    metrics::{TypedMetric, exemplar::HistogramWithExemplars, family::Family, info::Info},
     registry::Registry,
 };
 
 use crate::process;
 
-/// What `/metrics` answers with.
+/// The content type of `/metrics`.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Upper bounds in seconds, from a cached read to a saga's deadline.
+/// Bucket bounds in seconds, from a cached read to a saga's deadline.
 pub const SECONDS: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// The registry, with the process itself in it; clones share it.
-#[derive(Clone)]
+/// The registry, including the metrics of the process; clones share it.
+#[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        let mut registry = Registry::default();
-        process::register_metrics(&mut registry);
-        Metrics { registry: Arc::new(Mutex::new(registry)) }
+        let metrics = Metrics { registry: Arc::default() };
+        metrics.on_scrape(process::write_metrics);
+        metrics
     }
 }
 
-/// Names the trace of one observation: an exemplar.
+/// The exemplar of an observation: its trace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct TraceLabel {
     /// 32 hex digits.
     pub trace_id: String,
 }
 
-/// A histogram over [`SECONDS`] whose buckets each remember a trace; usable as the constructor of a `Family`.
+/// A histogram over [`SECONDS`] with an exemplar per bucket; usable as the constructor of a `Family`.
 pub fn seconds_histogram() -> HistogramWithExemplars<TraceLabel> {
     HistogramWithExemplars::new(SECONDS.into_iter())
 }
@@ -55,7 +56,12 @@ impl Metrics {
         add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Says which build this is: `build_info{version, features} 1`. To be called once.
+    /// Adds metrics that `write` reads at each scrape.
+    pub fn on_scrape(&self, write: impl Fn(&mut Scrape<'_>) -> fmt::Result + Send + Sync + 'static) {
+        self.register(|registry| registry.register_collector(Box::new(OnScrape(write))));
+    }
+
+    /// Adds `build_info{version, features} 1`. Call it once.
     pub fn build_info(&self, version: &'static str, features: &'static str) {
         let info = Info::new([("version", version), ("features", features)]);
         self.register(|registry| registry.register("build", "Which build this is", info));
@@ -64,7 +70,7 @@ impl Metrics {
     /// All metrics as OpenMetrics text.
     ///
     /// # Errors
-    /// When a metric's own encoder refuses.
+    /// When a metric's encoder fails.
     pub fn encode(&self) -> Result<String, fmt::Error> {
         let mut text = String::new();
         encode(&mut text, &self.registry.lock().unwrap_or_else(PoisonError::into_inner))?;
@@ -72,9 +78,45 @@ impl Metrics {
     }
 }
 
-impl fmt::Debug for Metrics {
+/// Writes metrics at a scrape.
+#[derive(Debug)]
+pub struct Scrape<'a>(DescriptorEncoder<'a>);
+
+impl Scrape<'_> {
+    /// A metric without labels.
+    ///
+    /// # Errors
+    /// When it cannot be written; likewise for [`Self::family`].
+    pub fn one<M: EncodeMetric + TypedMetric>(&mut self, name: &str, help: &str, metric: M) -> fmt::Result {
+        metric.encode(self.0.encode_descriptor(name, help, None, M::TYPE)?)
+    }
+
+    /// A metric by labels.
+    pub fn family<L: EncodeLabelSet, M: EncodeMetric + TypedMetric>(
+        &mut self,
+        name: &str,
+        help: &str,
+        metrics: impl IntoIterator<Item = (L, M)>,
+    ) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, None, M::TYPE)?;
+        for (labels, metric) in metrics {
+            metric.encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+struct OnScrape<F>(F);
+
+impl<F> fmt::Debug for OnScrape<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Metrics")
+        f.write_str("OnScrape")
+    }
+}
+
+impl<F: Fn(&mut Scrape<'_>) -> fmt::Result + Send + Sync + 'static> Collector for OnScrape<F> {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        (self.0)(&mut Scrape(encoder))
     }
 }
 

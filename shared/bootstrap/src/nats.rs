@@ -1,5 +1,5 @@
-//! The connection to NATS. It reconnects by itself for as long as the process lives, within a second of the
-//! broker's return and not all replicas at once.
+//! The connection to NATS. It reconnects by itself for as long as the process runs, within a second of the broker's return and
+//! with jitter between replicas.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use async_nats::{Client, ConnectOptions};
 
 use crate::{config::NatsArgs, error::StartError, wait::every_second};
 
-/// How long one attempt to connect may take.
-const ATTEMPT_LIMIT: Duration = Duration::from_secs(2);
-/// A half-open connection is noticed after two missed answers.
+/// The timeout of one attempt to connect.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A half-open connection is detected after two missed answers.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// The longest pause between two attempts to reconnect.
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// Connects as `service`, retrying once a second with one log line each until the startup limit. Replies arrive on
-/// subjects below `_INBOX_<service>`, so that the broker can keep services from reading each other's.
+/// subjects below `_INBOX_<service>`, so that the broker's permissions can keep services from reading each other's.
 ///
 /// # Errors
 /// [`StartError::NatsUnreachable`] after the limit.
@@ -32,7 +32,7 @@ fn options(args: &NatsArgs, service: &str) -> ConnectOptions {
     let options = ConnectOptions::new()
         .name(service)
         .custom_inbox_prefix(format!("_INBOX_{service}"))
-        .connection_timeout(ATTEMPT_LIMIT)
+        .connection_timeout(ATTEMPT_TIMEOUT)
         .ping_interval(PING_INTERVAL)
         .reconnect_delay_callback(reconnect_delay);
     match (&args.nats_user, &args.nats_password) {
@@ -41,14 +41,14 @@ fn options(args: &NatsArgs, service: &str) -> ConnectOptions {
     }
 }
 
-/// Doubles from 50 ms to one second, then takes a random half to whole of it.
+/// Exponential backoff from 50 ms to one second; the actual delay is a random 50 to 100 % of it.
 fn reconnect_delay(attempts: usize) -> Duration {
     let doublings = u32::try_from(attempts.min(8)).unwrap_or(8);
     let delay = (Duration::from_millis(25) * 2_u32.pow(doublings)).min(MAX_RECONNECT_DELAY);
     delay.mul_f64(rand::random_range(0.5..=1.0))
 }
 
-/// Server URLs as they may be named in logs and errors: without users and passwords.
+/// Server URLs for logs and errors: without users and passwords.
 pub fn without_credentials(urls: &str) -> String {
     let strip = |url: &str| match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),

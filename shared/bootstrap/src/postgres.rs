@@ -1,6 +1,6 @@
-//! Connections to PostgreSQL in four pools, so that a burst in one place cannot starve another, with the time limits
-//! every statement lives under. The pools are full before the service is ready, and stay so: nobody who waits for a
-//! connection opens it. A connection never goes back to its pool with a transaction open.
+//! Connections to PostgreSQL in four pools, so that a burst of one kind of work cannot starve another, with the timeouts of
+//! all statements. The pools are full before the service is ready, and stay so: a caller never opens a connection itself. A
+//! connection never returns to its pool with an open transaction.
 
 use std::{str::FromStr as _, sync::Arc, time::Duration};
 
@@ -22,22 +22,23 @@ mod schema;
 
 pub use collector::register_metrics;
 use opener::Opener;
-pub(crate) use opener::{TEST_LIMIT, within};
+pub(crate) use opener::{TEST_TIMEOUT, within};
 pub use schema::{check_durability, expect_migrations};
 
-/// Consumers and the relay wait longer than an HTTP client would: they have nobody to answer.
+/// Consumers and the relay may wait longer than HTTP handlers, because no client waits for them.
 const BACKGROUND_ACQUIRE_TIMEOUT: Duration = Duration::from_millis(2_500);
-/// A connection that nobody uses is tested as often, because its server may be gone.
-const TEST_EVERY: Duration = Duration::from_secs(1);
-/// A list or a summary that takes longer has gone wrong, and its connection is one of few.
+/// The interval at which each idle connection is tested, because its server may be gone. One lost connection has all of a
+/// pool tested at once.
+const TEST_EVERY: Duration = Duration::from_secs(4);
+/// The statement timeout for lists and summaries, whose pool is small.
 const READ_STATEMENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A service's connections, by purpose. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Pools {
-    /// For HTTP handlers: gives up fast.
+    /// For HTTP handlers: short acquire timeout.
     pub http: PgPool,
-    /// For HTTP handlers that list or count: few, with statements that end soon, so that readers keep nobody from writing.
+    /// For HTTP handlers that list or count: few, with a short statement timeout, so that readers do not block writers.
     pub read: PgPool,
     /// For consumers and housekeeping.
     pub work: PgPool,
@@ -46,8 +47,8 @@ pub struct Pools {
     openers: [Arc<Opener>; 4],
 }
 
-/// Opens all connections, with `search_path = <schema>, saga`, however long each takes, and retries once a second with
-/// one log line each until the startup limit. Lost connections are replaced until `stop` is cancelled.
+/// Opens all connections, with `search_path = <schema>, saga`, and retries once a second with one log line each until the
+/// startup limit. Lost connections are replaced until `stop` is cancelled.
 ///
 /// # Errors
 /// [`StartError::Configuration`] for a malformed URL, [`StartError::PostgresUnreachable`] after the limit.
@@ -65,7 +66,7 @@ pub async fn connect(
     ready.failing("no connection can be opened");
     let connection =
         every_second(limit, &server, async || opener::attempt(&options).await).await.map_err(unreachable)?;
-    // It has served its purpose; a failure to say goodbye is none of ours.
+    // A failure to close the test connection does not matter.
     let _ = connection.close().await;
 
     let pool = |purpose: &str, size: u32, acquire_timeout: Duration, statement_timeout: Duration| {
@@ -102,12 +103,12 @@ async fn fill(name: &str, pool: &PgPool, server: &str, limit: Duration, ready: &
 }
 
 impl Pools {
-    /// Closes all connections, after those in use have been given back.
+    /// Closes all connections, after those in use have been returned.
     pub async fn close(&self) {
         tokio::join!(self.http.close(), self.read.close(), self.work.close(), self.relay.close());
     }
 
-    /// Whether HTTP handlers have any connection, though all may be in use.
+    /// Whether the HTTP pool has any open connection, in use or not.
     pub(crate) fn serve_http(&self) -> bool {
         let [opener, ..] = &self.openers;
         opener.lost() < self.http.size()
@@ -119,7 +120,7 @@ impl Pools {
         tokio::join!(http, read, work, relay);
     }
 
-    /// The pools with their names, and what opens their connections.
+    /// The pools with their names and openers.
     pub(crate) fn named(&self) -> [(&'static str, &PgPool, &Arc<Opener>); 4] {
         let [http, read, work, relay] = &self.openers;
         [
@@ -131,7 +132,7 @@ impl Pools {
     }
 }
 
-/// Tests one idle connection after the other, because the others serve meanwhile; once one is lost, all of them.
+/// Tests one idle connection at a time, so that the others stay available; once one is lost, all of them.
 async fn keep(pool: &PgPool, opener: &Arc<Opener>) {
     let mut tests = JoinSet::new();
     let mut ticks = interval(TEST_EVERY / pool.options().get_max_connections().max(1));
@@ -155,15 +156,15 @@ fn options(args: &PostgresArgs, schema: &str) -> Result<PgConnectOptions, StartE
     Ok(options.options([
         ("search_path", format!("{schema},saga")),
         ("lock_timeout", milliseconds(args.lock_timeout)),
-        // For as long a fault on purpose may delay a commit.
+        // Also the longest delay of a commit by an injected fault.
         ("idle_in_transaction_session_timeout", "30000".to_owned()),
-        // A prepared statement keeps its plan, which may date from when the table was empty and reading all of it was best.
-        // Services look rows up by key, which an index serves at any size; whatever no index serves is still read whole,
-        // at a price that would make PostgreSQL compile the plan.
+        // A prepared statement keeps its plan, which may date from when the table was empty and a sequential scan was best.
+        // Services look up rows by key, with an index at any size; without an index PostgreSQL still scans the table, at a
+        // cost that would trigger JIT compilation.
         ("enable_seqscan", "off".to_owned()),
         ("enable_bitmapscan", "off".to_owned()),
         ("jit", "off".to_owned()),
-        // The server notices within a minute that this process's machine is gone, and frees its locks.
+        // The server detects within a minute that this process's machine is gone, and releases its locks.
         ("tcp_keepalives_idle", "30".to_owned()),
         ("tcp_keepalives_interval", "10".to_owned()),
         ("tcp_keepalives_count", "3".to_owned()),
@@ -174,9 +175,9 @@ fn pool_options(size: u32, acquire_timeout: Duration, opener: &Arc<Opener>) -> P
     let opener = Arc::clone(opener);
     PgPoolOptions::new()
         .max_connections(size)
-        // sqlx opens these one after the other, in nobody's time.
+        // sqlx opens these one after the other, in the background.
         .min_connections(size)
-        // What replaced a connection of a certain age would be opened by whoever waits.
+        // A replacement for an expired connection would be opened by the caller that waits for it.
         .max_lifetime(None)
         .idle_timeout(None)
         .acquire_timeout(acquire_timeout)
@@ -200,27 +201,21 @@ fn server_of(options: &PgConnectOptions) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::{config::Secret, readiness::Readiness};
+    use clap::Parser;
 
-    fn args(url: &str) -> PostgresArgs {
-        PostgresArgs {
-            database_url: Secret::new(url),
-            http_pool: 1,
-            read_pool: 1,
-            work_pool: 1,
-            relay_pool: 1,
-            statement_timeout: Duration::from_secs(10),
-            lock_timeout: Duration::from_secs(2),
-            acquire_timeout: Duration::from_secs(1),
-            database_startup_limit: Duration::ZERO,
-            allow_unsafe_durability: false,
-        }
+    use super::*;
+    use crate::readiness::Readiness;
+
+    #[derive(Parser)]
+    struct Args {
+        #[command(flatten)]
+        postgres: PostgresArgs,
     }
 
     async fn refused(url: &str) -> StartError {
+        let args = Args::parse_from(["service", "--database-url", url, "--database-startup-limit", "0s"]).postgres;
         let ready = Readiness::default().register("postgres");
-        connect(&args(url), "orders", "order", &ready, &CancellationToken::new()).await.unwrap_err()
+        connect(&args, "orders", "order", &ready, &CancellationToken::new()).await.unwrap_err()
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
-//! What a service waits for before it may receive traffic. Every dependency registers once and keeps its own
-//! flag up to date; the service is ready only when all of them are ok.
+//! The readiness of a service. Each dependency registers once and updates its own flag; the service is ready only when all of
+//! them are ok.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ pub struct Readiness {
     checks: Arc<Mutex<BTreeMap<String, Check>>>,
 }
 
-/// One dependency's own flag, to be kept up to date by whoever watches it.
+/// One dependency's flag, updated by the task that watches it.
 #[derive(Clone, Debug)]
 pub struct ReadyFlag {
     name: String,
@@ -33,15 +33,15 @@ pub struct Check {
 }
 
 impl Readiness {
-    /// Adds a dependency, which counts as failing until its flag says otherwise. Registering a name again
-    /// replaces its state.
+    /// Adds a dependency, which counts as failing until its flag is set to ok. Registering a name again replaces its
+    /// state.
     pub fn register(&self, name: impl Into<String>) -> ReadyFlag {
         let name = name.into();
         self.set(&name, Check::failing("not yet available"));
         ReadyFlag { name, readiness: self.clone() }
     }
 
-    /// Every dependency with its state, in the order of their names.
+    /// Every dependency with its state, ordered by name.
     pub fn snapshot(&self) -> BTreeMap<String, Check> {
         self.lock().clone()
     }
@@ -78,11 +78,6 @@ impl ReadyFlag {
             tracing::warn!(dependency = self.name, reason, "dependency is failing");
         }
     }
-
-    /// Whether the dependency is ok at present.
-    pub fn is_ok(&self) -> bool {
-        self.readiness.lock().get(&self.name).is_some_and(|check| check.ok)
-    }
 }
 
 impl Check {
@@ -105,7 +100,7 @@ mod tests {
         nats.ok();
         assert!(readiness.is_ready());
         nats.failing("connection refused");
-        assert!(!readiness.is_ready() && !nats.is_ok());
+        assert!(!readiness.is_ready());
         let reason = readiness.snapshot().remove("nats").and_then(|check| check.reason);
         assert_eq!(reason.as_deref(), Some("connection refused"));
     }

@@ -1,5 +1,5 @@
-//! Logs on standard output and spans to a collector, if there is one. A tracer provider exists in any case,
-//! because trace ids are stored with events and shown in answers even when nobody collects spans.
+//! Logs on standard output, and spans to a collector, if one is configured. A tracer provider exists in any case, because trace
+//! ids are stored with events and sent in responses even without a collector.
 
 use std::{io::IsTerminal as _, time::Duration};
 
@@ -21,13 +21,13 @@ use crate::{
     http::ServiceInfo,
 };
 
-/// What becomes a span, whatever is logged. The exporter's own HTTP calls must not: it would trace itself.
+/// The filter of spans, independent of the log filter. It excludes the exporter's own HTTP calls, which would trace themselves.
 const SPAN_FILTER: &str =
     "info,opentelemetry=off,opentelemetry_sdk=off,opentelemetry-otlp=off,reqwest=off,hyper=off,hyper_util=off";
-/// How long one export may take.
+/// The timeout of one export.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Keeps spans flowing; [`Telemetry::shutdown`] sends the last ones.
+/// The tracer provider; [`Telemetry::shutdown`] exports the last spans.
 #[derive(Debug)]
 #[must_use = "spans that are not yet sent are lost without `shutdown`"]
 pub struct Telemetry {
@@ -55,7 +55,7 @@ pub fn init(service: &ServiceInfo, args: &TelemetryArgs) -> Result<Telemetry, St
 }
 
 impl Telemetry {
-    /// Sends the spans that are left, within `limit`. Call it last.
+    /// Exports the remaining spans, within `limit`. Call it last.
     pub async fn shutdown(self, limit: Duration) {
         let flush = tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(limit));
         match tokio::time::timeout(limit, flush).await {
@@ -76,7 +76,7 @@ fn provider(service: &ServiceInfo, args: &TelemetryArgs) -> Result<SdkTracerProv
         ])
         .build();
     let endpoint = args.otlp_endpoint.as_deref().filter(|endpoint| !endpoint.is_empty());
-    // Nobody collects: no span is worth its time.
+    // Without a collector, record no spans.
     let ratio = if endpoint.is_some() { args.trace_sample_ratio } else { 0.0 };
     let builder = SdkTracerProvider::builder().with_resource(resource).with_sampler(Share(ratio));
     let Some(endpoint) = endpoint else {
@@ -91,8 +91,8 @@ fn provider(service: &ServiceInfo, args: &TelemetryArgs) -> Result<SdkTracerProv
     Ok(builder.with_batch_exporter(exporter).build())
 }
 
-/// The service decides which of its requests are traced, whatever their clients ask for, and by chance, because a client
-/// may choose its trace's id. All that a request sets in motion follows the decision.
+/// Samples requests at random, regardless of the client's sampling flag and trace id, which a client may choose. All spans that a
+/// request causes follow its decision.
 #[derive(Clone, Debug)]
 struct Share(f64);
 
@@ -112,7 +112,7 @@ impl ShouldSample for Share {
     }
 }
 
-/// The specification gives the base URL; the exporter takes an endpoint set in code as it is.
+/// The environment variable has the base URL, but the exporter uses an endpoint set in code unchanged.
 fn traces_url(endpoint: &str) -> String {
     let base = endpoint.trim_end_matches('/');
     if base.ends_with("/v1/traces") { base.to_owned() } else { format!("{base}/v1/traces") }
@@ -135,12 +135,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_do_not_decide_what_is_traced_and_what_follows_a_request_does_not_decide_again() {
-        let sampled = |ratio: f64, kind: SpanKind, told: TraceFlags| {
+    fn requests_are_sampled_here_and_their_effects_follow() {
+        let sampled = |ratio: f64, kind: SpanKind, flags: TraceFlags| {
             let provider = SdkTracerProvider::builder().with_sampler(Share(ratio)).build();
             let tracer = provider.tracer("test");
             let (trace_id, span_id) = (TraceId::from_bytes([1; 16]), SpanId::from_bytes([1; 8]));
-            let parent = SpanContext::new(trace_id, span_id, told, true, TraceState::default());
+            let parent = SpanContext::new(trace_id, span_id, flags, true, TraceState::default());
             let parent = Context::new().with_remote_span_context(parent);
             let span = tracer.span_builder("span").with_kind(kind).start_with_context(&tracer, &parent);
             assert_eq!(span.span_context().trace_id(), trace_id);
@@ -149,13 +149,13 @@ mod tests {
         let (yes, no) = (TraceFlags::SAMPLED, TraceFlags::default());
         assert!(!sampled(0.0, SpanKind::Server, yes) && sampled(1.0, SpanKind::Server, no));
         assert!(sampled(0.0, SpanKind::Consumer, yes) && !sampled(1.0, SpanKind::Consumer, no));
-        // Its id is one that a ratio of ids always takes.
+        // This trace id would always be sampled by a ratio of ids.
         let often = (0..100).filter(|_| sampled(0.5, SpanKind::Server, yes)).count();
         assert!((1..100).contains(&often), "{often}");
     }
 
     #[test]
-    fn the_path_of_the_traces_is_appended_once() {
+    fn the_path_of_traces_is_appended_once() {
         assert_eq!(traces_url("http://tempo:4318"), "http://tempo:4318/v1/traces");
         assert_eq!(traces_url("http://tempo:4318/"), "http://tempo:4318/v1/traces");
         assert_eq!(traces_url("http://tempo:4318/v1/traces"), "http://tempo:4318/v1/traces");

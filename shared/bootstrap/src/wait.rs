@@ -1,4 +1,4 @@
-//! Waiting for something that is still starting.
+//! Waiting for a dependency that is still starting.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::http::chain;
 
-/// Tries once a second until success or until `limit` is over, with one log line per failure. Every failure
-/// counts as passing: while a suite starts, even a missing role or database may yet appear.
+/// Tries once a second until success or until `limit` is over, with one log line per failure. Every failure counts as
+/// transient: while a suite starts, even a missing role or database may still be created.
 pub(crate) async fn every_second<T, E>(
     limit: Duration,
     target: &str,
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn attempts_go_on_once_a_second_until_the_limit() {
+    async fn it_tries_once_a_second_until_the_limit() {
         let mut attempts = 0;
         let result: Result<(), std::io::Error> = every_second(Duration::from_secs(5), "nothing", async || {
             attempts += 1;

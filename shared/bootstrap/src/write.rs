@@ -1,5 +1,5 @@
-//! Writes that outlive their request. axum drops a handler when its client disconnects or the request times out,
-//! and sqlx may leave a transaction open when `begin` is dropped, so a write runs in a task of its own.
+//! Writes that outlive their request: axum drops a handler when its client disconnects or the request times out, and sqlx may
+//! leave a transaction open when `begin` is dropped, so each write runs in its own task. [`WriteBatcher`] does group commit.
 
 use std::{
     collections::VecDeque,
@@ -16,8 +16,8 @@ use tracing::Instrument as _;
 
 use crate::http::Problem;
 
-/// How long a write may take. What takes longer waits for a server that is not there any more.
-const LIMIT: Duration = Duration::from_secs(30);
+/// The timeout of a write. A longer one waits for a server that is gone.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs a write to its end even when the caller is dropped, inside the caller's span, and answers with its result.
 /// A write in progress holds its connection, so closing the pools at shutdown waits for it.
@@ -30,13 +30,13 @@ where
     T: Send + 'static,
     E: Into<Problem> + Send + 'static,
 {
-    detached_within(LIMIT, write).await
+    detached_within(WRITE_TIMEOUT, write).await
 }
 
-/// The same for what may take longer.
+/// The same with another timeout.
 ///
 /// # Errors
-/// As [`detached`]'s, with `limit` for the half minute.
+/// As [`detached`], with `limit` instead of half a minute.
 pub async fn detached_within<T, E, F>(limit: Duration, write: F) -> Result<T, Problem>
 where
     F: Future<Output = Result<T, E>> + Send + 'static,
@@ -47,37 +47,37 @@ where
     let task = tokio::spawn(timeout(limit, write).in_current_span());
     match task.await {
         Ok(Ok(result)) => result.map_err(Into::into),
-        Ok(Err(_)) => Err(no_answer()),
+        Ok(Err(_)) => Err(timed_out()),
         Err(failure) => Err(Problem::internal(&failure)),
     }
 }
 
-/// Writes that come together are written together: what arrives while others are being written waits, and is then
-/// written as one batch. Nobody waits while nobody else writes.
+/// Group commit: items that arrive while others are being written are queued and then written as one batch. Without concurrent
+/// writes an item is written at once.
 #[derive(Debug)]
-pub struct Gather<T, R> {
+pub struct WriteBatcher<T, R> {
     waiting: Mutex<VecDeque<Waiting<T, R>>>,
-    /// How many batches may be written at the same time.
+    /// How many batches may be written concurrently.
     lanes: Semaphore,
-    most: usize,
+    max_batch: usize,
 }
 
 type Waiting<T, R> = (T, oneshot::Sender<Result<R, Problem>>);
 
-/// How many full batches may wait; who comes then is sent away.
-const PATIENCE: usize = 4;
+/// The capacity of the queue, in full batches; further items are refused.
+const MAX_QUEUED_BATCHES: usize = 4;
 
-impl<T: Send + 'static, R: Send + 'static> Gather<T, R> {
-    /// Batches of up to `most`, `lanes` of them at the same time.
-    pub fn new(lanes: usize, most: usize) -> Arc<Self> {
-        Arc::new(Gather { waiting: Mutex::default(), lanes: Semaphore::new(lanes), most })
+impl<T: Send + 'static, R: Send + 'static> WriteBatcher<T, R> {
+    /// Batches of up to `max_batch` items, `lanes` of them concurrently.
+    pub fn new(lanes: usize, max_batch: usize) -> Arc<Self> {
+        Arc::new(WriteBatcher { waiting: Mutex::default(), lanes: Semaphore::new(lanes), max_batch })
     }
 
-    /// Has `item` written by `write`, which gets a batch and answers for each of it, in order. What has begun goes on when
-    /// the caller is dropped; what still waits then is forgotten.
+    /// Writes `item` with `write`, which gets a batch and returns a result for each item, in order. When the caller is dropped, a
+    /// batch in progress is finished, and a queued item is discarded.
     ///
     /// # Errors
-    /// 503 when too many wait already, or the write takes longer than half a minute; 500 when the write panicked.
+    /// 503 when the queue is full, or the write takes longer than half a minute; 500 when the write panicked.
     pub async fn write<F>(
         self: &Arc<Self>,
         item: T,
@@ -89,13 +89,13 @@ impl<T: Send + 'static, R: Send + 'static> Gather<T, R> {
         let (answer, answered) = oneshot::channel();
         {
             let mut waiting = self.waiting();
-            if waiting.len() >= PATIENCE * self.most {
+            if waiting.len() >= MAX_QUEUED_BATCHES * self.max_batch {
                 return Err(Problem::unavailable("Too many want to write at once.", 1));
             }
             waiting.push_back((item, answer));
         }
         let this = Arc::clone(self);
-        // Of nobody's span: what it writes is mostly others'.
+        // Outside the caller's span, because the batch is mostly items of other callers.
         #[expect(
             clippy::disallowed_methods,
             reason = "ends with the batch; closing the pools waits for its connection"
@@ -107,23 +107,24 @@ impl<T: Send + 'static, R: Send + 'static> Gather<T, R> {
             if items.is_empty() {
                 return;
             }
-            let results = match timeout(LIMIT, write(items)).await {
+            let results = match timeout(WRITE_TIMEOUT, write(items)).await {
                 Ok(results) => results.into_iter().map(Ok).collect(),
-                Err(_) => answers.iter().map(|_| Err(no_answer())).collect::<Vec<_>>(),
+                Err(_) => answers.iter().map(|_| Err(timed_out())).collect::<Vec<_>>(),
             };
             for (answer, result) in answers.into_iter().zip(results) {
-                // Who does not wait any more does not want to know.
+                // Fails when the caller was dropped.
                 drop(answer.send(result));
             }
         });
         answered.await.unwrap_or_else(|lost| Err(Problem::internal(&lost)))
     }
 
-    /// Whoever waits comes here once, and takes at least one of those who wait, if there are any: nobody is left behind.
+    /// Takes the next batch. Each queued item has one task that calls this once and takes at least one item if there are any, so
+    /// no item is left in the queue.
     fn next_batch(&self) -> Vec<Waiting<T, R>> {
         let mut waiting = self.waiting();
-        let mut batch = Vec::with_capacity(waiting.len().min(self.most));
-        while batch.len() < self.most
+        let mut batch = Vec::with_capacity(waiting.len().min(self.max_batch));
+        while batch.len() < self.max_batch
             && let Some(next) = waiting.pop_front()
         {
             if !next.1.is_closed() {
@@ -138,8 +139,10 @@ impl<T: Send + 'static, R: Send + 'static> Gather<T, R> {
     }
 }
 
-fn no_answer() -> Problem {
-    Problem::unavailable("The database does not answer.", 1)
+fn timed_out() -> Problem {
+    let detail = "The database does not answer, and what became of the request is unknown; repeat it, with the same \
+                  Idempotency-Key if it had one.";
+    Problem::unavailable(detail, 1)
 }
 
 #[cfg(test)]
@@ -151,7 +154,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_write_goes_on_when_its_caller_is_dropped() {
+    async fn a_write_continues_when_its_caller_is_dropped() {
         let (start, started) = oneshot::channel::<()>();
         let (finish, finished) = oneshot::channel();
         let caller = tokio::spawn(detached(async move {
@@ -167,45 +170,45 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_the_database_never_answers_comes_to_an_end() {
+    async fn a_write_without_response_times_out() {
         let answer = detached(std::future::pending::<Result<(), Problem>>()).await;
         assert_eq!(answer.unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
     }
 
-    /// A gathering whose only lane is taken until the sender is told, or dropped.
-    async fn taken(most: usize) -> (Arc<Gather<u32, usize>>, oneshot::Sender<()>) {
-        let gather = Gather::new(1, most);
+    /// A batcher whose only lane is occupied until the sender is used or dropped.
+    async fn occupied(max_batch: usize) -> (Arc<WriteBatcher<u32, usize>>, oneshot::Sender<()>) {
+        let batcher = WriteBatcher::new(1, max_batch);
         let (release, released) = oneshot::channel::<()>();
         tokio::spawn({
-            let gather = Arc::clone(&gather);
+            let batcher = Arc::clone(&batcher);
             async move {
                 let slow = |batch: Vec<u32>| async move {
                     released.await.ok();
                     vec![0; batch.len()]
                 };
-                gather.write(0, slow).await
+                batcher.write(0, slow).await
             }
         });
-        while gather.lanes.available_permits() > 0 {
+        while batcher.lanes.available_permits() > 0 {
             tokio::task::yield_now().await;
         }
-        (gather, release)
+        (batcher, release)
     }
 
-    /// Answers with the size of the batch.
-    fn come(gather: &Arc<Gather<u32, usize>>, n: u32) -> tokio::task::JoinHandle<Result<usize, Problem>> {
-        let gather = Arc::clone(gather);
+    /// Submits an item; the result shows the item and the size of its batch.
+    fn submit(batcher: &Arc<WriteBatcher<u32, usize>>, n: u32) -> tokio::task::JoinHandle<Result<usize, Problem>> {
+        let batcher = Arc::clone(batcher);
         tokio::spawn(async move {
             let sized = |batch: Vec<u32>| async move { batch.iter().map(|n| *n as usize * 10 + batch.len()).collect() };
-            gather.write(n, sized).await
+            batcher.write(n, sized).await
         })
     }
 
     #[tokio::test]
-    async fn what_comes_while_others_are_written_is_written_together() {
-        let (gather, release) = taken(3).await;
-        let later: Vec<_> = (1..=5).map(|n| come(&gather, n)).collect();
-        while gather.waiting().len() < 5 {
+    async fn items_that_arrive_during_a_write_form_batches() {
+        let (batcher, release) = occupied(3).await;
+        let later: Vec<_> = (1..=5).map(|n| submit(&batcher, n)).collect();
+        while batcher.waiting().len() < 5 {
             tokio::task::yield_now().await;
         }
         release.send(()).unwrap();
@@ -213,19 +216,19 @@ mod tests {
         for answer in later {
             answers.push(answer.await.unwrap().unwrap());
         }
-        assert_eq!(answers, [13, 23, 33, 42, 52], "batches of three and of two, and each has an answer of its own");
+        assert_eq!(answers, [13, 23, 33, 42, 52], "batches of three and of two, with a result for each item");
     }
 
     #[tokio::test]
-    async fn who_hangs_up_before_it_begins_is_forgotten_and_who_finds_too_many_is_sent_away() {
-        let (gather, release) = taken(1).await;
-        let waiting: Vec<_> = (1..=PATIENCE as u32).map(|n| come(&gather, n)).collect();
-        while gather.waiting().len() < PATIENCE {
+    async fn dropped_callers_are_skipped_and_a_full_queue_refuses() {
+        let (batcher, release) = occupied(1).await;
+        let waiting: Vec<_> = (1..=MAX_QUEUED_BATCHES as u32).map(|n| submit(&batcher, n)).collect();
+        while batcher.waiting().len() < MAX_QUEUED_BATCHES {
             tokio::task::yield_now().await;
         }
-        assert_eq!(come(&gather, 9).await.unwrap().unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(submit(&batcher, 9).await.unwrap().unwrap_err().status, StatusCode::SERVICE_UNAVAILABLE);
         waiting[0].abort();
-        while !gather.waiting()[0].1.is_closed() {
+        while !batcher.waiting()[0].1.is_closed() {
             tokio::task::yield_now().await;
         }
         release.send(()).unwrap();
@@ -238,11 +241,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panicking_batch_fails_all_of_it_and_nobody_else() {
-        let gather = Gather::<u32, u32>::new(1, 8);
-        let failed = gather.write(1, |_| async { panic!("boom") }).await;
+    async fn a_panic_fails_all_items_of_its_batch_and_no_others() {
+        let batcher = WriteBatcher::<u32, u32>::new(1, 8);
+        let failed = batcher.write(1, |_| async { panic!("boom") }).await;
         assert_eq!(failed.unwrap_err().status, StatusCode::INTERNAL_SERVER_ERROR);
-        assert_eq!(gather.write(2, |batch| async { batch }).await.unwrap(), 2);
+        assert_eq!(batcher.write(2, |batch| async { batch }).await.unwrap(), 2);
     }
 
     #[tokio::test]

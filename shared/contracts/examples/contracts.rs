@@ -1,5 +1,5 @@
-//! Prints what builds of the services may rely on of each other, for docs/contracts.json: the JSON schema of every version of
-//! every event that is published or read, and what every durable consumer is given.
+//! Prints the contracts between builds of the services, for docs/contracts.json: the JSON schema of every version of
+//! every event that is published or read, and the subject of every durable consumer.
 
 use std::{collections::BTreeMap, process::ExitCode};
 
@@ -23,12 +23,12 @@ struct Contracts {
     consumers: BTreeMap<String, String>,
     /// By name and version.
     events: BTreeMap<String, RefOr<Schema>>,
-    /// What events consist of; `$ref` leads here.
+    /// The schemas that `$ref` in events refers to.
     parts: BTreeMap<String, RefOr<Schema>>,
 }
 
 impl Contracts {
-    /// A version that is published, or only read any more.
+    /// Adds a version that is published, or still read.
     fn add<B: ToSchema>(&mut self, wire_name: String) {
         let mut parts = Vec::new();
         B::schemas(&mut parts);
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     let awaited = PROJECTIONS.iter().filter_map(|step| step.consumes());
     for event in SAGA.events().into_iter().chain(awaited) {
         if !all.events.contains_key(&event.wire_name()) {
-            eprintln!("{} is not listed here", event.wire_name());
+            eprintln!("{} is missing in examples/contracts.rs", event.wire_name());
             return ExitCode::FAILURE;
         }
     }

@@ -1,5 +1,5 @@
-//! Prints a file as the manifest of participants wants it: `participants.tsv` whole, which scripts and boards read;
-//! of others the parts between `# participants: NAME` and `# end of participants`. `./scripts/check generated` compares.
+//! Generates a file from the manifest of participants: `participants.tsv` as a whole, which scripts and dashboards read;
+//! in other files the parts between `# participants: NAME` and `# end of participants`. `./scripts/check generated` compares.
 
 use std::{fmt::Write, fs, process::ExitCode};
 
@@ -12,7 +12,7 @@ fn main() -> ExitCode {
         eprintln!("usage: participants FILE");
         return ExitCode::FAILURE;
     };
-    match filled(&file) {
+    match generated(&file) {
         Ok(text) => print!("{text}"),
         Err(why) => {
             eprintln!("{file}: {why}");
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn filled(file: &str) -> Result<String, String> {
+fn generated(file: &str) -> Result<String, String> {
     if file.ends_with(".tsv") {
         return Ok(list());
     }
@@ -70,7 +70,7 @@ fn part(name: &str) -> Option<String> {
     })
 }
 
-/// A line or more of each participant.
+/// The lines of all participants.
 fn each(lines: impl Fn(&Participant) -> String) -> String {
     PARTICIPANTS.iter().map(lines).collect::<Vec<_>>().join("\n")
 }
@@ -79,7 +79,7 @@ fn upper(participant: &Participant) -> String {
     participant.service.0.to_uppercase()
 }
 
-/// Of `.env`.
+/// A part of `.env`.
 fn settings() -> String {
     each(|p| {
         let (service, name) = (p.service, upper(p));
@@ -87,7 +87,7 @@ fn settings() -> String {
     })
 }
 
-/// Whether anybody answers, of each job: of `grafana/alerts/services.yml`.
+/// The number of reachable instances per job: a part of `grafana/alerts/services.yml`.
 fn up() -> String {
     let jobs = PARTICIPANTS.iter().map(|p| p.service.0).chain(["gateway_simulator", "console"]);
     let filled = jobs.clone().map(|job| format!("or label_replace(vector(0), \"job\", \"{job}\", \"\", \"\")"));
@@ -95,7 +95,7 @@ fn up() -> String {
     format!("sum by (job) (up{{job=~\"{names}\"}})\n{}", filled.collect::<Vec<_>>().join("\n"))
 }
 
-/// What containers of others are told of the participants.
+/// The environment of other containers, as far as it concerns the participants.
 fn anchors() -> String {
     let broker =
         broker_users().map(|(_, variable)| format!("  {variable}: ${{{variable}}}")).collect::<Vec<_>>().join("\n");

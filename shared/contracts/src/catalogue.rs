@@ -1,4 +1,4 @@
-//! What inventory tells about its products, and who keeps a view of them. Outside every saga.
+//! Inventory's events about its products, and the steps that maintain views of them. Outside every saga.
 
 use saga::{Event, EventType, Kind, Step, StepOn};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,10 @@ impl ProductStatus {
             ProductStatus::Active => "ACTIVE",
             ProductStatus::Discontinued => "DISCONTINUED",
         }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [ProductStatus::Active, ProductStatus::Discontinued].into_iter().find(|status| status.as_str() == text)
     }
 }
 
@@ -54,15 +58,15 @@ macro_rules! product_event {
 }
 
 product_event!(
-    /// A product entered the catalogue.
+    /// A product was added to the catalogue.
     ProductCreated
 );
 product_event!(
-    /// A product has another price (and perhaps other details, too).
+    /// The price of a product changed (and perhaps other details, too).
     ProductPriceChanged
 );
 product_event!(
-    /// A product has another name or status at the same price.
+    /// The name or status of a product changed, its price did not.
     ProductDetailsChanged
 );
 
@@ -98,6 +102,6 @@ pub static PROJECT_PRODUCT_PRICE_CHANGED: StepOn<ProductPriceChanged> =
 pub static PROJECT_PRODUCT_DETAILS_CHANGED: StepOn<ProductDetailsChanged> =
     StepOn::new(0, "project_product_details_changed", ORDER, &[], Kind::Projection);
 
-/// The steps by which order keeps its own view of the catalogue.
+/// The steps by which order maintains its own view of the catalogue.
 pub static PROJECTIONS: &[&Step] =
     &[&PROJECT_PRODUCT_CREATED.step, &PROJECT_PRODUCT_PRICE_CHANGED.step, &PROJECT_PRODUCT_DETAILS_CHANGED.step];

@@ -1,4 +1,5 @@
-//! What a card can be charged with. Order accepts nothing that the card processor would not look at: both ask here.
+//! The limits of charges. Order and the card processor use the same ones, so order accepts nothing that the processor would
+//! reject for its form.
 
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -16,7 +17,7 @@ pub fn is_name(text: &str) -> bool {
     (1..=MAX_NAME).contains(&text.chars().count()) && !text.chars().any(char::is_control)
 }
 
-/// Money as it comes in. Unlike the money of an event it has no members that are not known here.
+/// Money in a request. Unlike [`Money`] in an event it rejects unknown members.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Price {

@@ -1,4 +1,4 @@
-//! Ids and names that cannot be mistaken for each other.
+//! Typed ids and names, which the compiler keeps apart.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -47,13 +47,13 @@ id!(
 );
 drawn!(SagaId);
 id!(
-    /// A payment; also the key under which the gateway is asked, however often.
+    /// A payment; also the idempotency key of its calls to the gateway.
     PaymentId
 );
 
 impl PaymentId {
-    /// The payment of this order. Whoever has forgotten it, as a database that was set back to an earlier moment has,
-    /// comes to the same key again. It is the order's id as a UUIDv8, and so grows with time, too.
+    /// The payment of this order. It is derived from the order's id, so a database that was restored to an earlier state derives
+    /// the same key again. It is the order's id as a UUIDv8, and so grows with time, too.
     pub fn of(order: OrderId) -> Self {
         Self(Builder::from_bytes(order.0.into_bytes()).with_version(Version::Custom).into_uuid())
     }
@@ -65,7 +65,7 @@ impl PaymentId {
 #[schema(value_type = String, min_length = 1, max_length = 64, pattern = "^[!-~]{1,64}$", example = "LAPTOP-15")]
 pub struct Sku(String);
 
-/// A text that is no SKU.
+/// The text is not a SKU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a SKU has 1 to 64 visible ASCII characters")]
 pub struct InvalidSku;
@@ -80,8 +80,8 @@ impl TryFrom<String> for Sku {
     type Error = InvalidSku;
 
     fn try_from(text: String) -> Result<Self, InvalidSku> {
-        let sound = (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
-        if sound { Ok(Sku(text)) } else { Err(InvalidSku) }
+        let valid = (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+        if valid { Ok(Sku(text)) } else { Err(InvalidSku) }
     }
 }
 
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_has_one_payment_id_which_is_no_other_orders() {
+    fn an_order_has_one_payment_id_of_its_own() {
         let (order, other) = (OrderId::new(), OrderId::new());
         assert_eq!(PaymentId::of(order), PaymentId::of(order));
         assert_ne!(PaymentId::of(order), PaymentId::of(other));

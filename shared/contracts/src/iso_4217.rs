@@ -1,4 +1,4 @@
-//! The currencies that there are.
+//! The currencies of ISO 4217.
 
 use utoipa::openapi::{
     RefOr,
@@ -20,7 +20,7 @@ pub const ISO_4217: [&str; 164] = [
     "YER", "ZAR", "ZMW", "ZWG",
 ];
 
-/// How a description says that only these will do.
+/// The OpenAPI schema of a currency code of the list.
 pub fn iso_4217_schema() -> RefOr<Schema> {
     ObjectBuilder::new().schema_type(Type::String).enum_values(Some(ISO_4217)).examples(["USD"]).into()
 }

@@ -1,5 +1,4 @@
-//! What the services may know of each other, and nothing else: ids, money, events, the
-//! manifest of the participants, and their saga. No IO.
+//! The contracts between the services: ids, money, events, the manifest of the participants, and their saga. No IO.
 
 pub mod catalogue;
 pub mod charge;
@@ -13,26 +12,18 @@ pub use ids::{InvalidSku, OrderId, PaymentId, SagaId, Sku};
 pub use iso_4217::{ISO_4217, iso_4217_schema};
 pub use manifest::*;
 pub use money::{Currency, InvalidCurrency, Money, MoneyError};
+pub use saga::Consumer;
 
-use saga::{Service, Step};
+use saga::Step;
 
-/// A durable consumer that must exist: one per step and publisher of the step's trigger.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Consumer {
-    pub step: &'static Step,
-    pub service: Service,
-    pub publisher: Service,
+/// Every step of the suite: of its saga, and of its projections.
+pub fn steps() -> impl Iterator<Item = &'static Step> {
+    order_fulfillment::SAGA.steps.iter().chain(catalogue::PROJECTIONS).copied()
 }
 
-/// Every durable consumer of the suite, read off the tables of steps.
+/// Every durable consumer of the suite, derived from the tables of steps.
 pub fn consumers() -> Vec<Consumer> {
-    let steps = order_fulfillment::SAGA.steps.iter().chain(catalogue::PROJECTIONS);
-    let mut all = Vec::new();
-    for step in steps.copied() {
-        let (Some(service), Some(event)) = (step.service, step.consumes()) else { continue };
-        all.extend(event.publishers.iter().map(|publisher| Consumer { step, service, publisher: *publisher }));
-    }
-    all
+    saga::consumers(steps())
 }
 
 #[cfg(test)]
@@ -40,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_whose_trigger_has_several_publishers_has_a_consumer_per_stream() {
+    fn a_step_has_a_consumer_per_publisher_of_its_trigger() {
         let of = |name: &str| consumers().iter().filter(|c| c.step.name == name).count();
         assert_eq!(of("reserve_stock"), 1);
         assert_eq!(of("cancel_timed_out_order"), SERVICES.len());

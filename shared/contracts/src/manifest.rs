@@ -29,11 +29,11 @@ pub const SERVICES: [Service; PARTICIPANTS.len()] = {
 /// A service that takes part in the saga, with what is its own.
 #[derive(Debug, Clone, Copy)]
 pub struct Participant {
-    /// Its name is that of its crate, its process, its container, its user of the broker and its folder of migrations.
+    /// Its name is also that of its crate, process, container, user of the broker and folder of migrations.
     pub service: Service,
-    /// Its tables, and those of its outbox and inbox. No reserved word of SQL.
+    /// The schema of its tables, and of those of its outbox and inbox. No reserved word of SQL.
     pub schema: &'static str,
-    /// Where it listens unless it is told otherwise. The card processor has 8084, the console 8085.
+    /// Its default port. The card processor has 8084, the console 8085.
     pub port: u16,
     /// The servers that it calls over HTTP; it finds `inventory` at `INVENTORY_URL`.
     pub calls: &'static [&'static str],
@@ -46,7 +46,7 @@ impl Participant {
     }
 }
 
-/// The variable that says where a server is that others call: `GATEWAY_URL`, `INVENTORY_URL`.
+/// The environment variable with the URL of a server: `GATEWAY_URL`, `INVENTORY_URL`.
 pub fn url_variable(server: &str) -> String {
     format!("{}_URL", server.trim_end_matches("_simulator").to_uppercase())
 }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_participants_share_anything() {
+    fn participants_have_distinct_names_schemas_and_ports() {
         let own: [fn(&Participant) -> String; 4] =
             [|p| p.service.to_string(), |p| p.service.stream(), |p| p.schema.to_owned(), |p| p.port.to_string()];
         for of in own {

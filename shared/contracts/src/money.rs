@@ -5,14 +5,13 @@ use utoipa::ToSchema;
 
 use crate::ISO_4217;
 
-/// A currency's code: three capital letters. Which ones there are is asked where products and charges come in; what is
-/// stored is not judged anew.
+/// A currency's code: three capital letters. Requests are checked against ISO 4217; stored values are not checked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String, pattern = "^[A-Z]{3}$", example = "USD")]
 pub struct Currency([u8; 3]);
 
-/// A text that is no currency code.
+/// The text is not a currency code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a currency is a code of three capital letters, such as USD")]
 pub struct InvalidCurrency;
@@ -20,13 +19,13 @@ pub struct InvalidCurrency;
 impl Currency {
     pub const USD: Currency = Currency(*b"USD");
 
-    /// Whether ISO 4217 knows it. Each currency is a series of metrics, so nobody may make one up.
+    /// Whether it is in ISO 4217. Each currency is a label value of metrics, so their number must be bounded.
     pub fn is_listed(&self) -> bool {
         ISO_4217.binary_search(&self.as_str()).is_ok()
     }
 
     pub fn as_str(&self) -> &str {
-        // The constructors let only ASCII capitals in.
+        // The constructors accept only ASCII capitals.
         std::str::from_utf8(&self.0).unwrap_or("XXX")
     }
 }

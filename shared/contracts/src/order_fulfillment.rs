@@ -1,7 +1,7 @@
-//! The saga `OrderFulfillment`, whole: who does what when, what it tells, and how it is undone.
-//! Everything is built from this table: consumers, filters, retries, labels, the picture in docs/saga.md.
-//! A row that says nothing else has three attempts, 500 ms apart, doubling, with full jitter; a breaker that opens
-//! for 10 s when half of the last 10 calls failed; and 60 s for one run.
+//! The saga `OrderFulfillment`: its steps, their services, triggers and events, and their compensations.
+//! Consumers, filters, retries, labels and the diagram in docs/saga.md are derived from this table.
+//! The defaults of a row: three attempts, 500 ms apart, doubling, with full jitter; a breaker that opens
+//! for 10 s when half of the last 10 calls failed; a time limit of 60 s for one run.
 
 mod events;
 
@@ -81,7 +81,7 @@ pub static CANCEL_UNFILLABLE_ORDER: StepOn<StockReservationFailed> =
 pub static CANCEL_UNPAID_ORDER: StepOn<PaymentFailed> =
     StepOn::new(0, "cancel_unpaid_order", ORDER, &[OrderCancelled::TYPE], Kind::Cancellation);
 
-/// Whichever service notices first that the deadline has passed.
+/// Taken by the first service that detects that the deadline has passed.
 pub static DETECT_TIMEOUT: Step = Step {
     number: 0,
     name: "detect_timeout",
@@ -97,7 +97,7 @@ pub static DETECT_TIMEOUT: Step = Step {
 pub static CANCEL_TIMED_OUT_ORDER: StepOn<SagaTimedOut> =
     StepOn::new(0, "cancel_timed_out_order", ORDER, &[OrderCancelled::TYPE], Kind::Cancellation);
 
-/// The customer changes their mind: while the order is pending, and also after it was confirmed.
+/// The customer cancels: while the order is pending, or after it was confirmed.
 pub static CANCEL_ORDER_ON_REQUEST: Step = Step {
     number: 0,
     name: "cancel_order_on_request",
@@ -110,7 +110,8 @@ pub static CANCEL_ORDER_ON_REQUEST: Step = Step {
     time_limit: Step::TIME_LIMIT,
 };
 
-/// The receipts of a cancellation are overdue, or an operator resumes it: it is published once more.
+/// The receipts of a cancellation are overdue, or an operator resumes it: the cancellation is published again.
+/// "Drive" stands in released journals and metrics: the compensation is retried.
 pub static DRIVE_COMPENSATION: Step = Step {
     number: 0,
     name: "drive_compensation",
@@ -123,11 +124,11 @@ pub static DRIVE_COMPENSATION: Step = Step {
     time_limit: Step::TIME_LIMIT,
 };
 
-/// Inventory gives back what it holds for the order, and answers also when it holds nothing.
+/// Inventory releases what it holds for the order; it publishes its receipt also when it holds nothing.
 pub static RELEASE_STOCK: StepOn<OrderCancelled> =
     StepOn::new(1, "release_stock", INVENTORY, &[StockReleased::TYPE], Kind::Compensation);
 
-/// Payment gives back what it took, and answers also when it took nothing.
+/// Payment refunds what it charged; it publishes its receipt also when it charged nothing.
 pub static REFUND_PAYMENT: StepOn<OrderCancelled> =
     StepOn::new(2, "refund_payment", PAYMENT, &[PaymentRefunded::TYPE], Kind::Compensation).retry(Retry {
         attempts: 5,
@@ -140,35 +141,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_saga_has_no_missing_partner() {
+    fn the_definition_is_complete() {
         assert_eq!(SAGA.check(), Vec::<String>::new());
     }
 
     #[test]
-    fn a_missing_reader_publisher_or_compensation_is_noticed() {
+    fn a_missing_reader_publisher_or_compensation_is_reported() {
         let without = |gone: &'static str| -> Vec<String> {
             let steps: Vec<&'static Step> = SAGA.steps.iter().copied().filter(|s| s.name != gone).collect();
             SagaDefinition { steps: steps.leak(), ..SAGA }.check()
         };
         for step in SAGA.steps {
-            // Driving again what was published before adds no event and no reader.
-            let missed = step.name == "drive_compensation" || !without(step.name).is_empty();
-            assert!(missed, "{} could vanish unnoticed", step.name);
+            // A retry adds no event and no reader.
+            let reported = step.name == "drive_compensation" || !without(step.name).is_empty();
+            assert!(reported, "the check misses that {} is gone", step.name);
         }
     }
 
     #[test]
-    fn a_saga_turns_back_at_a_refusal_a_deadline_or_a_wish_and_only_order_has_it_undone() {
+    fn refusals_deadlines_and_requests_fail_a_saga() {
         let named = |which: fn(&Step) -> bool| -> Vec<&str> {
             SAGA.steps.iter().copied().filter(|s| which(s)).map(|s| s.name).collect()
         };
-        let turns = ["reserve_stock", "process_payment", "detect_timeout", "cancel_order_on_request"];
-        assert_eq!(named(Step::can_turn_back), turns);
-        let undoes = named(|step| SAGA.is_undone_by(step));
-        assert_eq!(undoes.len(), 5);
+        let failing = ["reserve_stock", "process_payment", "detect_timeout", "cancel_order_on_request"];
+        assert_eq!(named(Step::can_fail_saga), failing);
+        let starting = named(|step| SAGA.starts_compensation(step));
+        assert_eq!(starting.len(), 5);
         let compensating = named(Step::is_compensating);
-        assert_eq!(compensating, [&undoes[..], &["release_stock", "refund_payment"]].concat());
-        assert!(undoes.iter().all(|name| name.starts_with("cancel_") || *name == "drive_compensation"));
+        assert_eq!(compensating, [&starting[..], &["release_stock", "refund_payment"]].concat());
+        assert!(starting.iter().all(|name| name.starts_with("cancel_") || *name == "drive_compensation"));
     }
 
     #[test]

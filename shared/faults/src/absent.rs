@@ -1,13 +1,13 @@
-//! What is left of the faults in a build without them: a type of no size, whose every answer the compiler knows.
+//! The replacement of the registry in a build without faults: a zero-sized type, whose results are known at compile time.
 
 use crate::{FaultPoint, Guard, Injected, Pass, Subject};
 
-/// No faults, now or ever.
+/// A registry that never has faults.
 #[derive(Debug, Clone, Default)]
 pub struct Faults(());
 
 impl Faults {
-    /// No faults, now or ever.
+    /// A registry that never has faults.
     #[inline]
     pub const fn none() -> Self {
         Faults(())
@@ -25,7 +25,7 @@ impl Faults {
         false
     }
 
-    /// Passes unharmed. Nobody asks what the pass is about.
+    /// Passes unharmed; `subject` is not called.
     #[inline]
     pub async fn at(&self, _point: FaultPoint, _subject: impl FnOnce() -> Subject) -> Result<Pass, Injected> {
         Ok(Pass::Unharmed)

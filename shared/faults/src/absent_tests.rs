@@ -1,4 +1,4 @@
-//! A build without faults pays nothing for their points.
+//! Fault points cost nothing in a build without faults.
 
 use std::{
     cell::Cell,
@@ -9,12 +9,12 @@ use std::{
 use crate::{FaultPoint, Faults, Guard, Pass, Subject};
 
 #[test]
-fn faults_take_no_room() {
+fn faults_have_size_zero() {
     assert_eq!(size_of::<Faults>(), 0);
 }
 
 #[test]
-fn a_pass_is_over_at_once_and_nobody_asks_what_it_is_about() {
+fn a_pass_returns_at_once_without_its_subject() {
     let faults = Faults::none();
     let asked = Cell::new(false);
     for point in FaultPoint::ALL {
@@ -30,7 +30,7 @@ fn a_pass_is_over_at_once_and_nobody_asks_what_it_is_about() {
 }
 
 #[test]
-fn the_compiler_knows_that_nothing_is_armed_and_no_mechanism_is_off() {
+fn nothing_is_armed_at_compile_time() {
     const FAULTS: Faults = Faults::none();
     const ARMED: bool = FAULTS.is_armed();
     const WITHOUT: [bool; 2] = [FAULTS.without(Guard::Outbox), FAULTS.without(Guard::Inbox)];

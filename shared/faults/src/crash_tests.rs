@@ -1,6 +1,6 @@
-//! A crash is a real one, so each happens in a child: this very binary, told by its environment where to die.
+//! A crash fault aborts the process, so each test runs in a child process of this binary, whose environment names the point.
 
-#![allow(clippy::disallowed_methods, reason = "a child learns through its environment that it is one")]
+#![allow(clippy::disallowed_methods, reason = "the environment marks a child process")]
 
 use std::{
     env,
@@ -15,7 +15,7 @@ const CHILD: &str = "FAULTS_TEST_CRASH_AT";
 const SIGABRT: i32 = 6;
 
 #[tokio::test]
-async fn a_crash_ends_the_process_at_every_point_after_it_was_written_down() {
+async fn a_crash_aborts_at_every_point_after_its_hit_is_recorded() {
     if let Ok(point) = env::var(CHILD) {
         return die_at(point.parse().expect("a point")).await;
     }
@@ -29,7 +29,7 @@ async fn a_crash_ends_the_process_at_every_point_after_it_was_written_down() {
 }
 
 fn child(point: FaultPoint) -> Output {
-    let test = "crash_tests::a_crash_ends_the_process_at_every_point_after_it_was_written_down";
+    let test = "crash_tests::a_crash_aborts_at_every_point_after_its_hit_is_recorded";
     let mut command = Command::new(env::current_exe().expect("this binary"));
     command.args(["--exact", test, "--nocapture"]).env(CHILD, point.as_str()).output().expect("a child")
 }

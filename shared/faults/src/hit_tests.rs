@@ -1,4 +1,4 @@
-//! Which passes are hit and by what: every kind at every point with every trigger, inside and outside its scope.
+//! Which passes are hit: every kind at every point with every trigger, inside and outside its scope.
 
 use std::{
     cell::Cell,
@@ -12,10 +12,10 @@ use uuid::Uuid;
 use crate::{Armed, FaultPoint, FaultSpec, Faults, Guard, Hit, Injected, Kind, Pass, Scope, Subject};
 
 const LATENCY: Duration = Duration::from_millis(250);
-/// Longer than a latency, shorter than any fault lasts.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Longer than the latency, shorter than the duration of any fault.
+const PASS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What somebody who passes a point sees.
+/// The observed outcome of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
     Nothing,
@@ -27,7 +27,7 @@ pub(crate) enum Seen {
 
 pub(crate) async fn pass(faults: &Faults, point: FaultPoint, subject: &Subject) -> Seen {
     let began = Instant::now();
-    let passed = timeout(PATIENCE, faults.at(point, || subject.clone())).await;
+    let passed = timeout(PASS_TIMEOUT, faults.at(point, || subject.clone())).await;
     let took = began.elapsed();
     match passed {
         Err(_) => Seen::NoEnd,
@@ -47,7 +47,7 @@ pub(crate) fn seen_of(armed: &Armed) -> Seen {
         Kind::Error => Seen::Failure(Injected { point, fault_id }),
         Kind::Latency => Seen::Delay,
         Kind::Hang => Seen::NoEnd,
-        Kind::Crash => unreachable!("nobody sees it"),
+        Kind::Crash => unreachable!("the process is gone"),
         Kind::Duplicate => Seen::Left(Pass::Duplicate { copies: 3 }),
         Kind::Drop => Seen::Left(Pass::Drop),
         Kind::Decline => Seen::Left(Pass::Decline),
@@ -62,7 +62,7 @@ pub(crate) fn spec(point: FaultPoint, kind: Kind) -> FaultSpec {
     }
 }
 
-/// Every kind at every point where it can happen, without crashes: these have tests of their own.
+/// Every kind at every point where it can happen, except crashes, which have their own tests.
 fn kinds_and_points() -> impl Iterator<Item = (FaultPoint, Kind)> {
     let at = |point: FaultPoint| point.kinds().iter().map(move |kind| (point, *kind));
     FaultPoint::ALL.into_iter().flat_map(at).filter(|(_, kind)| *kind != Kind::Crash)
@@ -136,7 +136,7 @@ async fn a_fault_touches_nothing_outside_its_scope() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_several_faults_the_first_that_hits_acts_and_spares_the_others_the_pass() {
+async fn the_first_fault_that_hits_a_pass_acts_alone() {
     let (faults, point) = (Faults::armable(), FaultPoint::GatewayCall);
     let second = faults.arm(spec(point, Kind::Drop).every(2), "test").expect("armed");
     let always = faults.arm(spec(point, Kind::Decline), "test").expect("armed");
@@ -149,7 +149,7 @@ async fn of_several_faults_the_first_that_hits_acts_and_spares_the_others_the_pa
 }
 
 #[tokio::test]
-async fn nobody_is_asked_what_a_pass_is_about_while_nothing_is_armed_there() {
+async fn the_subject_is_read_only_when_a_fault_is_armed_there() {
     let asked = Cell::new(0);
     let ask = || {
         asked.set(asked.get() + 1);
@@ -168,7 +168,7 @@ async fn nobody_is_asked_what_a_pass_is_about_while_nothing_is_armed_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hit_is_written_down_before_the_fault_acts() {
+async fn a_hit_is_recorded_before_the_fault_acts() {
     const JOURNAL: Duration = Duration::from_millis(100);
     for (point, kind) in kinds_and_points() {
         let faults = Faults::armable();
@@ -187,7 +187,7 @@ async fn a_hit_is_written_down_before_the_fault_acts() {
         assert!(written.lock().expect("a lock").is_empty(), "a spared pass is no hit");
 
         let began = Instant::now();
-        let acted = timeout(PATIENCE, faults.at(point, subject)).await;
+        let acted = timeout(PASS_TIMEOUT, faults.at(point, subject)).await;
         let took = began.elapsed();
         let hit = Hit { fault_id: armed.id, point, kind, subject: subject() };
         assert_eq!(*written.lock().expect("a lock"), [(hit, began + JOURNAL)], "{armed:?}");
@@ -200,7 +200,7 @@ async fn a_hit_is_written_down_before_the_fault_acts() {
 }
 
 #[test]
-fn only_the_mechanisms_that_were_named_are_off() {
+fn only_the_named_mechanisms_are_off() {
     let faults = Faults::armable_without(vec![Guard::Inbox]);
     assert!(faults.is_armable() && faults.without(Guard::Inbox) && !faults.without(Guard::Outbox));
     for guard in Guard::ALL {

@@ -1,8 +1,21 @@
-//! Faults on purpose: named points in the code, and what can be made to happen there. Nothing is armed unless somebody
-//! arms it, every fault expires, and business code never sees this crate. Without the feature `inject` the points are
-//! still there, but [`Faults`] is a zero-sized type at which nothing can happen.
+//! Fault injection: named points in the code, and the faults that can be injected there. No fault is armed by default, every
+//! fault expires, and business code never imports this crate. Without the feature `inject` the points remain, but [`Faults`] is a
+//! zero-sized type and no fault can be injected.
 
-#![cfg_attr(test, allow(clippy::expect_used, reason = "an expectation that fails is a test that fails"))]
+#![cfg_attr(test, allow(clippy::expect_used, reason = "a failed expectation fails the test"))]
+
+/// Methods that set one optional field each.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $owner:ident.$field:ident: $name:ident($kind:ty),)*) => {$(
+        impl $owner {
+            $(#[$doc])*
+            pub fn $name(mut self, value: $kind) -> Self {
+                self.$field = Some(value.into());
+                self
+            }
+        }
+    )*};
+}
 
 mod point;
 mod subject;

@@ -1,4 +1,4 @@
-//! A plan: a JSON file with an array of faults, all of which are armed when the process starts, or none.
+//! A fault plan: a JSON file with an array of faults. Either all of them are armed when the process starts, or none.
 
 use std::{
     fs, io,
@@ -10,11 +10,12 @@ use serde_json::Value;
 
 use crate::{FaultSpec, Faults, Refused};
 
-/// Who armed the faults of a plan.
+/// The `armed_by` of the faults of a plan.
 const ARMED_BY: &str = "FAULT_PLAN";
 
 /// Why no fault of a plan is armed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PlanError {
     #[error("cannot read the fault plan {}", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
@@ -31,29 +32,23 @@ pub enum PlanError {
 impl Faults {
     /// Arms all faults of the plan in this file, and returns how many. If one of them cannot be, none is.
     pub fn load_plan(&self, path: &Path) -> Result<usize, PlanError> {
-        let path_buf = || path.to_owned();
+        let path = || path.to_owned();
         if !self.is_armable() {
-            return Err(PlanError::NotArmable { path: path_buf() });
+            return Err(PlanError::NotArmable { path: path() });
         }
-        let text = fs::read(path).map_err(|source| PlanError::Unreadable { path: path_buf(), source })?;
+        let text = fs::read(path()).map_err(|source| PlanError::Unreadable { path: path(), source })?;
         let plan: Vec<Value> =
-            serde_json::from_slice(&text).map_err(|source| PlanError::NoArray { path: path_buf(), source })?;
+            serde_json::from_slice(&text).map_err(|source| PlanError::NoArray { path: path(), source })?;
+        let refused = |index| move |source| PlanError::Refused { path: path(), index, source };
         let mut specs = Vec::with_capacity(plan.len());
         for (index, fault) in plan.iter().enumerate() {
-            let spec = FaultSpec::deserialize(fault).map_err(|source| PlanError::NoFault {
-                path: path_buf(),
-                index,
-                source,
-            })?;
-            spec.validate().map_err(|source| PlanError::Refused { path: path_buf(), index, source })?;
+            let no_fault = |source| PlanError::NoFault { path: path(), index, source };
+            let spec = FaultSpec::deserialize(fault).map_err(no_fault)?;
+            spec.validate().map_err(refused(index))?;
             specs.push(spec);
         }
         for (index, spec) in specs.iter().enumerate() {
-            self.arm(spec.clone(), ARMED_BY).map_err(|source| PlanError::Refused {
-                path: path_buf(),
-                index,
-                source,
-            })?;
+            self.arm(spec.clone(), ARMED_BY).map_err(refused(index))?;
         }
         Ok(specs.len())
     }
@@ -104,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_with_a_bad_fault_arms_none_and_says_which_and_why() {
+    fn a_plan_with_an_invalid_fault_arms_none_and_names_it() {
         let good = r#"{"point": "in_step", "kind": "error"}"#;
         let cases = [
             (r#"{"point": "in_step", "kind": "drop"}"#, "is refused: drop cannot happen at in_step"),
@@ -121,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_is_no_array_or_no_file_is_refused() {
+    fn a_plan_without_array_or_file_is_refused() {
         assert!(refusal(r#"{"point": "in_step", "kind": "error"}"#).contains("is not a JSON array: invalid type: map"));
         assert!(refusal("[{]").contains("is not a JSON array: key must be a string at line 1 column 3"));
         let missing = Faults::armable().load_plan(Path::new("/nowhere/plan.json"));
@@ -129,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_needs_a_process_that_can_be_harmed() {
+    fn a_plan_needs_a_process_with_faults_enabled() {
         assert!(matches!(load(&Faults::none(), "[]"), Err(PlanError::NotArmable { .. })));
     }
 }

@@ -1,60 +1,94 @@
-//! Where something can go wrong on purpose, what can go wrong there, and what a pass of such a point ends in. The names
-//! are the same in code, JSON, logs, metrics and tables.
+//! The fault points, the kinds of faults at each, and the outcome of a pass. The names are the same in code, JSON, logs, metrics
+//! and tables.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Every place where a fault can be injected: the edges, and the windows in which systems of this kind break.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum FaultPoint {
-    HttpIn,
-    GatewayCall,
-    AfterChargeBeforeRecord,
-    BusPublish,
-    BeforeInboxClaim,
-    InStep,
-    BeforeCommit,
-    AfterCommitBeforePublish,
-    AfterPublishBeforeMark,
-    AfterCommitBeforeAck,
-    BetweenTimeoutAndCompensation,
+/// An enum with a name for each variant, and conversions from and to the names.
+macro_rules! named {
+    ($of:literal: $(#[$about:meta])* $owner:ident { $($(#[$doc:meta])* $variant:ident = $name:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $owner {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $owner {
+            pub const ALL: [$owner; [$($name),*].len()] = [$($owner::$variant),*];
+
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $($owner::$variant => $name,)*
+                }
+            }
+        }
+
+        impl FromStr for $owner {
+            type Err = UnknownName;
+
+            fn from_str(name: &str) -> Result<Self, UnknownName> {
+                by_name($of, &$owner::ALL, $owner::as_str, name)
+            }
+        }
+    };
 }
 
-impl FaultPoint {
-    pub const ALL: [FaultPoint; 11] = [
-        FaultPoint::HttpIn,
-        FaultPoint::GatewayCall,
-        FaultPoint::AfterChargeBeforeRecord,
-        FaultPoint::BusPublish,
-        FaultPoint::BeforeInboxClaim,
-        FaultPoint::InStep,
-        FaultPoint::BeforeCommit,
-        FaultPoint::AfterCommitBeforePublish,
-        FaultPoint::AfterPublishBeforeMark,
-        FaultPoint::AfterCommitBeforeAck,
-        FaultPoint::BetweenTimeoutAndCompensation,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            FaultPoint::HttpIn => "http_in",
-            FaultPoint::GatewayCall => "gateway_call",
-            FaultPoint::AfterChargeBeforeRecord => "after_charge_before_record",
-            FaultPoint::BusPublish => "bus_publish",
-            FaultPoint::BeforeInboxClaim => "before_inbox_claim",
-            FaultPoint::InStep => "in_step",
-            FaultPoint::BeforeCommit => "before_commit",
-            FaultPoint::AfterCommitBeforePublish => "after_commit_before_publish",
-            FaultPoint::AfterPublishBeforeMark => "after_publish_before_mark",
-            FaultPoint::AfterCommitBeforeAck => "after_commit_before_ack",
-            FaultPoint::BetweenTimeoutAndCompensation => "between_timeout_and_compensation",
-        }
+named!("fault point":
+    /// Every point where a fault can be injected: at the edges, and in the windows between two commits.
+    #[derive(Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    FaultPoint {
+        HttpIn = "http_in",
+        GatewayCall = "gateway_call",
+        AfterChargeBeforeRecord = "after_charge_before_record",
+        BusPublish = "bus_publish",
+        BeforeInboxClaim = "before_inbox_claim",
+        InStep = "in_step",
+        BeforeCommit = "before_commit",
+        AfterCommitBeforePublish = "after_commit_before_publish",
+        AfterPublishBeforeMark = "after_publish_before_mark",
+        AfterCommitBeforeAck = "after_commit_before_ack",
+        BetweenTimeoutAndCompensation = "between_timeout_and_compensation",
     }
+);
 
-    /// Which moment it is, in one sentence.
+named!("kind of fault":
+    /// The effect of a fault.
+    #[derive(Serialize, Deserialize)]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[serde(rename_all = "snake_case")]
+    Kind {
+        /// The operation fails.
+        Error = "error",
+        /// The operation takes longer.
+        Latency = "latency",
+        /// The operation blocks until the fault is disarmed or expires.
+        Hang = "hang",
+        /// The process is gone, as after kill -9.
+        Crash = "crash",
+        /// The message arrives more than once.
+        Duplicate = "duplicate",
+        /// The message does not arrive, without an error for the sender.
+        Drop = "drop",
+        /// The other system declines.
+        Decline = "decline",
+    }
+);
+
+named!("mechanism to do without":
+    /// A mechanism that can be switched off, to show what happens without it.
+    Guard {
+        /// Events wait in the transaction's own database until the broker has them.
+        Outbox = "outbox",
+        /// A redelivered event is recognised.
+        Inbox = "inbox",
+    }
+);
+
+impl FaultPoint {
+    /// A description of the moment.
     pub const fn about(self) -> &'static str {
         match self {
             FaultPoint::HttpIn => "A request to a business route has arrived and nothing has been done for it.",
@@ -64,7 +98,7 @@ impl FaultPoint {
             FaultPoint::BeforeInboxClaim => "A consumer holds an event and has not begun its transaction.",
             FaultPoint::InStep => "The step is about to apply an event.",
             FaultPoint::BeforeCommit => "Everything is written and nothing is committed.",
-            FaultPoint::AfterCommitBeforePublish => "The transaction is committed and the relay has not been told.",
+            FaultPoint::AfterCommitBeforePublish => "The transaction is committed and the relay has not been notified.",
             FaultPoint::AfterPublishBeforeMark => {
                 "The broker has acknowledged the event and the outbox still holds it as unpublished."
             }
@@ -72,12 +106,12 @@ impl FaultPoint {
                 "The transaction is committed and the broker has no acknowledgement of the delivery."
             }
             FaultPoint::BetweenTimeoutAndCompensation => {
-                "The timeout of the saga is committed and nobody has cancelled its order."
+                "The timeout of the saga is committed and its order is not cancelled yet."
             }
         }
     }
 
-    /// What can happen here: four kinds at every point, the others only where they mean something.
+    /// The kinds of faults here: four at every point, the others only where they apply.
     pub const fn kinds(self) -> &'static [Kind] {
         use Kind::{Crash, Decline, Drop, Duplicate, Error, Hang, Latency};
         match self {
@@ -112,76 +146,18 @@ impl FaultPoint {
     }
 }
 
-/// What happens at the point.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// The operation fails.
-    Error,
-    /// The operation takes longer.
-    Latency,
-    /// The operation does not go on until the fault is disarmed or expires.
-    Hang,
-    /// The process is gone, as after kill -9.
-    Crash,
-    /// The message arrives more than once.
-    Duplicate,
-    /// The message does not arrive, and the sender is not told.
-    Drop,
-    /// The other side says no.
-    Decline,
-}
-
-impl Kind {
-    pub const ALL: [Kind; 7] =
-        [Kind::Error, Kind::Latency, Kind::Hang, Kind::Crash, Kind::Duplicate, Kind::Drop, Kind::Decline];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Kind::Error => "error",
-            Kind::Latency => "latency",
-            Kind::Hang => "hang",
-            Kind::Crash => "crash",
-            Kind::Duplicate => "duplicate",
-            Kind::Drop => "drop",
-            Kind::Decline => "decline",
-        }
-    }
-}
-
-/// A mechanism that can be switched off, to show what happens without it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Guard {
-    /// Events wait in the transaction's own database until the broker has them.
-    Outbox,
-    /// An event that comes again is recognised.
-    Inbox,
-}
-
-impl Guard {
-    pub const ALL: [Guard; 2] = [Guard::Outbox, Guard::Inbox];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Guard::Outbox => "outbox",
-            Guard::Inbox => "inbox",
-        }
-    }
-}
-
-/// What is left to the caller after a pass. Latency and hang are over by then and leave it unharmed.
+/// The outcome of a pass, for the caller to act on. Latency and hang are over by then and end in `Unharmed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a fault may have to be acted out by the caller"]
+#[must_use = "the caller may have to carry out the fault"]
 pub enum Pass {
     Unharmed,
-    /// Do it, and then this many times more.
+    /// Do the operation, and repeat it this many times.
     Duplicate {
         copies: u8,
     },
-    /// Let it be lost.
+    /// Drop the message.
     Drop,
-    /// Answer no in the other side's name.
+    /// Act as if the other system declined.
     Decline,
 }
 
@@ -193,37 +169,13 @@ pub struct Injected {
     pub fault_id: u64,
 }
 
-/// A name that is none of the known ones.
+/// An unknown name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is no {of}; there are {known}")]
 pub struct UnknownName {
     name: String,
     of: &'static str,
     known: String,
-}
-
-impl FromStr for FaultPoint {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        by_name("fault point", &FaultPoint::ALL, FaultPoint::as_str, name)
-    }
-}
-
-impl FromStr for Kind {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        by_name("kind of fault", &Kind::ALL, Kind::as_str, name)
-    }
-}
-
-impl FromStr for Guard {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Self, UnknownName> {
-        by_name("mechanism to do without", &Guard::ALL, Guard::as_str, name)
-    }
 }
 
 fn by_name<T: Copy>(of: &'static str, all: &[T], as_str: fn(T) -> &'static str, name: &str) -> Result<T, UnknownName> {

@@ -1,22 +1,11 @@
-//! The faults armed in this process. A pass costs one atomic load while nothing is armed at its point, and expired
-//! faults are forgotten whenever anybody looks.
+//! The faults armed in this process. A pass costs one atomic load while no fault is armed at its point. Expired faults are
+//! removed at each access.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    pin::Pin,
-    sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+mod passes;
 
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout_at},
-};
+use std::{collections::BTreeMap, pin::Pin, sync::Arc, time::Duration};
 
+use self::passes::{Registry, State};
 use crate::{
     Armed, FaultPoint, FaultSpec, Guard, Injected, Kind, Pass, Refused, Subject,
     armed::{Fault, new_shared_id},
@@ -31,10 +20,10 @@ pub struct Hit {
     pub subject: Subject,
 }
 
-/// Where hits are written down.
+/// Records hits.
 pub type Sink = Arc<dyn Fn(Hit) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// Numbers the passes of a shared fault from 1: no two passes get the same number. None when it cannot.
+/// Numbers the passes of a shared fault from 1: no two passes get the same number. `None` on failure.
 pub type Counter = Arc<dyn Fn(Armed) -> Pin<Box<dyn Future<Output = Option<u64>> + Send>> + Send + Sync>;
 
 /// The faults armed in this process. Cheap to clone; clones share everything.
@@ -44,12 +33,12 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// No faults, now or ever.
+    /// A registry that never has faults.
     pub const fn none() -> Self {
         Faults { registry: None }
     }
 
-    /// No faults yet, but [`Faults::arm`] works.
+    /// A registry without faults so far, for [`Faults::arm`].
     pub fn armable() -> Self {
         Faults::armable_without(Vec::new())
     }
@@ -59,17 +48,17 @@ impl Faults {
         Faults { registry: Some(Arc::new(Registry { guards, ..Registry::default() })) }
     }
 
-    /// Whether this process lets itself be harmed at all.
+    /// Whether faults can be armed in this process.
     pub fn is_armable(&self) -> bool {
         self.registry.is_some()
     }
 
-    /// Whether a mechanism is switched off, to show what it is for.
+    /// Whether a mechanism is switched off, to demonstrate its purpose.
     pub fn without(&self, guard: Guard) -> bool {
         self.registry.as_ref().is_some_and(|registry| registry.guards.contains(&guard))
     }
 
-    /// Whether any fault may still hit a pass. One atomic load while there is none.
+    /// Whether any fault may still hit a pass. Costs one atomic load while there is none.
     pub fn is_armed(&self) -> bool {
         self.registry.as_ref().is_some_and(|registry| registry.is_armed())
     }
@@ -79,18 +68,18 @@ impl Faults {
         self.registry.as_ref().is_some_and(|registry| registry.concerns(points, subject))
     }
 
-    /// Passes a point. The first fault by id which is meant for this pass and hits it acts: latency, hang and crash
-    /// happen in here, an error is the `Err`, everything else is for the caller to act out. A latency or a hang ends
-    /// early when its fault is disarmed or expires. `subject` is only asked when something is armed at this point.
+    /// Passes a point. The first fault by id that concerns this pass and hits it acts: latency, hang and crash happen here,
+    /// an error is the `Err`, the caller carries out the other kinds. A latency or a hang ends early when its fault is
+    /// disarmed or expires. `subject` is called only when a fault is armed at this point.
     pub async fn at(&self, point: FaultPoint, subject: impl FnOnce() -> Subject) -> Result<Pass, Injected> {
         match &self.registry {
-            // Boxed, so that the futures of all who pass stay small.
+            // Boxed, so that the futures of callers stay small.
             Some(registry) if registry.is_armed_at(point) => Box::pin(registry.pass(point, subject())).await,
             _ => Ok(Pass::Unharmed),
         }
     }
 
-    /// Arms a fault in this process, from now until it expires, is disarmed, or has hit as many passes as it should.
+    /// Arms a fault in this process, from now until it expires, is disarmed, or has hit its last pass.
     pub fn arm(&self, spec: FaultSpec, armed_by: &str) -> Result<Armed, Refused> {
         let registry = self.registry.as_ref().ok_or(Refused::NotArmable)?;
         spec.validate()?;
@@ -104,14 +93,14 @@ impl Faults {
         Ok(armed)
     }
 
-    /// A fault for all replicas of the service, armed in none of them yet: see [`Faults::hold`].
+    /// Creates a fault for all replicas of the service without arming it; each replica arms it by [`Faults::hold`].
     pub fn draft(&self, spec: FaultSpec, armed_by: &str) -> Result<Armed, Refused> {
         self.registry.as_ref().ok_or(Refused::NotArmable)?;
         spec.validate()?;
         Ok(Armed { shared: true, ..Armed::new(new_shared_id(), spec, armed_by) })
     }
 
-    /// Arms a drafted fault in this replica for so long, unless it has held it before. Returns whether it now does.
+    /// Arms a drafted fault in this replica for this duration, unless it was armed here before. Returns whether it is armed.
     pub fn hold(&self, armed: &Armed, lasts: Duration) -> bool {
         let Some(registry) = &self.registry else { return false };
         let (new, held) = registry.with(|state| {
@@ -127,7 +116,7 @@ impl Faults {
         held
     }
 
-    /// Takes note that other replicas have seen passes of a shared fault: so many in all.
+    /// Updates the number of passes of a shared fault in all replicas.
     pub fn seen(&self, id: u64, passes: u64) {
         self.with(|state| {
             for fault in state.faults.iter_mut().filter(|fault| fault.armed.id == id) {
@@ -136,36 +125,36 @@ impl Faults {
         });
     }
 
-    /// Has the passes of shared faults numbered for all replicas together. A pass waits for the counter, so the counter
-    /// bounds its own time; without a number this replica goes on by itself. Set once: a later counter is not called.
+    /// Sets the counter that numbers the passes of shared faults over all replicas. A pass waits for it, so it must have a
+    /// timeout; without a number this replica counts alone. Only the first counter is used.
     pub fn count_with(&self, counter: Counter) {
         if let Some(registry) = &self.registry {
             let _ = registry.counter.set(counter);
         }
     }
 
-    /// The faults that live, by id: also one that has hit all it should, while it still holds one of its passes.
+    /// The active faults, by id, including one that has hit its last pass while it still delays it.
     pub fn armed(&self) -> Vec<Armed> {
         self.with(|state| state.faults.iter().map(|fault| fault.armed.clone()).collect())
     }
 
-    /// Disarms this fault. Returns whether it lived.
+    /// Disarms this fault. Returns whether it was active.
     pub fn disarm(&self, id: u64) -> bool {
         self.disarm_those(|fault| fault.armed.id == id) > 0
     }
 
-    /// Disarms every fault. Returns how many lived.
+    /// Disarms all faults. Returns how many were active.
     pub fn disarm_all(&self) -> usize {
         self.disarm_those(|_| true)
     }
 
-    /// How often what happened where, since the process started.
+    /// The number of hits by point and kind since the process started.
     pub fn hits(&self) -> BTreeMap<(FaultPoint, Kind), u64> {
         self.with(|state| state.hits.clone())
     }
 
-    /// Has every hit written down before the fault acts, also before a crash. The pass waits for the sink, so the sink
-    /// bounds its own time. Set once: a later sink is not called.
+    /// Sets the sink that records every hit before the fault acts, also before a crash. The pass waits for it, so it must have
+    /// a timeout. Only the first sink is used.
     pub fn on_hit(&self, sink: Sink) {
         if let Some(registry) = &self.registry {
             let _ = registry.sink.set(sink);
@@ -181,174 +170,7 @@ impl Faults {
         disarmed.len()
     }
 
-    fn with<T: Default>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        self.registry.as_ref().map(|registry| registry.with(look)).unwrap_or_default()
-    }
-}
-
-#[derive(Default)]
-struct Registry {
-    guards: Vec<Guard>,
-    /// A bit per point at which a fault may hit a pass. Whether it still does is known under the lock only.
-    points: AtomicU32,
-    state: Mutex<State>,
-    sink: OnceLock<Sink>,
-    counter: OnceLock<Counter>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    last_id: u64,
-    /// In the order of their ids.
-    faults: Vec<Fault>,
-    /// Every shared fault that was ever held here: one that is gone does not come back.
-    shared: BTreeSet<u64>,
-    hits: BTreeMap<(FaultPoint, Kind), u64>,
-}
-
-/// A fault that a pass concerns, kept until it is known whether it hits.
-struct Candidate {
-    armed: Armed,
-    life: watch::Receiver<()>,
-}
-
-/// What happens to a pass, and until when it can.
-struct Blow {
-    fault_id: u64,
-    kind: Kind,
-    latency: Duration,
-    copies: u8,
-    ends: Instant,
-    life: watch::Receiver<()>,
-}
-
-impl Registry {
-    fn is_armed_at(&self, point: FaultPoint) -> bool {
-        self.points.load(Ordering::Relaxed) & bit(point) != 0
-    }
-
-    fn is_armed(&self) -> bool {
-        self.points.load(Ordering::Relaxed) != 0 && self.with(|state| state.points() != 0)
-    }
-
-    fn concerns(&self, points: &[FaultPoint], subject: impl FnOnce() -> Subject) -> bool {
-        if !points.iter().any(|point| self.is_armed_at(*point)) {
-            return false;
-        }
-        let subject = subject();
-        self.with(|state| state.faults.iter().any(|fault| points.iter().any(|point| fault.concerns(*point, &subject))))
-    }
-
-    async fn pass(&self, point: FaultPoint, subject: Subject) -> Result<Pass, Injected> {
-        let Some(blow) = self.first_hit(point, &subject).await else { return Ok(Pass::Unharmed) };
-        let Blow { fault_id, kind, .. } = blow;
-        tracing::warn!(fault = fault_id, point = point.as_str(), kind = kind.as_str(), "injecting a fault");
-        if let Some(sink) = self.sink.get() {
-            sink(Hit { fault_id, point, kind, subject }).await;
-        }
-        // Disarmed while its hit was written down.
-        if blow.life.has_changed().is_err() {
-            return Ok(Pass::Unharmed);
-        }
-        blow.strike(point).await
-    }
-
-    /// Counts the pass with the faults it concerns, up to the first that hits it.
-    async fn first_hit(&self, point: FaultPoint, subject: &Subject) -> Option<Blow> {
-        let mut after = 0;
-        loop {
-            let candidate = self.with(|state| state.next_candidate(after, point, subject))?;
-            after = candidate.armed.id;
-            let number = match self.counter.get().filter(|_| candidate.armed.shared) {
-                Some(count) => count(candidate.armed.clone()).await,
-                None => None,
-            };
-            if let Some(blow) = self.with(|state| state.take(candidate, number)) {
-                return Some(blow);
-            }
-        }
-    }
-
-    /// Looks at the faults that live, or changes them.
-    fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        state.faults.retain(|fault| fault.lives(now));
-        let seen = look(&mut state);
-        self.points.store(state.points(), Ordering::Relaxed);
-        seen
-    }
-}
-
-impl State {
-    fn points(&self) -> u32 {
-        self.faults
-            .iter()
-            .filter(|fault| !fault.armed.is_done())
-            .fold(0, |bits, fault| bits | bit(fault.armed.spec.point))
-    }
-
-    fn insert(&mut self, fault: Fault) {
-        let place = self.faults.partition_point(|other| other.armed.id < fault.armed.id);
-        self.faults.insert(place, fault);
-    }
-
-    /// The first fault that the pass concerns, of those with a later id.
-    fn next_candidate(&self, after: u64, point: FaultPoint, subject: &Subject) -> Option<Candidate> {
-        let mut later = self.faults.iter().filter(|fault| fault.armed.id > after);
-        let fault = later.find(|fault| fault.concerns(point, subject))?;
-        Some(Candidate { armed: fault.armed.clone(), life: fault.life.subscribe() })
-    }
-
-    /// Counts the pass with this fault, if that lives still; what happens if it is hit.
-    fn take(&mut self, candidate: Candidate, number: Option<u64>) -> Option<Blow> {
-        let Candidate { armed: Armed { id: fault_id, .. }, life } = candidate;
-        let fault = self.faults.iter_mut().find(|fault| fault.armed.id == fault_id)?;
-        // Others may have taken the last pass meanwhile; who has a number has its own.
-        if (number.is_none() && fault.armed.is_done()) || !fault.takes(number) {
-            return None;
-        }
-        let spec = &fault.armed.spec;
-        *self.hits.entry((spec.point, spec.kind)).or_default() += 1;
-        Some(Blow {
-            fault_id,
-            kind: spec.kind,
-            latency: Duration::from_millis(spec.latency_ms.unwrap_or_default()),
-            copies: spec.copies.unwrap_or_default(),
-            ends: fault.ends,
-            life,
-        })
-    }
-}
-
-impl Blow {
-    async fn strike(self, point: FaultPoint) -> Result<Pass, Injected> {
-        match self.kind {
-            Kind::Error => return Err(Injected { point, fault_id: self.fault_id }),
-            Kind::Latency => held(self.life, self.ends.min(Instant::now() + self.latency)).await,
-            Kind::Hang => held(self.life, self.ends).await,
-            Kind::Crash => std::process::abort(),
-            Kind::Duplicate => return Ok(Pass::Duplicate { copies: self.copies }),
-            Kind::Drop => return Ok(Pass::Drop),
-            Kind::Decline => return Ok(Pass::Decline),
-        }
-        Ok(Pass::Unharmed)
-    }
-}
-
-/// Returns at this time, or once the fault is disarmed.
-async fn held(mut life: watch::Receiver<()>, until: Instant) {
-    // Nothing is ever sent: this resolves when the sender is dropped with its fault.
-    let _ = timeout_at(until, life.changed()).await;
-}
-
-const fn bit(point: FaultPoint) -> u32 {
-    1 << point as u32
-}
-
-impl fmt::Debug for Registry {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Registry { guards, state, .. } = self;
-        f.debug_struct("Registry").field("guards", guards).field("state", state).finish_non_exhaustive()
+    fn with<T: Default>(&self, access: impl FnOnce(&mut State) -> T) -> T {
+        self.registry.as_ref().map(|registry| registry.with(access)).unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! Faults that all replicas of a service hold: they hit what one process alone would.
+//! Faults shared by all replicas of a service hit the same passes as in a single process.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ fn error() -> FaultSpec {
     FaultSpec::new(POINT, Kind::Error)
 }
 
-/// So many replicas that hold a fault, and what numbers its passes.
+/// Replicas that share a fault and number its passes together.
 fn replicas(count: usize, spec: FaultSpec) -> (Vec<Faults>, Armed) {
     let passes = Arc::new(AtomicU64::new(0));
     let replicas: Vec<Faults> = (0..count).map(|_| Faults::armable()).collect();
@@ -66,7 +66,7 @@ async fn first_every_and_skip_count_the_passes_of_all_replicas() {
 }
 
 #[tokio::test]
-async fn a_probability_hits_the_same_passes_whoever_takes_them() {
+async fn a_probability_hits_the_same_passes_in_any_replica() {
     let spec = error().probability(0.4).seed(7);
     let alone = Faults::armable();
     alone.arm(spec.clone(), "test").expect("armed");
@@ -76,7 +76,7 @@ async fn a_probability_hits_the_same_passes_whoever_takes_them() {
 
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "the test waits for each of its tasks")]
-async fn of_passes_at_the_same_moment_exactly_as_many_are_hit_as_asked_for() {
+async fn concurrent_passes_are_hit_exactly_as_often_as_specified() {
     for round in 0..50 {
         let (two, _) = replicas(2, error().first(3));
         let start = Arc::new(Barrier::new(10));
@@ -99,7 +99,7 @@ async fn of_passes_at_the_same_moment_exactly_as_many_are_hit_as_asked_for() {
 }
 
 #[tokio::test]
-async fn without_a_number_a_replica_goes_on_by_itself() {
+async fn without_a_number_a_replica_counts_alone() {
     let faults = Faults::armable();
     faults.count_with(Arc::new(|_| Box::pin(async { None })));
     let armed = faults.draft(error().first(2), "test").expect("a draft");
@@ -108,7 +108,7 @@ async fn without_a_number_a_replica_goes_on_by_itself() {
 }
 
 #[tokio::test]
-async fn a_fault_of_a_process_alone_is_not_counted_by_others() {
+async fn a_fault_of_one_process_is_not_counted_by_others() {
     let faults = Faults::armable();
     faults.count_with(Arc::new(|_| Box::pin(async { panic!("counted") })));
     let armed = faults.arm(error().first(1), "test").expect("armed");
@@ -122,14 +122,14 @@ async fn a_fault_that_is_gone_does_not_come_back() {
     let faults = Faults::armable();
     let armed = faults.draft(error(), "test").expect("a draft");
     assert!(faults.hold(&armed, armed.lasts()) && faults.hold(&armed, armed.lasts()));
-    assert_eq!(faults.armed().len(), 1, "held once, however often it is told");
+    assert_eq!(faults.armed().len(), 1, "armed once, however often it is announced");
     assert!(faults.disarm(armed.id));
     assert!(!faults.hold(&armed, armed.lasts()));
     assert!(faults.armed().is_empty());
 }
 
 #[tokio::test]
-async fn a_fault_whose_last_pass_others_have_seen_is_gone() {
+async fn a_fault_is_gone_after_its_last_pass_elsewhere() {
     let faults = Faults::armable();
     let armed = faults.draft(error().first(2).skip(1), "test").expect("a draft");
     faults.hold(&armed, armed.lasts());
@@ -141,7 +141,7 @@ async fn a_fault_whose_last_pass_others_have_seen_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_learns_late_of_a_fault_holds_it_for_the_rest_of_its_time() {
+async fn a_late_replica_holds_a_fault_for_the_remaining_time() {
     let faults = Faults::armable();
     let armed = faults.draft(error().expires_in(60), "test").expect("a draft");
     assert!(faults.hold(&armed, Duration::from_secs(5)));
@@ -150,7 +150,7 @@ async fn a_replica_that_learns_late_of_a_fault_holds_it_for_the_rest_of_its_time
 }
 
 #[test]
-fn drafts_are_refused_as_faults_are_and_have_ids_that_every_reader_of_json_can_give_back() {
+fn drafts_are_validated_and_have_ids_that_fit_json() {
     assert!(Faults::none().draft(error(), "test").is_err());
     let faults = Faults::armable();
     assert!(faults.draft(error().first(0), "test").is_err());

@@ -1,4 +1,4 @@
-//! What somebody asks for when a fault is to be armed, and whether that can be.
+//! The description of a fault to arm, and its validation.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -7,23 +7,23 @@ use crate::{FaultPoint, Kind, Subject};
 
 /// How long a fault lasts unless its spec says otherwise, in seconds.
 const DEFAULT_EXPIRY: u32 = 60;
-/// How long a fault may last at most, in seconds.
-const LONGEST_EXPIRY: u32 = 3600;
+/// The longest duration of a fault, in seconds.
+const MAX_EXPIRY: u32 = 3600;
 
-/// A fault as it is asked for. At most one of `probability`, `every` and `first`; without them every pass is hit.
+/// The specification of a fault. At most one of `probability`, `every` and `first`; without them every pass is hit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FaultSpec {
     pub point: FaultPoint,
     pub kind: Kind,
-    /// How much longer it takes: for the kind `latency`, which needs it, and no other.
+    /// The added latency: required for the kind `latency`, and not allowed for others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_ms: Option<u64>,
-    /// How many copies there are besides the original: for the kind `duplicate` and no other. 1 if left out.
+    /// The number of copies besides the original: only for the kind `duplicate`. 1 if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<u8>,
-    /// How likely each pass is hit, 0 to 1.
+    /// The probability of a hit for each pass, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probability: Option<f64>,
     /// Each pass whose number is a multiple of this is hit.
@@ -32,13 +32,13 @@ pub struct FaultSpec {
     /// This many passes are hit, then the fault is done and gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<u32>,
-    /// This many passes are spared before any of the above counts.
+    /// This many passes are skipped before any of the above counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skip: Option<u32>,
-    /// Which passes are meant. Others are neither hit nor counted.
+    /// The passes that the fault concerns. Others are neither hit nor counted.
     #[serde(default, skip_serializing_if = "Scope::is_everything")]
     pub scope: Scope,
-    /// What `probability` draws from: the same seed and the same passes give the same hits. Random if left out.
+    /// The seed for `probability`: the same seed and the same passes give the same hits. Random if left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// How long the fault lasts at most, 1 to 3600. 60 if left out.
@@ -46,7 +46,7 @@ pub struct FaultSpec {
     pub expires_in_seconds: Option<u32>,
 }
 
-/// Which passes a fault is meant for: those that have everything that is given here.
+/// The passes that a fault concerns: those that match all given values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -84,14 +84,14 @@ pub enum Refused {
     NoLatency,
     #[error("{field} is only for the kind {}", .kind.as_str())]
     OnlyFor { field: &'static str, kind: Kind },
-    #[error("expires_in_seconds must be 1 to {LONGEST_EXPIRY}, not {0}")]
+    #[error("expires_in_seconds must be 1 to {MAX_EXPIRY}, not {0}")]
     Expiry(u32),
     #[error("latency_ms must not be longer than the {0} s after which the fault expires")]
     LatencyOutlastsFault(u32),
 }
 
 impl FaultSpec {
-    /// Hits every pass of the point, for as long as faults last by default.
+    /// Hits every pass of the point, for the default duration.
     pub fn new(point: FaultPoint, kind: Kind) -> Self {
         FaultSpec {
             point,
@@ -108,50 +108,8 @@ impl FaultSpec {
         }
     }
 
-    /// In milliseconds.
-    pub fn latency(mut self, milliseconds: u64) -> Self {
-        self.latency_ms = Some(milliseconds);
-        self
-    }
-
-    pub fn copies(mut self, copies: u8) -> Self {
-        self.copies = Some(copies);
-        self
-    }
-
-    pub fn probability(mut self, probability: f64) -> Self {
-        self.probability = Some(probability);
-        self
-    }
-
-    pub fn every(mut self, every: u32) -> Self {
-        self.every = Some(every);
-        self
-    }
-
-    pub fn first(mut self, first: u32) -> Self {
-        self.first = Some(first);
-        self
-    }
-
-    pub fn skip(mut self, skip: u32) -> Self {
-        self.skip = Some(skip);
-        self
-    }
-
-    pub fn scope(mut self, scope: Scope) -> Self {
-        self.scope = scope;
-        self
-    }
-
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = Some(seed);
-        self
-    }
-
-    pub fn expires_in(mut self, seconds: u32) -> Self {
-        self.expires_in_seconds = Some(seconds);
-        self
+    pub fn scope(self, scope: Scope) -> Self {
+        FaultSpec { scope, ..self }
     }
 
     /// How long the fault lasts at most, in seconds.
@@ -159,7 +117,7 @@ impl FaultSpec {
         self.expires_in_seconds.unwrap_or(DEFAULT_EXPIRY)
     }
 
-    /// Whether a fault like this can be armed at all.
+    /// Whether a fault like this can be armed.
     pub fn validate(&self) -> Result<(), Refused> {
         if !self.point.can(self.kind) {
             return Err(Refused::Impossible { point: self.point, kind: self.kind });
@@ -169,7 +127,7 @@ impl FaultSpec {
         }
         self.validate_trigger()?;
         let lasts = self.lasts();
-        if !(1..=LONGEST_EXPIRY).contains(&lasts) {
+        if !(1..=MAX_EXPIRY).contains(&lasts) {
             return Err(Refused::Expiry(lasts));
         }
         match (self.kind, self.latency_ms) {
@@ -201,33 +159,25 @@ impl FaultSpec {
     }
 }
 
+setters! {
+    /// In milliseconds.
+    FaultSpec.latency_ms: latency(u64),
+    FaultSpec.copies: copies(u8),
+    FaultSpec.probability: probability(f64),
+    FaultSpec.every: every(u32),
+    FaultSpec.first: first(u32),
+    FaultSpec.skip: skip(u32),
+    FaultSpec.seed: seed(u64),
+    FaultSpec.expires_in_seconds: expires_in(u32),
+    Scope.saga_id: saga(Uuid),
+    Scope.order_id: order(Uuid),
+    Scope.sku: sku(impl Into<String>),
+    Scope.customer_id: customer(impl Into<String>),
+    Scope.step: step(impl Into<String>),
+}
+
 impl Scope {
-    pub fn saga(mut self, saga_id: Uuid) -> Self {
-        self.saga_id = Some(saga_id);
-        self
-    }
-
-    pub fn order(mut self, order_id: Uuid) -> Self {
-        self.order_id = Some(order_id);
-        self
-    }
-
-    pub fn sku(mut self, sku: impl Into<String>) -> Self {
-        self.sku = Some(sku.into());
-        self
-    }
-
-    pub fn customer(mut self, customer_id: impl Into<String>) -> Self {
-        self.customer_id = Some(customer_id.into());
-        self
-    }
-
-    pub fn step(mut self, step: impl Into<String>) -> Self {
-        self.step = Some(step.into());
-        self
-    }
-
-    /// Whether this subject has everything that is given here. What is not known of a subject, it does not have.
+    /// Whether this subject matches all given values. An unknown value of a subject does not match.
     pub fn matches(&self, subject: &Subject) -> bool {
         self.saga_id.is_none_or(|id| subject.saga_id == Some(id))
             && self.order_id.is_none_or(|id| subject.order_id == Some(id))

@@ -1,4 +1,4 @@
-//! What may be armed, how it is written in JSON, and what a scope lets through.
+//! Validation of specs, their JSON form, and scopes.
 
 use serde_json::json;
 use uuid::Uuid;
@@ -12,7 +12,7 @@ fn spec(kind: Kind) -> FaultSpec {
     FaultSpec::new(FaultPoint::GatewayCall, kind)
 }
 
-/// Arming says the same as validating, and a refused fault is not armed.
+/// Arming refuses the same as validating, and a refused fault is not armed.
 fn refusal(spec: FaultSpec) -> Option<Refused> {
     let faults = Faults::armable();
     let armed = faults.arm(spec.clone(), "test").err();
@@ -23,7 +23,7 @@ fn refusal(spec: FaultSpec) -> Option<Refused> {
 }
 
 #[test]
-fn every_kind_is_accepted_exactly_at_the_points_where_it_can_happen() {
+fn every_kind_is_accepted_only_where_it_can_happen() {
     for point in FaultPoint::ALL {
         for kind in Kind::ALL {
             let spec = FaultSpec { latency_ms: (kind == Kind::Latency).then_some(10), ..FaultSpec::new(point, kind) };
@@ -34,7 +34,7 @@ fn every_kind_is_accepted_exactly_at_the_points_where_it_can_happen() {
 }
 
 #[test]
-fn a_fault_that_cannot_be_meant_is_refused() {
+fn a_contradictory_fault_is_refused() {
     let refused = [
         (spec(Kind::Error).every(2).first(2), Refused::TwoTriggers),
         (spec(Kind::Error).probability(0.5).first(2), Refused::TwoTriggers),
@@ -81,7 +81,7 @@ fn the_limits_themselves_are_accepted() {
 }
 
 #[test]
-fn a_refusal_says_what_would_be_possible() {
+fn a_refusal_names_the_alternatives() {
     let reason = |spec: FaultSpec| refusal(spec).expect("refused").to_string();
     let decline = FaultSpec::new(FaultPoint::InStep, Kind::Decline);
     assert_eq!(reason(decline), "decline cannot happen at in_step, only error, latency, hang, crash can");
@@ -104,7 +104,7 @@ fn a_spec_in_json_has_the_agreed_names_and_nothing_else() {
 }
 
 #[test]
-fn a_misspelt_field_is_refused_instead_of_harming_more_than_was_meant() {
+fn a_misspelt_field_is_refused() {
     let misspelt = [
         json!({"point": "in_step", "kind": "error", "scopes": {"sku": "A"}}),
         json!({"point": "in_step", "kind": "error", "scope": {"skus": "A"}}),
@@ -123,7 +123,7 @@ fn an_armed_fault_shows_its_defaults() {
     let faults = Faults::armable();
     let armed = faults.arm(spec(Kind::Duplicate).probability(0.5), "ada").expect("armed");
     let seed = armed.spec.seed.expect("a seed");
-    assert!(seed < 1 << 53, "readers of JSON must be able to give it back");
+    assert!(seed < 1 << 53, "JSON parsers must represent it exactly");
     assert_eq!(armed.spec, spec(Kind::Duplicate).probability(0.5).copies(1).seed(seed).expires_in(60));
     assert_eq!((armed.expires_at - armed.armed_at).whole_seconds(), 60);
     assert_eq!(faults.armed(), std::slice::from_ref(&armed));
@@ -137,13 +137,13 @@ fn an_armed_fault_shows_its_defaults() {
 }
 
 #[test]
-fn only_what_can_need_a_default_gets_one() {
+fn only_needed_defaults_are_set() {
     let armed = Faults::armable().arm(spec(Kind::Error).every(2), "ada").expect("armed");
     assert_eq!(armed.spec, spec(Kind::Error).every(2).expires_in(60));
 }
 
 #[test]
-fn a_scope_asks_for_everything_that_is_given() {
+fn a_scope_matches_only_if_all_its_values_match() {
     let subject = Subject::default().saga(ONE).order(OTHER).customer("c").skus(["A", "B"]).step("reserve_stock");
     type Narrow = fn(Scope, bool) -> Scope;
     let narrow: [Narrow; 5] = [
@@ -166,7 +166,7 @@ fn a_scope_asks_for_everything_that_is_given() {
 }
 
 #[test]
-fn a_process_that_is_not_to_be_harmed_refuses_every_fault() {
+fn a_process_without_faults_enabled_refuses_every_fault() {
     let faults = Faults::none();
     assert!(!faults.is_armable() && Faults::armable().is_armable());
     assert_eq!(faults.arm(spec(Kind::Error), "ada"), Err(Refused::NotArmable));

@@ -1,57 +1,44 @@
-//! What a pass is about, for the scope of a fault to be compared with. It travels with an event as W3C baggage, so that
-//! every service knows the order, the customer and the SKUs without asking.
+//! The subject of a pass, which is compared with the scope of a fault. It is propagated with an event as W3C baggage, so that
+//! every service knows the order, the customer and the SKUs.
 
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use uuid::Uuid;
 
-/// How long a baggage header may get, in bytes.
+/// The longest baggage header, in bytes.
 const BAGGAGE_LIMIT: usize = 2048;
 
-/// What is written as it is in a value of the baggage header: the unreserved characters of RFC 3986.
+/// The characters to encode in a value of the baggage header: all but the unreserved ones of RFC 3986.
 const IN_BAGGAGE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What a SKU may not contain inside the list of SKUs, before the list as a whole is encoded.
+/// The characters of a SKU to encode inside the list of SKUs, before the list as a whole is encoded.
 const IN_LIST: &AsciiSet = &CONTROLS.add(b'%').add(b';');
 
-/// What a pass is about, as far as it is known there.
+/// The subject of a pass, as far as it is known at the point.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subject {
     pub saga_id: Option<Uuid>,
     pub order_id: Option<Uuid>,
     pub customer_id: Option<String>,
     pub skus: Vec<String>,
-    /// The name of the saga's step that is being taken.
+    /// The name of the saga's step in progress.
     pub step: Option<&'static str>,
 }
 
+setters! {
+    Subject.saga_id: saga(Uuid),
+    Subject.order_id: order(Uuid),
+    Subject.customer_id: customer(impl Into<String>),
+    Subject.step: step(&'static str),
+}
+
 impl Subject {
-    pub fn saga(mut self, saga_id: Uuid) -> Self {
-        self.saga_id = Some(saga_id);
-        self
-    }
-
-    pub fn order(mut self, order_id: Uuid) -> Self {
-        self.order_id = Some(order_id);
-        self
-    }
-
-    pub fn customer(mut self, customer_id: impl Into<String>) -> Self {
-        self.customer_id = Some(customer_id.into());
-        self
-    }
-
     pub fn skus<S: Into<String>>(mut self, skus: impl IntoIterator<Item = S>) -> Self {
         self.skus.extend(skus.into_iter().map(Into::into));
         self
     }
 
-    pub fn step(mut self, step: &'static str) -> Self {
-        self.step = Some(step);
-        self
-    }
-
-    /// What an event with this `baggage` header is about. Members of others are passed over, and so is what cannot be
-    /// read: baggage is a hint, and a fault that is not injected harms nobody.
+    /// The subject of an event with this `baggage` header. Other and unreadable members are ignored: baggage is a hint, and a
+    /// fault that is not injected has no effect.
     pub fn from_baggage(saga_id: impl Into<Option<Uuid>>, baggage: &str) -> Self {
         let mut subject = Subject { saga_id: saga_id.into(), ..Subject::default() };
         for (key, value) in baggage.split(',').filter_map(member) {
@@ -66,9 +53,8 @@ impl Subject {
         subject
     }
 
-    /// The W3C `baggage` header value that says what an order's events are about: `order=..,customer=..,skus=A%3BB`.
-    /// It never exceeds 2 KiB. A SKU that does not fit any more is left out, and so is a customer: a fault with such a
-    /// scope does not find the order.
+    /// The W3C `baggage` header value with the subject of an order's events: `order=..,customer=..,skus=A%3BB`. It never
+    /// exceeds 2 KiB. SKUs or a customer that do not fit are left out: a fault with such a scope does not hit the order.
     pub fn baggage<'a>(order_id: Uuid, customer_id: &str, skus: impl Iterator<Item = &'a str>) -> String {
         let mut baggage = format!("order={order_id}");
         push_if_it_fits(&mut baggage, ",customer=", customer_id);
@@ -123,41 +109,41 @@ mod tests {
     }
 
     #[test]
-    fn baggage_is_written_as_agreed() {
+    fn baggage_has_the_documented_form() {
         let skus = ["A".to_owned(), "B".to_owned()];
         assert_eq!(baggage("cust-1", &skus), format!("order={ORDER},customer=cust-1,skus=A%3BB"));
         assert_eq!(baggage("a,b", &[]), format!("order={ORDER},customer=a%2Cb"));
     }
 
     #[test]
-    fn baggage_of_others_is_passed_over() {
+    fn other_members_are_ignored() {
         let text = format!("userId=alice, order = {ORDER};ttl=3 , skus=A%3BB;x=y,nonsense,=,customer=c%201");
         let expected = Subject::default().order(ORDER).customer("c 1").skus(["A", "B"]);
         assert_eq!(Subject::from_baggage(None, &text), expected);
     }
 
     #[test]
-    fn the_saga_is_read_where_nothing_else_tells_it() {
+    fn the_saga_is_read_from_baggage_if_not_given() {
         let text = format!("order={ORDER},saga={SAGA}");
         assert_eq!(Subject::from_baggage(None, &text), Subject::default().order(ORDER).saga(SAGA));
         assert_eq!(Subject::from_baggage(ORDER, &text).saga_id, Some(ORDER));
     }
 
     #[test]
-    fn baggage_that_cannot_be_read_says_nothing() {
+    fn unreadable_baggage_is_ignored() {
         assert_eq!(Subject::from_baggage(SAGA, "order=17,customer"), Subject::default().saga(SAGA));
         assert_eq!(Subject::from_baggage(None, ""), Subject::default());
     }
 
     #[test]
-    fn a_sku_that_does_not_fit_is_left_out_and_a_later_one_that_fits_is_not() {
+    fn only_skus_that_fit_are_written() {
         let skus = ["first".to_owned(), "x".repeat(3000), "last".to_owned()];
         let subject = Subject::from_baggage(SAGA, &baggage("cust-1", &skus));
         assert_eq!(subject, Subject::default().saga(SAGA).order(ORDER).customer("cust-1").skus(["first", "last"]));
     }
 
     #[test]
-    fn baggage_may_be_2_kib_long_and_not_a_byte_longer() {
+    fn baggage_is_at_most_2_kib_long() {
         let room = 2048 - baggage("c", &[String::new()]).len();
         assert_eq!(baggage("c", &["x".repeat(room)]).len(), 2048);
         assert_eq!(baggage("c", &["x".repeat(room + 1)]), baggage("c", &[]));
@@ -165,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_fits_comes_back_as_it_was(customer in any::<String>(), skus in vec(any::<String>(), 0..8)) {
+        fn baggage_that_fits_round_trips(customer in any::<String>(), skus in vec(any::<String>(), 0..8)) {
             let text = baggage(&customer, &skus);
             let subject = Subject::from_baggage(SAGA, &text);
             prop_assert_eq!(subject.saga_id, Some(SAGA));
@@ -181,7 +167,7 @@ mod tests {
         }
 
         #[test]
-        fn baggage_is_a_short_header_value_whatever_it_is_about(
+        fn baggage_is_always_a_short_header_value(
             customer in ".{0,400}",
             skus in vec(".{0,60}", 0..120),
         ) {

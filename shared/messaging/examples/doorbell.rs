@@ -1,8 +1,8 @@
-//! From a transaction to an effect: a bell rings, and a step counts it, once however often the event is delivered.
-//! Wants DATABASE_URL and NATS_URL.
-#![allow(clippy::disallowed_methods, reason = "an example is told by its environment where the servers are")]
+//! From a transaction to an effect: a bell rings, and a step counts each ring once, however often its event is delivered.
+//! Requires DATABASE_URL and NATS_URL.
+#![allow(clippy::disallowed_methods, reason = "an example reads the addresses of its servers from the environment")]
 
-use messaging::{Batch, Bus, Consumer, Context, Metrics, Outbox, Relay, StepResult, subscribe, topology};
+use messaging::{Batch, Bus, Consumer, Context, Metrics, Outbox, Relay, StepResult, subscribe, topology::Topology};
 use saga::{Kind, Service, StepOn};
 use sqlx::{PgPool, postgres::PgConnectOptions};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +12,7 @@ const HOUSE: Service = Service("house");
 saga::event!(Rang { door: Uuid }, "door" by [HOUSE]);
 static COUNT_RING: StepOn<Rang> = StepOn::new(1, "count_ring", HOUSE, &[], Kind::Projection);
 
-/// Inbox claim, effect and commit are one transaction. What was delivered before is left out by the claim.
+/// Inbox claim, effect and commit are one transaction. The claim skips events that were processed before.
 async fn count_ring(house: Outbox, batch: Batch<Rang>) -> StepResult {
     let (mut work, rings) = house.claim(batch).await?;
     for ring in rings {
@@ -29,9 +29,7 @@ async fn main() -> anyhow::Result<()> {
     let pool = PgPool::connect_with(database.options([("search_path", "house")])).await?;
     sqlx::query("create table if not exists ring (door uuid)").execute(&pool).await?;
     let nats = async_nats::connect(std::env::var("NATS_URL")?).await?;
-    let jetstream = async_nats::jetstream::new(nats.clone());
-    topology::ensure_stream(&jetstream, HOUSE, &Default::default()).await?;
-    topology::ensure_consumer(&jetstream, &COUNT_RING, HOUSE, &Default::default()).await?;
+    Topology::of([HOUSE], [&COUNT_RING.step]).ensure(&nats).await?;
 
     let (house, stop) =
         (Outbox::new(pool.clone(), Bus::new(nats, HOUSE), Metrics::default()), CancellationToken::new());

@@ -1,5 +1,5 @@
-//! The outbox alone: what is committed is published. Wants DATABASE_URL and NATS_URL.
-#![allow(clippy::disallowed_methods, reason = "an example is told by its environment where the servers are")]
+//! The outbox alone: committed events are published. Requires DATABASE_URL and NATS_URL.
+#![allow(clippy::disallowed_methods, reason = "an example reads the addresses of its servers from the environment")]
 
 use messaging::{Bus, Context, Metrics, Outbox, Relay, topology};
 use sqlx::{PgPool, postgres::PgConnectOptions};

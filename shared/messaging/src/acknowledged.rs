@@ -1,46 +1,38 @@
-//! A stream and how far its consumers have acknowledged it. What all of them have had, nobody needs any more.
+//! A stream and how far its consumers have acknowledged it. Events that all of them have acknowledged can be removed.
 
 use std::collections::HashMap;
 
-use async_nats::jetstream::{Context, ErrorCode, consumer, context::GetStreamErrorKind, stream};
+use async_nats::jetstream::{Context, consumer, stream};
 
-use crate::consumer_list;
+use crate::{consumer_list, topology::find_stream};
 
 /// A stream with its consumers, as the broker describes them.
 #[derive(Debug, Clone)]
 pub struct StreamView {
-    /// The stream's time of creation in nanoseconds: a re-created stream is another epoch.
+    /// The stream's creation time in nanoseconds: a re-created stream has another epoch.
     pub epoch: i64,
     pub fill: Fill,
-    /// Through which sequence each consumer has acknowledged everything that is for it. One that is ahead of a stream that
-    /// came back in an older state is left out.
+    /// The sequence through which each consumer has acknowledged all its events. A consumer that is ahead of its stream, because
+    /// the stream was restored in an older state, is left out.
     acknowledged: HashMap<String, u64>,
 }
 
-/// What a stream holds, and how much it may hold.
+/// The size of a stream and its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fill {
     pub bytes: u64,
-    /// 0: without limit.
+    /// 0 means no limit.
     pub max_bytes: u64,
     pub messages: u64,
     pub first_sequence: u64,
     pub last_sequence: u64,
 }
 
-/// Reads the stream; `None`: there is no such stream.
+/// Reads the stream; `None` if it does not exist.
 pub async fn read(js: &Context, name: &str) -> Result<Option<StreamView>, async_nats::Error> {
-    let mut found = match js.get_stream(name).await {
-        Ok(found) => found,
-        Err(error) => match error.kind() {
-            GetStreamErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND => {
-                return Ok(None);
-            }
-            _ => return Err(error.into()),
-        },
-    };
-    // In this order: what a consumer has had is compared with what was there before, and where it is with what is there
-    // afterwards.
+    let Some(mut found) = find_stream(js, name).await? else { return Ok(None) };
+    // The order matters: acknowledgements are compared with the state before the consumers were read, and positions with the
+    // state after it.
     let info = found.cached_info().clone();
     let consumers = consumer_list::of_stream(js, name).await?;
     let last = found.info().await?.state.last_sequence;
@@ -50,7 +42,7 @@ pub async fn read(js: &Context, name: &str) -> Result<Option<StreamView>, async_
 impl StreamView {
     fn of(info: &stream::Info, consumers: &[consumer::Info], last_afterwards: u64) -> Self {
         let through = |consumer: &consumer::Info| match (consumer.num_pending, consumer.num_ack_pending) {
-            // A filtered consumer's floor stays at the last message that was for it.
+            // The floor of a filtered consumer stays at the last message that matches its filter.
             (0, 0) => consumer.ack_floor.stream_sequence.max(info.state.last_sequence),
             _ => consumer.ack_floor.stream_sequence,
         };
@@ -62,23 +54,23 @@ impl StreamView {
         }
     }
 
-    /// Whether the consumer is there, and not ahead of the stream.
+    /// Whether the consumer exists and is not ahead of the stream.
     pub fn has(&self, consumer: &str) -> bool {
         self.acknowledged.contains_key(consumer)
     }
 
-    /// Through which sequence the consumer has acknowledged everything that is for it.
+    /// The sequence through which the consumer has acknowledged all its events.
     pub fn acknowledged(&self, consumer: &str) -> Option<u64> {
         self.acknowledged.get(consumer).copied()
     }
 
-    /// Whether the consumer has yet to acknowledge what this stream holds there.
+    /// Whether the consumer has not acknowledged the event at this sequence of this stream yet.
     pub fn owes(&self, consumer: &str, stream_epoch: i64, sequence: i64) -> bool {
         let through = self.acknowledged(consumer).unwrap_or_default();
         stream_epoch == self.epoch && u64::try_from(sequence).is_ok_and(|sequence| sequence > through)
     }
 
-    /// Before which sequence nothing has to be kept, for want of room and because all of these consumers have had it.
+    /// The sequence before which events are to be removed: room is needed, and all of these consumers have acknowledged them.
     pub fn removable(&self, consumers: impl IntoIterator<Item = String>) -> Option<u64> {
         let all = consumers.into_iter().map(|consumer| self.acknowledged(&consumer)).collect::<Option<Vec<_>>>()?;
         self.fill.removable(all.into_iter().min()?)
@@ -92,22 +84,22 @@ impl Fill {
         Fill { bytes, max_bytes, messages, first_sequence, last_sequence }
     }
 
-    /// Whether so little room is left (a tenth) that it is needed for what was begun before.
+    /// Whether less than a tenth of the room is left, which is reserved for sagas that have started.
     pub fn is_scarce(&self) -> bool {
         self.max_bytes > 0 && self.bytes > self.max_bytes / 10 * 9
     }
 
-    /// Half of the room is for what has been acknowledged, the whole of it for what has not. Little at a time, because the
-    /// broker stores nothing meanwhile.
+    /// Acknowledged events may fill half of the stream; unacknowledged ones all of it. Removes a little at a time, because the
+    /// broker stores no events meanwhile.
     fn removable(&self, acknowledged: u64) -> Option<u64> {
         let surplus = self.bytes.checked_sub(self.max_bytes / 2).filter(|_| self.max_bytes > 0)?;
         if surplus < self.max_bytes / 64 {
             return None;
         }
-        // Events are much of the same size.
+        // Assumes that events have about the same size.
         let count = u128::from(self.messages) * u128::from(surplus) / u128::from(self.bytes.max(1));
         let before = self.first_sequence + u64::try_from(count).unwrap_or(u64::MAX);
-        // The last message stays: the broker tells by it where the stream ends, also after a restart.
+        // Keep the last message: after a restart the broker knows the end of the stream by it.
         let before = before.min(acknowledged + 1).min(self.last_sequence);
         (before > self.first_sequence).then_some(before)
     }
@@ -124,12 +116,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_leaves_a_stream_that_is_more_than_half_full_and_nothing_else_does() {
-        assert_eq!(fill(1, 60, 120_000).removable(60), Some(11), "ten of sixty are too many");
+    fn only_acknowledged_events_leave_a_stream_over_half_full() {
+        assert_eq!(fill(1, 60, 120_000).removable(60), Some(11), "the oldest ten of sixty exceed the half");
         assert_eq!(fill(101, 160, 120_000).removable(160), Some(111));
-        assert_eq!(fill(1, 60, 120_000).removable(4), Some(5), "the fifth is still needed");
+        assert_eq!(fill(1, 60, 120_000).removable(4), Some(5), "the fifth is not acknowledged");
         assert_eq!(fill(1, 60, 120_000).removable(0), None);
-        assert_eq!(fill(1, 51, 120_000).removable(51), None, "too little to be worth it");
+        assert_eq!(fill(1, 51, 120_000).removable(51), None, "below the minimum to remove");
         assert_eq!(fill(1, 50, 120_000).removable(50), None);
         assert_eq!(fill(1, 60, 0).removable(60), None, "without limit");
     }
@@ -140,10 +132,10 @@ mod tests {
         assert_eq!(huge.removable(7), None);
     }
 
-    /// Each second 100 orders, of two events of 1,200 bytes each in the fullest stream (tests/tests/it/limits.rs measures
-    /// them); consumers are ten seconds behind.
+    /// 100 orders per second, with two events of 1,200 bytes each in the fullest stream (measured by tests/tests/it/limits.rs);
+    /// consumers lag by ten seconds.
     #[test]
-    fn a_day_of_orders_at_100_a_second_fits_into_the_default_settings() {
+    fn a_day_at_100_orders_per_second_fits_the_defaults() {
         let max_bytes = crate::topology::StreamSettings::default().max_bytes.unsigned_abs();
         let (mut first, mut last, mut fullest) = (1, 0, 0);
         for _ in 0..24 * 3600 {

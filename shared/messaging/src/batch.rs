@@ -1,4 +1,4 @@
-//! What a step is given, and what it gives back.
+//! The input and the result of a step.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,12 +7,12 @@ use uuid::Uuid;
 
 use crate::{Metadata, StepError, dry_run::Trial};
 
-/// Events of one type for one step, and the step.
+/// Events of one type for one step.
 #[derive(Debug)]
 pub struct Batch<E> {
     pub(crate) step: &'static Step,
     pub(crate) deliveries: Vec<Delivery<E>>,
-    /// The dry run that it belongs to.
+    /// The dry run that it belongs to, if any.
     pub(crate) trial: Option<Arc<Trial>>,
 }
 
@@ -42,33 +42,33 @@ impl<E> Batch<E> {
     }
 }
 
-/// Proof that the effects of these events are committed (or were, before): they may be acknowledged.
-/// Whatever of a batch it does not cover will be delivered again.
-#[derive(Debug, Default)]
+/// Proof that the effects of these events are committed, now or before: they may be acknowledged. Events of the batch that it
+/// does not cover are redelivered.
+#[derive(Debug)]
 pub struct Committed {
     pub(crate) covered: HashMap<Uuid, Effect>,
     pub(crate) deferred: Vec<(Uuid, StepError)>,
 }
 
-/// What a step comes to.
+/// The result of a step.
 pub type StepResult = Result<Committed, StepError>;
 
-/// What an event came to.
+/// The effect of one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     Applied,
-    /// Answered with a refusal: it says nothing about the systems that the step calls.
+    /// Answered with a business refusal, which says nothing about the systems that the step calls.
     Refused,
-    /// It came too late and changed nothing; nobody was called.
+    /// It came too late and changed nothing; no system was called.
     Skipped,
-    /// Applied before.
+    /// Applied by an earlier delivery.
     Duplicate,
 }
 
 impl Committed {
-    /// Nothing is committed yet; for steps that commit a batch in parts.
+    /// The start value for steps that commit a batch in parts.
     pub fn nothing() -> Self {
-        Committed::default()
+        Committed { covered: HashMap::new(), deferred: Vec::new() }
     }
 
     pub fn and(mut self, other: Committed) -> Self {
@@ -77,7 +77,7 @@ impl Committed {
         self
     }
 
-    /// This one event could not be applied; the others are not held up by it.
+    /// Records that this event could not be applied, while others of the batch are.
     pub fn defer(&mut self, event_id: Uuid, error: StepError) {
         self.deferred.push((event_id, error));
     }

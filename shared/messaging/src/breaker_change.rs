@@ -1,15 +1,20 @@
-//! The journal of the service's circuit breakers: every change of state, in every replica.
+//! The journal of the service's circuit breakers: each state change in each replica.
 
+use serde::Serialize;
 use sqlx::PgPool;
 use time::OffsetDateTime;
 
-/// One change.
-#[derive(Debug, Clone)]
+/// One state change of a breaker.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BreakerChange {
+    #[serde(rename = "at", with = "time::serde::rfc3339")]
     pub changed_at: OffsetDateTime,
     pub replica: String,
     pub step: String,
+    #[serde(rename = "from")]
     pub from_state: String,
+    #[serde(rename = "to")]
     pub to_state: String,
     pub why: String,
 }

@@ -1,4 +1,4 @@
-//! The broker as one service sees it: its own stream to publish to, others' streams to consume.
+//! A service's connection to the broker: it publishes to its own stream and consumes others.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::{
     acknowledged::{self, Fill, StreamView},
 };
 
-/// How long the broker may take for an answer: one that takes longer was lost with its connection.
-const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// How long a response of the broker may take; a later one was lost with its connection.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How many receipts may be waited for, and still be on their way to somebody who has given up: more than the largest batch,
-/// because the client holds back what is beyond, and nobody reads receipts before the whole batch is sent.
-const RECEIPTS: usize = 4 * u16::MAX as usize;
+/// The most publish acknowledgements in flight. The client blocks beyond it, and acknowledgements are read only after the whole
+/// batch is sent, so this is more than the largest batch plus acknowledgements that are no longer awaited.
+const MAX_ACKS_IN_FLIGHT: usize = 4 * u16::MAX as usize;
 
 #[derive(Debug, Clone)]
 pub struct Bus {
@@ -28,36 +28,36 @@ pub struct Bus {
 impl Bus {
     pub fn new(client: Client, service: Service) -> Self {
         let jetstream = jetstream::context::ContextBuilder::new()
-            .timeout(ANSWER_LIMIT)
-            .ack_timeout(ANSWER_LIMIT)
-            .max_ack_inflight(RECEIPTS)
+            .timeout(RESPONSE_TIMEOUT)
+            .ack_timeout(RESPONSE_TIMEOUT)
+            .max_ack_inflight(MAX_ACKS_IN_FLIGHT)
             .build(client.clone());
         Bus { jetstream, client, service, hooks: Hooks::none() }
     }
 
-    /// The same with hooks, which everything on this bus passes at its named points: for faults on purpose. Without any,
-    /// nothing happens there, and in a build without the feature `inject` of the crate `faults` nothing can.
+    /// Adds hooks that all work on this bus passes at its named fault points. Without them, and in a build without the feature
+    /// `inject` of the crate `faults`, a fault point does nothing.
     pub fn with_hooks(mut self, hooks: Hooks) -> Self {
         self.hooks = hooks;
         self
     }
 
-    /// Whether the connection is up just now.
+    /// Whether the connection is up now.
     pub fn is_connected(&self) -> bool {
         self.client.connection_state() == async_nats::connection::State::Connected
     }
 
-    /// How often the connection was made; grows with every reconnect.
+    /// The number of connections so far; grows with each reconnect.
     pub(crate) fn connects(&self) -> u64 {
         self.client.statistics().connects.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// How full this service's own stream is; none while the broker is away.
+    /// The fill of this service's own stream; `None` while the broker is unavailable.
     pub async fn fill(&self) -> Option<Fill> {
         self.fill_of(self.service).await
     }
 
-    /// How full the stream of a service is; none while the broker is away.
+    /// The fill of the stream of a service; `None` while the broker is unavailable.
     pub async fn fill_of(&self, service: Service) -> Option<Fill> {
         if !self.is_connected() {
             return None;
@@ -66,13 +66,13 @@ impl Bus {
         Some(Fill::of(stream.cached_info()))
     }
 
-    /// For how long this service's own stream keeps events at most, zero: without limit; none while the broker is away.
+    /// The maximum age of events in this service's own stream, zero for no limit; `None` while the broker is unavailable.
     pub async fn max_age(&self) -> Option<Duration> {
         let stream = self.jetstream.get_stream(self.service.stream()).await.ok()?;
         Some(stream.cached_info().config.max_age)
     }
 
-    /// This service's own stream and how far its consumers are; none while the broker is away.
+    /// This service's own stream and the progress of its consumers; `None` while the broker is unavailable.
     pub async fn own_stream(&self) -> Option<StreamView> {
         if !self.is_connected() {
             return None;
@@ -81,7 +81,7 @@ impl Bus {
     }
 
     pub(crate) async fn nudge(&self) {
-        // Lost nudges cost a poll of the active relay, nothing more.
+        // After a lost nudge the active relay finds the rows at its next poll.
         let _ = self.client.publish(self.service.nudge_subject(), "".into()).await;
     }
 }

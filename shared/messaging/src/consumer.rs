@@ -1,14 +1,15 @@
-//! The consumer of one step: pulls what is there, hands it to the step as one batch, and
-//! acknowledges what is committed. Grows its batches with the load; splits a batch that fails until
-//! the bad event stands alone; pauses, and counts nothing, while the database or the broker is away.
-//! While the step's circuit breaker is open it pulls nothing; half-open it takes as many events as there are probes.
+//! The consumer of one step: pulls messages, passes them to the step as one batch, and acknowledges what is committed. Its
+//! batches grow with the load; a batch that fails is split until the failing event is alone. While the database or the broker is
+//! unavailable it pauses and counts no attempts. While the step's circuit breaker is open it pulls nothing; half-open, as many
+//! events as the breaker has probes.
 
+mod answer;
 mod batch;
 mod control;
-mod held;
 mod intake;
 mod measure;
 mod pull;
+mod unacked;
 mod unread;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -20,27 +21,30 @@ use saga::Service;
 use sqlx::PgPool;
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, sleep_until},
+    task::JoinSet,
+    time::{Instant, interval, interval_at, sleep, sleep_until, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{held::Held, pull::Pull};
-use crate::{Metrics, Outbox, Report, Subscription, bus::Bus, error::chain, settings::MessagingArgs};
+use self::{pull::Pull, unacked::Unacked};
+use crate::{
+    Metrics, Outbox, Report, Subscription, bus::Bus, contention::backoff, error::chain, settings::MessagingArgs,
+};
 
 pub use control::{BrokerSide, ConsumerState, broker_side, pause, state};
 pub use intake::Intake;
 
-/// For how long a consumer that has taken a few events lets others gather: where they come one after the other, fewer and
-/// larger transactions cost less. Who comes alone is taken at once.
-const PACE: Duration = Duration::from_millis(15);
-/// How often a paused consumer looks whether it may go on.
+/// After a small batch the consumer waits this long before the next one, so that events that arrive one after the other share
+/// transactions. A single event after a pause is processed at once.
+const BATCH_WINDOW: Duration = Duration::from_millis(15);
+/// How often a paused consumer checks whether it is resumed.
 const PAUSED_POLL: Duration = Duration::from_millis(250);
-/// How often a half-open breaker's consumer looks for something to probe with.
+/// How often the consumer of a half-open breaker looks for events to probe with.
 const PROBE_POLL: Duration = Duration::from_millis(250);
-/// How long the answer to a request for probes may take.
-const PROBE_LIMIT: Duration = Duration::from_secs(2);
+/// How long a request for probe events may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A step's consumer on one stream: a step whose trigger has several publishers has one for each.
+/// A step's consumer on one stream. A step whose event has several publishers has one consumer for each.
 #[derive(Clone)]
 pub struct Consumer {
     pub subscription: Subscription,
@@ -49,9 +53,9 @@ pub struct Consumer {
     pub pool: PgPool,
     pub settings: MessagingArgs,
     pub metrics: Metrics,
-    /// What applies to the step in this deployment.
+    /// The retry and time limits of the step in this deployment.
     pub policy: Policy,
-    /// The step's breaker, which all its consumers in this process share.
+    /// The step's breaker. [`Consumer::new`] makes a new one; give all consumers of a step in a process the same.
     pub breaker: Breaker,
     pub report: Report,
 }
@@ -64,7 +68,7 @@ enum PullEnd {
 }
 
 impl Consumer {
-    /// A consumer of what `publisher` publishes, with the step's own policy and usual settings.
+    /// A consumer of the stream of `publisher`, with the step's own policy and default settings.
     pub fn new(outbox: &Outbox, subscription: Subscription, publisher: Service) -> Self {
         let (origin, step) = (&outbox.origin, subscription.step);
         Consumer {
@@ -80,7 +84,7 @@ impl Consumer {
         }
     }
 
-    /// Consumes until `stop`; what is in hand then is finished first.
+    /// Consumes until `stop`; batches in progress are finished first.
     pub async fn run(self, stop: CancellationToken) {
         let this = Arc::new(self);
         let mut failures: u32 = 0;
@@ -90,14 +94,17 @@ impl Consumer {
                     PullEnd::Stopped | PullEnd::Paused => 0,
                     PullEnd::Broken(error) => {
                         (this.report)(Err(&error));
-                        tracing::warn!(consumer = this.name(), error, "the consumer pauses");
+                        tracing::warn!(
+                            consumer = this.name(),
+                            error,
+                            "the consumer failed and pauses before it tries again"
+                        );
                         failures + 1
                     }
                 };
             }
             if failures > 0 {
-                let limit = Duration::from_millis(50 << failures.min(5)).min(Duration::from_secs(1));
-                sleep_or_stop(limit.mul_f64(rand::random_range(0.5..=1.0)), &stop).await;
+                stop.run_until_cancelled(backoff(failures)).await;
             }
         }
     }
@@ -106,155 +113,157 @@ impl Consumer {
         self.subscription.step.consumer()
     }
 
-    /// Waits while an operator has paused the consumer, or the database is away. False: look again.
+    /// Returns true when the consumer may run. Otherwise (paused by an operator, or the database is unavailable) waits a moment.
     async fn wait_until_allowed(&self, stop: &CancellationToken) -> bool {
         match control::is_paused(&self.pool, &self.name()).await {
             Ok(false) => return true,
             Ok(true) => (self.report)(Ok(())),
-            Err(error) => (self.report)(Err(&format!("the database is away: {error}"))),
+            Err(error) => (self.report)(Err(&format!("the database is unavailable: {error}"))),
         }
-        sleep_or_stop(PAUSED_POLL, stop).await;
+        stop.run_until_cancelled(sleep(PAUSED_POLL)).await;
         false
     }
 
-    /// As much as the breaker admits: everything, a few probes, or nothing until it is time to probe.
+    /// Consumes as the breaker permits: everything, a few probes, or nothing until it is time to probe.
     async fn consume(self: &Arc<Self>, stop: &CancellationToken) -> PullEnd {
-        let places = tokio::select! {
+        let permits = tokio::select! {
             biased;
             () = stop.cancelled() => return PullEnd::Stopped,
-            // Somebody may have paused the consumer meanwhile.
-            () = tokio::time::sleep(PAUSED_POLL) => return PullEnd::Paused,
-            places = self.breaker.closed_or_probing() => places,
+            // Check again whether an operator has paused the consumer.
+            () = sleep(PAUSED_POLL) => return PullEnd::Paused,
+            permits = self.breaker.closed_or_probing() => permits,
         };
-        let ended = match places {
+        let ended = match permits {
             u32::MAX => self.pull(stop).await,
-            places => self.probe(places, stop).await,
+            permits => self.probe(permits, stop).await,
         };
         ended.unwrap_or_else(PullEnd::Broken)
     }
 
-    /// Pulls until there is a reason to stop.
+    /// Pulls and processes batches until it is stopped, paused or fails.
     async fn pull(self: &Arc<Self>, stop: &CancellationToken) -> Result<PullEnd, String> {
         let (_, progress) = self.find().await?;
         let mut pull = Pull::begin(&self.bus, &self.publisher.stream(), &self.name()).await?;
         (self.report)(Ok(()));
-        // What has come and waits for its turn: two batches at most, with what is still to come of them.
-        let (room, mut ahead) = (self.settings.consumer_batch * 2, VecDeque::new());
-        let mut in_hand = tokio::task::JoinSet::new();
-        // What a fault concerns is held up by nobody and holds up nobody.
-        let mut apart = tokio::task::JoinSet::new();
+        // Messages that have arrived and wait: two batches at most, including outstanding ones.
+        let (room, mut prefetched) = (self.settings.consumer_batch * 2, VecDeque::new());
+        let mut in_progress = JoinSet::new();
+        // Messages that an armed fault concerns run apart from the others.
+        let mut isolated = JoinSet::new();
         let halt = Arc::new(Notify::new());
-        let mut asked_to_look = self.subscription.intake.looks();
+        let mut check_requested = self.subscription.intake.check_requests();
         let intake = self.subscription.intake.open();
-        let mut look = tokio::time::interval(Duration::from_secs(1));
-        let mut work_goes_on = tokio::time::interval_at(Instant::now() + progress, progress);
+        let mut pause_check = interval(Duration::from_secs(1));
+        let mut progress_tick = interval_at(Instant::now() + progress, progress);
         let mut breaker = self.breaker.watch();
         let mut next = Instant::now();
         let end = loop {
             if pull.is_lost() {
                 match Pull::begin(&self.bus, &self.publisher.stream(), &self.name()).await {
-                    // What came by the old connection is delivered again.
-                    Ok(again) => (pull, ahead) = (again, VecDeque::new()),
+                    // Messages of the old connection are redelivered.
+                    Ok(again) => (pull, prefetched) = (again, VecDeque::new()),
                     Err(error) => break PullEnd::Broken(error),
                 }
             }
-            if let Err(error) = pull.ask(room.saturating_sub(ahead.len())).await {
+            if let Err(error) = pull.request(room.saturating_sub(prefetched.len())).await {
                 break PullEnd::Broken(error);
             }
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break PullEnd::Stopped,
-                () = halt.notified() => break PullEnd::Broken("the database is away".to_owned()),
-                () = opens(&mut breaker) => break PullEnd::Paused,
-                Some(_) = in_hand.join_next() => {}
-                Some(_) = apart.join_next() => {}
-                () = either(look.tick(), asked_to_look.changed()) => match control::is_paused(&self.pool, &self.name()).await {
-                    Ok(true) => break PullEnd::Paused,
-                    Ok(false) => {}
-                    Err(error) => break PullEnd::Broken(error.to_string()),
-                },
-                _ = work_goes_on.tick() => batch::keep(self, ahead.iter()).await,
-                come = pull.next() => match come {
-                    Ok(come) => ahead.extend(come),
+                () = halt.notified() => break PullEnd::Broken("the database is unavailable".to_owned()),
+                () = breaker_opens(&mut breaker) => break PullEnd::Paused,
+                Some(_) = in_progress.join_next() => {}
+                Some(_) = isolated.join_next() => {}
+                () = either(pause_check.tick(), check_requested.changed()) => {
+                    match control::is_paused(&self.pool, &self.name()).await {
+                        Ok(true) => break PullEnd::Paused,
+                        Ok(false) => {}
+                        Err(error) => break PullEnd::Broken(error.to_string()),
+                    }
+                }
+                _ = progress_tick.tick() => answer::send_progress(self, prefetched.iter()).await,
+                received = pull.next() => match received {
+                    Ok(received) => prefetched.extend(received),
                     Err(error) => break PullEnd::Broken(error),
                 },
-                () = sleep_until(next), if in_hand.len() < self.subscription.lanes && !ahead.is_empty() => {
-                    let chunk: Vec<Held> = ahead.drain(..ahead.len().min(self.settings.consumer_batch)).collect();
-                    // A quarter of a batch is large enough.
+                () = sleep_until(next), if in_progress.len() < self.subscription.lanes && !prefetched.is_empty() => {
+                    let chunk: Vec<Unacked> = prefetched.drain(..prefetched.len().min(self.settings.consumer_batch)).collect();
+                    // A quarter of a full batch is large enough not to wait.
                     if chunk.len() * 4 < self.settings.consumer_batch {
-                        next = Instant::now() + PACE;
+                        next = Instant::now() + BATCH_WINDOW;
                     }
                     let (alone, messages) = batch::isolate(self, chunk);
                     for message in alone {
-                        apart.spawn(self.clone().work_on(vec![message], progress, Arc::clone(&halt)));
+                        isolated.spawn(self.clone().work_on(vec![message], progress, Arc::clone(&halt)));
                     }
                     if !messages.is_empty() {
-                        in_hand.spawn(self.clone().work_on(messages, progress, Arc::clone(&halt)));
+                        in_progress.spawn(self.clone().work_on(messages, progress, Arc::clone(&halt)));
                     }
                 }
             }
         };
-        // What was only fetched ahead goes back at once, instead of after the broker's ack wait.
-        batch::give_back(self, ahead.iter()).await;
+        // Prefetched messages are returned at once instead of after the broker's ack wait.
+        answer::nak(self, prefetched.iter()).await;
         drop(intake);
-        // Until all are answered: what is to be delivered again to a request that nobody listens to any more, nats-server
-        // 2.9 forgets until the ack wait is over. Others wait for what comes meanwhile.
-        while !in_hand.is_empty() || !apart.is_empty() {
+        // Read the request until all batches are finished: nats-server 2.9 loses a redelivery to a request without a reader until
+        // the ack wait is over. What arrives meanwhile is returned for other replicas.
+        while !in_progress.is_empty() || !isolated.is_empty() {
             tokio::select! {
-                Some(_) = in_hand.join_next() => {}
-                Some(_) = apart.join_next() => {}
-                come = pull.next_of_the_last() => batch::give_back(self, come.iter()).await,
+                Some(_) = in_progress.join_next() => {}
+                Some(_) = isolated.join_next() => {}
+                received = pull.next_of_last_request() => answer::nak(self, received.iter()).await,
             }
         }
-        batch::give_back(self, pull.rest().iter()).await;
+        answer::nak(self, pull.drain_buffered().iter()).await;
         Ok(end)
     }
 
-    async fn work_on(self: Arc<Self>, messages: Vec<Held>, progress: Duration, halt: Arc<Notify>) {
+    async fn work_on(self: Arc<Self>, messages: Vec<Unacked>, progress: Duration, halt: Arc<Notify>) {
         if batch::process(&self, messages, progress).await.is_err() {
             halt.notify_one();
         }
     }
 
-    /// Takes as many events as there are probes left, and works on them.
-    async fn probe(self: &Arc<Self>, places: u32, stop: &CancellationToken) -> Result<PullEnd, String> {
+    /// Pulls as many events as the breaker has probes left, and processes them.
+    async fn probe(self: &Arc<Self>, permits: u32, stop: &CancellationToken) -> Result<PullEnd, String> {
         let connects = self.bus.connects();
         let (consumer, progress) = self.find().await?;
         let intake = self.subscription.intake.open();
         if control::is_paused(&self.pool, &self.name()).await.map_err(|e| e.to_string())? {
             return Ok(PullEnd::Paused);
         }
-        let most = usize::try_from(places).unwrap_or(usize::MAX);
-        let mut messages = consumer.fetch().max_messages(most).messages().await.map_err(|e| chain(&e))?;
+        let max_messages = usize::try_from(permits).unwrap_or(usize::MAX);
+        let mut messages = consumer.fetch().max_messages(max_messages).messages().await.map_err(|e| chain(&e))?;
         (self.report)(Ok(()));
         let mut probes = Vec::new();
-        let until = tokio::time::Instant::now() + PROBE_LIMIT;
+        let until = Instant::now() + PROBE_TIMEOUT;
         let fetched = loop {
-            match tokio::time::timeout_at(until, messages.next()).await {
-                Ok(Some(Ok(message))) => probes.push(Held::new(message, connects)),
+            match timeout_at(until, messages.next()).await {
+                Ok(Some(Ok(message))) => probes.push(Unacked::new(message, connects)),
                 Ok(Some(Err(error))) => break Err(error.to_string()),
                 Ok(None) => break Ok(()),
-                // The client itself would wait for ever when the connection breaks between request and answer.
+                // The client would wait for ever when the connection breaks between request and response.
                 Err(_) => break Err("the broker does not answer".to_owned()),
             }
         };
         if let Err(error) = fetched {
-            batch::give_back(self, probes.iter()).await;
+            answer::nak(self, probes.iter()).await;
             return Err(error);
         }
         drop(intake);
         if probes.is_empty() {
-            sleep_or_stop(PROBE_POLL, stop).await;
+            stop.run_until_cancelled(sleep(PROBE_POLL)).await;
         }
-        // Each alone and all at once: a bad event fails its own probe only.
+        // Each alone, concurrently: a failing event fails only its own probe.
         let alone = probes.into_iter().map(|probe| batch::process(self, vec![probe], progress));
         match join_all(alone).await.into_iter().collect::<Result<(), _>>() {
             Ok(()) => Ok(PullEnd::Paused),
-            Err(batch::Outage) => Err("the database is away".to_owned()),
+            Err(_) => Err("the database is unavailable".to_owned()),
         }
     }
 
-    /// The consumer, and how often the broker wants to hear that work goes on: a third of its ack wait.
+    /// The consumer, and the interval of its progress acknowledgements: a third of its ack wait.
     async fn find(&self) -> Result<(PullConsumer, Duration), String> {
         let stream = self.publisher.stream();
         let consumer: PullConsumer =
@@ -271,14 +280,7 @@ async fn either<A, B>(one: impl Future<Output = A>, other: impl Future<Output = 
     }
 }
 
-async fn opens(breaker: &mut watch::Receiver<State>) {
-    // An error would say that the breaker is gone, and we hold one.
+async fn breaker_opens(breaker: &mut watch::Receiver<State>) {
+    // Fails only when the breaker is dropped, and the consumer holds it.
     drop(breaker.wait_for(|state| *state != State::Closed).await);
-}
-
-async fn sleep_or_stop(time: Duration, stop: &CancellationToken) {
-    tokio::select! {
-        () = tokio::time::sleep(time) => {}
-        () = stop.cancelled() => {}
-    }
 }

@@ -15,10 +15,10 @@ struct Page {
     consumers: Option<Vec<Option<consumer::Info>>>,
 }
 
-/// All consumers of a stream, but for those that are being deleted.
+/// All consumers of a stream except those that are being deleted.
 ///
 /// # Errors
-/// The broker did not answer, or has no such stream.
+/// The broker does not answer, or has no such stream.
 pub async fn of_stream(js: &Context, stream: &str) -> Result<Vec<consumer::Info>, RequestError> {
     let mut found = Vec::new();
     let mut seen = 0;
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_consumer_that_is_being_deleted_is_left_out_on_every_page() -> Result<(), async_nats::Error> {
+    async fn consumers_being_deleted_are_left_out_on_each_page() -> Result<(), async_nats::Error> {
         let nats = Nats::start().await?;
         let client = async_nats::connect(nats.url()).await?;
         let real = jetstream::new(client.clone());
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(found.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["first", "second"]);
         assert!(of_stream(&real, "NONE").await.is_err());
 
-        // Two consumers a page, and the first of each is being deleted.
+        // Two consumers per page; the first of each is being deleted.
         let page: Value = real.request("CONSUMER.LIST.ORDER", &json!({})).await?;
         let first = &page["consumers"][0];
         let mut requests = client.subscribe("odd.CONSUMER.LIST.ORDER").await?;

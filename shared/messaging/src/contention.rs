@@ -1,31 +1,43 @@
-//! Lost races for locks: not a failure, only to be tried again. A database that does not answer is one.
+//! Retry delays: short after a lost race for locks, which is no failure; growing after an outage.
 
 use std::time::Duration;
 
-use crate::{StepError, error::Severity, silence::unless_silent};
+use tokio::time::sleep;
 
-/// Runs `work` again when it lost a race for locks (deadlock, lock timeout), a few times; gives it up when a unit of
-/// work in it gets no answer.
+use crate::{StepError, error::Severity, response_timeout::watch_responses};
+
+/// The number of attempts at work that loses races for locks.
+pub(crate) const ATTEMPTS: u32 = 5;
+
+/// Waits a random time of at most 10 ms per lost race.
+pub(crate) async fn race_delay(races: u32) {
+    sleep(Duration::from_millis(rand::random_range(0..=10 * u64::from(races)))).await;
+}
+
+/// Waits after this many consecutive failures: exponential backoff with jitter, up to a second.
+pub(crate) async fn backoff(failures: u32) {
+    let limit = Duration::from_millis(50 << failures.min(5)).min(Duration::from_secs(1));
+    sleep(limit.mul_f64(rand::random_range(0.5..=1.0))).await;
+}
+
+/// Retries `work` a few times when it loses a race for locks (deadlock, lock timeout). Fails when a unit of work in it gets no
+/// response from the database.
 pub async fn retry_contended<T, E, F>(mut work: impl FnMut() -> F) -> Result<T, E>
 where
     F: Future<Output = Result<T, E>>,
     E: Contention + From<sqlx::Error>,
 {
-    const ATTEMPTS: u32 = 5;
     let mut attempt = 1;
     loop {
-        match unless_silent(work(), |error| Err(error.into())).await {
-            Err(error) if error.is_contended() && attempt < ATTEMPTS => {
-                let limit = 5 * u64::from(attempt);
-                tokio::time::sleep(Duration::from_millis(rand::random_range(0..=limit))).await;
-                attempt += 1;
-            }
+        match watch_responses(work(), |error| Err(error.into())).await {
+            Err(error) if error.is_contended() && attempt < ATTEMPTS => race_delay(attempt).await,
             other => return other,
         }
+        attempt += 1;
     }
 }
 
-/// An error that can tell whether it was only a lost race.
+/// An error that may be only a lost race for locks.
 pub trait Contention {
     fn is_contended(&self) -> bool;
 }

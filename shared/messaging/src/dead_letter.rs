@@ -1,6 +1,6 @@
-//! Dead letters: events that a step could not apply, kept in the database with the whole context of
-//! the failure. A replay goes to the failed step only, at most three times, and its outcome is
-//! written on the entry; every action is kept with who, when and why.
+//! Dead letters: events that a step could not apply, stored in the database with the context of the failure. A replay runs only
+//! the failed step, at most three times, and its outcome is stored on the entry; each action is stored with actor, time and
+//! reason.
 
 mod batch;
 mod dry_run;
@@ -52,7 +52,7 @@ impl Failure {
     }
 }
 
-/// Keeps the event. A redelivery of an event that is kept already changes nothing.
+/// Stores the event. Storing it again after a redelivery changes nothing.
 pub(crate) async fn write(
     pool: &PgPool,
     step: &Step,
@@ -60,7 +60,7 @@ pub(crate) async fn write(
     raw: &RawEvent,
     failure: &Failure,
 ) -> Result<(), sqlx::Error> {
-    // No text column takes a NUL.
+    // PostgreSQL cannot store a NUL in a text column.
     let header = |name: &str| envelope::header(&raw.headers, name).map(|value| value.replace('\0', "\u{fffd}"));
     let trace_id = header("traceparent").and_then(|t| t.parse().ok()).map(TraceContext::trace_id);
     sqlx::query!(

@@ -1,4 +1,4 @@
-//! Whatever a stream holds: the decoder takes it apart or says why not, and never panics. PROPTEST_CASES says how often.
+//! The decoder reads each message or returns an error, and never panics. PROPTEST_CASES sets the number of cases.
 #![allow(clippy::unwrap_used)]
 
 use async_nats::{HeaderMap, HeaderName, HeaderValue};
@@ -38,7 +38,7 @@ impl Event for Reserved {
     }
 }
 
-/// Its first version: one line only, and no note.
+/// The first version: a single line, no note.
 #[derive(Debug, Serialize, Deserialize)]
 struct FirstReserved {
     order_id: Uuid,
@@ -116,7 +116,7 @@ fn raw(headers: HeaderMap, body: Vec<u8>) -> RawEvent {
 
 proptest! {
     #[test]
-    fn whatever_is_delivered_is_read_or_refused(headers in headers(), body in body()) {
+    fn any_message_is_decoded_or_rejected(headers in headers(), body in body()) {
         let message = raw(headers.clone(), body.clone());
         match decode::<Reserved>(&message) {
             Ok(delivery) => {
@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn what_another_build_knows_is_told_from_what_none_can(name in "[A-Z][A-Za-z0-9]{0,20}", version in 3_u16.., odd in text(), body in body()) {
+    fn unknown_versions_differ_from_invalid_types(name in "[A-Z][A-Za-z0-9]{0,20}", version in 3_u16.., odd in text(), body in body()) {
         let refused = |event_type: &str| {
             let mut headers = HeaderMap::new();
             headers.insert("ce-type", event_type.parse::<HeaderValue>().ok()?);
@@ -142,17 +142,17 @@ proptest! {
             decode::<Reserved>(&raw(headers, body.clone())).err()
         };
         for event_type in [format!("Reserved.v{version}"), format!("Not{name}.v{version}"), format!("Not{name}.v1")] {
-            let told_apart = matches!(refused(&event_type), Some(EnvelopeError::UnknownVersion { .. }));
-            prop_assert!(told_apart, "{event_type} is not waited for");
+            let distinguished = matches!(refused(&event_type), Some(EnvelopeError::UnknownVersion { .. }));
+            prop_assert!(distinguished, "{event_type} is not an unknown version");
         }
         for event_type in [format!("Reserved.v0{version}"), format!("Reserved.v+{version}"), format!("Reserved{version}"), format!("{odd}.v"), format!("Res erved.v{version}")] {
-            let told_apart = matches!(refused(&event_type), None | Some(EnvelopeError::Invalid { name: "ce-type", .. }));
-            prop_assert!(told_apart, "{event_type:?} is waited for");
+            let distinguished = matches!(refused(&event_type), None | Some(EnvelopeError::Invalid { name: "ce-type", .. }));
+            prop_assert!(distinguished, "{event_type:?} is an unknown version");
         }
     }
 
     #[test]
-    fn an_older_version_is_read_as_the_present_one(order_id in any_uuid(), sku in text(), quantity in any::<i64>()) {
+    fn an_older_version_is_read_as_the_current_one(order_id in any_uuid(), sku in text(), quantity in any::<i64>()) {
         let mut headers = HeaderMap::new();
         headers.insert("ce-type", "Reserved.v1");
         headers.insert("ce-id", Uuid::nil().to_string());
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_published_is_read_as_it_was(event in event(), id in any_uuid(), saga_id in any_uuid(), sequence in any::<i64>()) {
+    fn a_published_event_is_decoded_unchanged(event in event(), id in any_uuid(), saga_id in any_uuid(), sequence in any::<i64>()) {
         let context = Context::background("c-1").in_saga(saga_id, "OrderFulfillment");
         let stored = StoredHeaders::new(INVENTORY, &TAKE_NOTE.step, &context, TraceContext::root());
         let mut headers = HeaderMap::new();

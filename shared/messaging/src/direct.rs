@@ -1,5 +1,5 @@
-//! Publishing without an outbox, as one would write it at first: straight after the commit. It is here to show
-//! what that loses, is never used unless somebody asks for it, and is absent from a build without faults.
+//! Publishing without an outbox, directly after the commit. It demonstrates which events that loses; it is used only with the
+//! setting `WITHOUT=outbox`, and absent from a build without faults.
 
 use time::OffsetDateTime;
 
@@ -9,16 +9,16 @@ use crate::{
     relay::publish_once,
 };
 
-/// Publishes what has been committed. What the broker does not take just now is lost.
+/// Publishes committed events. Events that the broker does not accept now are lost.
 pub(crate) async fn publish(bus: &Bus, events: Vec<OutboxRow>) {
     for event in events {
         let (event_id, event_type) = (event.event_id, event.event_type.clone());
         let sent = match bus.is_connected() {
             true => publish_once(bus, &pending(event)).await,
-            false => Err("the broker is away".to_owned()),
+            false => Err("the broker is unavailable".to_owned()),
         };
         if let Err(error) = sent {
-            tracing::error!(%event_id, event_type, error, "the event is lost: there is no outbox");
+            tracing::error!(%event_id, event_type, error, "the event is lost, because the outbox is switched off");
         }
     }
 }

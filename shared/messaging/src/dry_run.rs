@@ -1,6 +1,6 @@
-//! A dry run: a step does all it would do, in a transaction that is rolled back at the end. No other system is called, nothing
-//! is counted, and no fault is injected. It comes with the step's [`Batch`](crate::Batch), and each transaction that is begun
-//! for that batch belongs to it.
+//! A dry run: a step runs in a transaction that is rolled back at the end. No other system is called, no metric is updated, and
+//! no fault is injected. It is attached to the step's [`Batch`](crate::Batch); all units of work for that batch share its
+//! transaction.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,23 +13,22 @@ pub(crate) struct Trial(Mutex<Run>);
 #[derive(Debug, Default)]
 struct Run {
     seen: Seen,
-    /// What would have been committed. The step's next unit of work goes on in it and sees what is written there.
+    /// The transaction with all writes so far. The step's next unit of work continues in it.
     open: Option<Transaction<'static, Postgres>>,
 }
 
-/// What a dry run came across.
+/// The observations of a dry run.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// The types of the events that would be published, in their order.
+    /// The types of the events that would be published, in order.
     pub(crate) emits: Vec<String>,
-    /// Why parts of the work were refused by the state they met.
+    /// Why parts of the work would be no-ops.
     pub(crate) refusals: Vec<String>,
-    /// Who would be called, and for what.
+    /// The calls to other systems.
     pub(crate) calls: Vec<&'static str>,
     committed: bool,
-    /// A unit of work that went on where another had ended was given up, and the other's with it: what the step
-    /// says after that is not to be relied on.
-    pub(crate) torn: bool,
+    /// A later unit of work was rolled back, and with it the writes of an earlier, "committed" one: the result is unreliable.
+    pub(crate) inconsistent: bool,
 }
 
 impl Trial {
@@ -37,27 +36,27 @@ impl Trial {
         Arc::default()
     }
 
-    /// Rolls back whatever was done.
+    /// Rolls back the transaction and returns the observations.
     pub(crate) async fn end(&self) -> Seen {
         let Run { seen, open } = std::mem::take(&mut *self.run());
         if let Some(transaction) = open
             && let Err(error) = transaction.rollback().await
         {
             // The server rolls back when it notices that the connection is gone.
-            tracing::warn!(%error, "the end of a dry run was not confirmed");
+            tracing::warn!(%error, "the rollback of a dry run was not confirmed");
         }
         seen
     }
 
-    /// The transaction in which this dry run goes on, if it has come to a commit before.
-    pub(crate) fn go_on(&self) -> Option<Transaction<'static, Postgres>> {
+    /// The transaction to continue in, if an earlier unit of work has "committed".
+    pub(crate) fn resume(&self) -> Option<Transaction<'static, Postgres>> {
         let mut run = self.run();
         let open = run.open.take();
-        run.seen.torn |= run.seen.committed && open.is_none();
+        run.seen.inconsistent |= run.seen.committed && open.is_none();
         open
     }
 
-    /// Takes the place of a commit.
+    /// Replaces a commit: keeps the transaction open.
     pub(crate) fn keep(&self, transaction: Transaction<'static, Postgres>, emits: impl Iterator<Item = String>) {
         let mut run = self.run();
         run.open = Some(transaction);

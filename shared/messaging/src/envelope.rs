@@ -1,5 +1,4 @@
-//! The envelope of an event: CloudEvents 1.0 in binary mode. The attributes ride in NATS headers,
-//! the body is JSON.
+//! The envelope of an event: CloudEvents 1.0 in binary mode. The attributes are NATS headers, the body is JSON.
 
 use std::{str::FromStr, sync::Arc};
 
@@ -21,15 +20,15 @@ pub(crate) const CE_PARTITIONKEY: &str = "ce-partitionkey";
 pub(crate) const BAGGAGE: &str = "baggage";
 pub(crate) const TRACEPARENT: &str = "traceparent";
 
-/// In which saga, on whose behalf and in reply to what something happens.
+/// The saga, correlation, cause and trace of an action.
 #[derive(Debug, Clone)]
 pub struct Context {
     pub saga: Option<SagaRef>,
     pub correlation_id: String,
-    /// The event that caused this one; none when a client did.
+    /// The event that caused this one; `None` for a client's request.
     pub causation_id: Option<Uuid>,
     pub trace: TraceContext,
-    /// W3C baggage, carried along as it is: whom and what the saga is about, for faults that are limited to it.
+    /// W3C baggage, forwarded unchanged. Faults can be limited to its entries.
     pub baggage: Option<Arc<str>>,
 }
 
@@ -41,7 +40,7 @@ pub struct SagaRef {
 }
 
 impl Context {
-    /// A context outside any saga, in a trace of its own.
+    /// A context outside any saga, in a new trace.
     pub fn background(correlation_id: impl Into<String>) -> Self {
         Self::in_trace(correlation_id, TraceContext::root())
     }
@@ -66,7 +65,7 @@ impl Context {
         self
     }
 
-    /// The `baggage` header of a call to another system; none where there is no baggage.
+    /// The `baggage` header of a call to another system; `None` without baggage.
     pub fn baggage_header(&self) -> Option<String> {
         let baggage = self.baggage.as_deref()?;
         Some(self.saga_id().map_or_else(|| baggage.to_owned(), |id| format!("{baggage},saga={id}")))
@@ -77,22 +76,22 @@ impl Context {
     }
 }
 
-/// What is known of a delivered event besides its body.
+/// The metadata of a delivered event.
 #[derive(Debug, Clone)]
 pub struct Metadata {
     pub event_id: Uuid,
-    /// The aggregate's own count of its events.
+    /// The event's number among the events of its aggregate.
     pub sequence: i64,
     /// The context in which the event was published.
     pub published_in: Context,
 }
 
 impl Metadata {
-    /// The context of whatever is done in reply to this event.
+    /// The context of the actions that this event causes.
     pub fn context(&self) -> Context {
-        let told = self.published_in.trace;
-        // A sampled trace goes on from the span that works on this event; others get no spans, but ids all the same.
-        let trace = if told.is_sampled() { told } else { told.child() };
+        let parent = self.published_in.trace;
+        // A sampled trace continues from the span that processes this event; an unsampled one has ids without spans.
+        let trace = if parent.is_sampled() { parent } else { parent.child() };
         Context { causation_id: Some(self.event_id), trace, ..self.published_in.clone() }
     }
 
@@ -101,15 +100,16 @@ impl Metadata {
     }
 }
 
-/// Why a message cannot be read.
+/// Why a message cannot be decoded.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EnvelopeError {
     #[error("header {0} is missing")]
     Missing(&'static str),
     #[error("header {name} is not valid: {value:?}")]
     Invalid { name: &'static str, value: String },
-    /// Perhaps a newer build knows it, or an older one.
-    #[error("the message is a {found}, and this build of the step reads {expected}")]
+    /// A newer or an older build may know it.
+    #[error("the message is a {found}, but this build of the step reads {expected}")]
     UnknownVersion { expected: String, found: String },
     #[error("the body cannot be decoded")]
     Body(#[source] serde_json::Error),
@@ -121,7 +121,7 @@ impl EnvelopeError {
     }
 }
 
-/// The headers of an event that have no column of their own, as its outbox row keeps them.
+/// The headers of an event that have no column in its outbox row.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct StoredHeaders {
     #[serde(rename = "ce-source")]
@@ -156,7 +156,7 @@ impl StoredHeaders {
     }
 }
 
-/// Reads the envelope of a delivered message, checks that it is an `expected` in some version, and returns which.
+/// Reads the envelope of a delivered message, checks that its type is `expected` in some version, and returns the version.
 pub(crate) fn read(headers: &HeaderMap, expected: EventType) -> Result<(Metadata, u16), EnvelopeError> {
     let found = required(headers, CE_TYPE)?;
     let (name, version) =
@@ -181,7 +181,7 @@ pub(crate) fn read(headers: &HeaderMap, expected: EventType) -> Result<(Metadata
     Ok((Metadata { event_id, sequence, published_in }, version))
 }
 
-/// Takes `OrderCreated.v1` apart; none when no build can have written it.
+/// Splits `OrderCreated.v1`; `None` when no build can have written it.
 fn parse_type(text: &str) -> Option<(&str, u16)> {
     let (name, version) = text.rsplit_once(".v")?;
     let number: u16 = version.parse().ok()?;

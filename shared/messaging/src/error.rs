@@ -1,22 +1,22 @@
-//! What can go wrong between a transaction and an effect, sorted by what is to be done about it.
-//! A business refusal is not in here: it is an event.
+//! Errors between a transaction and an effect, classified by how they are handled. A business refusal is not an error but an
+//! event.
 
 use std::error::Error as StdError;
 
-/// Why a step did not commit. The kinds differ in what happens next, and in whether it counts.
+/// Why a step did not commit. The variant decides what happens next, and whether an attempt is counted.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
-    /// The database, the broker or another system is away: the consumer pauses; nothing is counted.
+    /// The database, the broker or another system is unavailable: the consumer pauses; no attempt is counted.
     #[error("unavailable: {0}")]
     Unavailable(#[source] Box<dyn StdError + Send + Sync>),
-    /// Lost against another transaction (deadlock, lock timeout): the same batch is tried again at once.
+    /// Lost a race for locks (deadlock, lock timeout): the same batch is retried at once.
     #[error("contended: {0}")]
     Contended(#[source] sqlx::Error),
-    /// Failed for this event's sake: the batch is split until the event stands alone, which is then
-    /// tried again after a wait, and becomes a dead letter after the step's last attempt.
+    /// Failed because of an event: the batch is split until the event is alone, which is then retried after a wait and becomes a
+    /// dead letter after the step's last attempt.
     #[error("failed: {0}")]
     Failed(#[source] Box<dyn StdError + Send + Sync>),
-    /// Can never succeed: a dead letter at once.
+    /// Can never succeed: the event becomes a dead letter at once.
     #[error("poison: {0}")]
     Poison(#[source] Box<dyn StdError + Send + Sync>),
 }
@@ -26,7 +26,7 @@ impl StepError {
         StepError::Failed(error.into())
     }
 
-    /// Whether somebody made this happen on purpose.
+    /// Whether the error is an injected fault.
     pub(crate) fn is_injected(&self) -> bool {
         let StepError::Unavailable(error) = self else { return false };
         match error.downcast_ref::<sqlx::Error>() {
@@ -56,7 +56,7 @@ impl From<saga::IllegalTransition> for StepError {
     }
 }
 
-/// What a database error says about the database.
+/// The meaning of a database error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     Unavailable,
@@ -64,19 +64,19 @@ pub enum Severity {
     Failed,
 }
 
-/// Beginnings of the SQLSTATEs that say that the server is away.
-const AWAY: [&str; 10] = ["08", "28", "3D000", "53", "55000", "57P", "58", "25006", "25P03", "XX001"];
+/// Prefixes of the SQLSTATEs that mean that the server is unavailable.
+const UNAVAILABLE: [&str; 10] = ["08", "28", "3D000", "53", "55000", "57P", "58", "25006", "25P03", "XX001"];
 
 impl Severity {
-    /// Sorts by SQLSTATE: classes 08 (connection), 28 (login refused), 53 (resources), 57P (shutdown) and 58 (system),
-    /// 3D000 and 55000 (no such database, or it is closed), 25P03 (idle in a transaction for too long: we were frozen), and
-    /// everything that never reached the server, mean that it is away; 40001, 40P01, 55P03 and 57014
-    /// (statement timeout: somebody holds a lock) are lost races.
+    /// Classifies by SQLSTATE. Unavailable: classes 08 (connection), 28 (login refused), 53 (resources), 57P (shutdown) and 58
+    /// (system), 3D000 and 55000 (no such database, or it is closed), 25P03 (idle in a transaction for too long: this process
+    /// was frozen), 25006 (the server is a standby), XX001 (a page cannot be read: the operator's case, not the event's), and errors before the statement reached the server. Contended: 40001, 40P01, 55P03 and 57014 (statement
+    /// timeout, as behind a lock).
     pub fn of(error: &sqlx::Error) -> Self {
         match error {
             sqlx::Error::Database(database) => match database.code().as_deref() {
                 Some("40001" | "40P01" | "55P03" | "57014") => Severity::Contended,
-                Some(code) if AWAY.iter().any(|c| code.starts_with(c)) => Severity::Unavailable,
+                Some(code) if UNAVAILABLE.iter().any(|c| code.starts_with(c)) => Severity::Unavailable,
                 _ => Severity::Failed,
             },
             sqlx::Error::Io(_)
@@ -91,8 +91,8 @@ impl Severity {
     }
 }
 
-/// The whole chain of an error in one line, outermost first. It may repeat what came from outside, a NUL for instance,
-/// which no text column takes.
+/// The chain of an error in one line, outermost first. NULs, which may come from input, are replaced, because PostgreSQL cannot
+/// store them in a text column.
 pub(crate) fn chain(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

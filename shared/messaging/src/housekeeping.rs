@@ -1,5 +1,5 @@
-//! Housekeeping of the messaging tables, by one replica at a time: partitions are created ahead and
-//! dropped whole when they are old; what is kept row by row is deleted in small batches.
+//! Housekeeping of the messaging tables, by one replica at a time: partitions are created ahead and dropped when they are old;
+//! rows of other tables are deleted in small batches.
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use crate::{
 
 const DAYS_AHEAD: i32 = 7;
 
-/// What one round did.
+/// The result of one round.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tidied {
     pub partitions_created: i32,
     pub partitions_dropped: i32,
     pub rows_deleted: u64,
-    /// Dead letters among them that still waited for somebody.
+    /// The pending dead letters among the deleted rows.
     pub dead_letters_forgotten: u64,
 }
 
-/// Tidies every `settings.housekeeping_every` until `stop`.
+/// Runs a round every `settings.housekeeping_every` until `stop`.
 pub async fn run(pool: PgPool, holder: String, settings: MessagingArgs, metrics: Metrics, stop: CancellationToken) {
     let kept = settings.dead_letter_retention.as_secs();
     metrics.dead_letter_retention.set(i64::try_from(kept).unwrap_or(i64::MAX));
@@ -35,23 +35,23 @@ pub async fn run(pool: PgPool, holder: String, settings: MessagingArgs, metrics:
                 tracing::info!(?tidied, "housekeeping");
             }
             Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "housekeeping failed and will be tried again"),
+            Err(error) => tracing::warn!(%error, "housekeeping failed and will be retried"),
         }
     })
     .await;
 }
 
-/// How long one piece of work may take before it is given up: on a half-open connection it would wait for ever.
-const WORK_LIMIT: Duration = Duration::from_secs(60);
+/// The timeout of one run: on a half-open connection it would wait for ever.
+const WORK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Does `work` now and then every `period`, until `stop`.
+/// Runs `work` now and then every `period`, until `stop`.
 pub async fn every<F: Future<Output = ()>>(period: Duration, stop: &CancellationToken, mut work: impl FnMut() -> F) {
     let mut tick = tokio::time::interval(period.max(Duration::from_millis(1)));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            _ = tick.tick() => if tokio::time::timeout(WORK_LIMIT, work()).await.is_err() {
-                tracing::warn!("periodic work took too long and will be tried again");
+            _ = tick.tick() => if tokio::time::timeout(WORK_TIMEOUT, work()).await.is_err() {
+                tracing::warn!("periodic work timed out and will be retried");
             },
             () = stop.cancelled() => return,
         }
@@ -66,7 +66,7 @@ async fn leased_round(pool: &PgPool, holder: &str, settings: &MessagingArgs) -> 
     tidy(&mut conn, settings).await.map(Some)
 }
 
-/// One round of tidying.
+/// One round of housekeeping.
 pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<Tidied, sqlx::Error> {
     let partitions = sqlx::query!(
         r#"select ensure_partitions($1) as "created!", drop_partitions($2, $3) as "dropped!""#,
@@ -126,7 +126,7 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
     )
     .execute(&mut *conn)
     .await?;
-    // Of replicas that did not come to say goodbye. A lease that somebody wants is theirs once it has expired.
+    // Leases of replicas that ended without releasing them. An expired lease is free before it is deleted.
     let leases =
         sqlx::query!("delete from lease where expires_at < now() - interval '1 hour'").execute(&mut *conn).await?;
     let rows = [attempts, publishing, acting, breakers, replays, leases];

@@ -1,12 +1,12 @@
-//! The inbox: which consumer has had which event. A claim is a row inserted in the transaction of
-//! the effect; a second claim of the same event waits for the first and then finds it taken.
+//! The inbox: which consumer has processed which event. A claim is a row inserted in the transaction of the effect; a second
+//! claim of the same event waits for the first and then returns nothing.
 
 use std::collections::HashSet;
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-/// Claims the events that `consumer` has not had yet, and returns those.
+/// Claims the events that `consumer` has not processed yet, and returns their ids.
 pub(crate) async fn claim(
     conn: &mut PgConnection,
     consumer: &str,
@@ -30,14 +30,21 @@ pub(crate) async fn claim(
     Ok(claimed.into_iter().collect())
 }
 
-/// Which of the events `consumer` has had already: read before work that should not even begin
-/// twice. Decides nothing; the claim does.
-pub async fn already_had(
+/// Deletes claims of this transaction.
+pub(crate) async fn unclaim(conn: &mut PgConnection, consumer: &str, event_ids: &[Uuid]) -> Result<(), sqlx::Error> {
+    sqlx::query!("delete from inbox where event_id = any($1) and consumer = $2", event_ids, consumer)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// The events that `consumer` has already processed: read before work that should not start twice. Only the claim decides.
+pub async fn already_processed(
     conn: &mut PgConnection,
     consumer: &str,
     event_ids: &[Uuid],
 ) -> Result<HashSet<Uuid>, sqlx::Error> {
-    let had = sqlx::query_scalar!(
+    let processed = sqlx::query_scalar!(
         "select event_id
         from inbox
         where event_id = any($1) and consumer = $2",
@@ -46,5 +53,5 @@ pub async fn already_had(
     )
     .fetch_all(conn)
     .await?;
-    Ok(had.into_iter().collect())
+    Ok(processed.into_iter().collect())
 }

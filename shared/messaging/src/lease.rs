@@ -1,11 +1,11 @@
-//! What only one replica may do at a time, and which replicas there are. Time is the database's.
+//! Leases for work that only one replica may do at a time, and the list of live replicas. All times are the database's.
 
 use std::time::Duration;
 
 use sqlx::{PgConnection, PgPool, postgres::types::PgInterval};
 
-/// Takes or renews the lease `name` for `holder`; false when another replica holds it. One that ends later than in twice its
-/// time was taken when the database's clock was ahead, and is free.
+/// Acquires or renews the lease `name` for `holder`; false when another replica holds it. A lease that expires later than in
+/// twice its duration was acquired while the database's clock was ahead, and is free.
 pub async fn hold(conn: &mut PgConnection, name: &str, holder: &str, ttl: Duration) -> Result<bool, sqlx::Error> {
     let held = sqlx::query_scalar!(
         r#"insert into lease as l (name, holder, expires_at)
@@ -23,24 +23,24 @@ pub async fn hold(conn: &mut PgConnection, name: &str, holder: &str, ttl: Durati
     Ok(held.is_some())
 }
 
-/// Gives the lease back, so that another replica need not wait for it to expire.
+/// Releases the lease, so that another replica need not wait for its expiry.
 pub async fn release(conn: &mut PgConnection, name: &str, holder: &str) -> Result<(), sqlx::Error> {
     sqlx::query!("delete from lease where name = $1 and holder = $2", name, holder).execute(conn).await?;
     Ok(())
 }
 
-/// Says that a replica is there, for so long.
-pub async fn be_present(conn: &mut PgConnection, replica: &str, ttl: Duration) -> Result<(), sqlx::Error> {
+/// Announces a replica as live for the duration of `ttl`.
+pub async fn announce_replica(conn: &mut PgConnection, replica: &str, ttl: Duration) -> Result<(), sqlx::Error> {
     hold(conn, &presence(replica), replica, ttl).await.map(drop)
 }
 
-/// Says that a replica is not there any more.
-pub async fn be_absent(conn: &mut PgConnection, replica: &str) -> Result<(), sqlx::Error> {
+/// Withdraws the announcement of a replica.
+pub async fn withdraw_replica(conn: &mut PgConnection, replica: &str) -> Result<(), sqlx::Error> {
     release(conn, &presence(replica), replica).await
 }
 
-/// The replicas of this service that are there.
-pub async fn present(pool: &PgPool) -> Result<Vec<String>, sqlx::Error> {
+/// The live replicas of this service.
+pub async fn replicas(pool: &PgPool) -> Result<Vec<String>, sqlx::Error> {
     sqlx::query_scalar!("select holder from lease where starts_with(name, 'replica ') and expires_at > now()")
         .fetch_all(pool)
         .await
@@ -50,7 +50,7 @@ fn presence(replica: &str) -> String {
     format!("replica {replica}")
 }
 
-/// A duration as Postgres takes it; longer than a few hundred thousand years is cut off.
+/// A duration as a PostgreSQL interval, at most some 290,000 years.
 pub fn interval(duration: Duration) -> PgInterval {
     let microseconds = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
     PgInterval { months: 0, days: 0, microseconds }

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![expect(
     clippy::disallowed_methods,
-    reason = "this crate owns the tasks that steps run in, joins every one of them, and makes trace ids up"
+    reason = "this crate spawns the tasks that steps run in, joins them, and generates trace ids"
 )]
 
 pub mod acknowledged;
@@ -23,15 +23,14 @@ pub mod metrics;
 mod migrations;
 pub mod outbox;
 pub mod relay;
+mod response_timeout;
 pub mod sample;
 mod settings;
-mod silence;
 mod span;
 mod subscription;
 pub mod topology;
 mod trace_context;
 mod unit_of_work;
-mod wake;
 
 use std::sync::Arc;
 
@@ -50,7 +49,6 @@ pub use span::Span;
 pub use subscription::{Subscription, subscribe};
 pub use trace_context::TraceContext;
 pub use unit_of_work::{ClaimedWork, Outbox, PublishError, UnitOfWork};
-pub use wake::Wake;
 
-/// Hears from a long-running part whether it works, and if not, why.
+/// Receives the state of a long-running component: that it works, or why it does not.
 pub type Report = Arc<dyn Fn(Result<(), &str>) + Send + Sync>;

@@ -1,5 +1,5 @@
-//! What messaging and the sagas count. Names follow the Prometheus conventions; the registry adds `_total`. What a
-//! transaction did is counted after its commit. METRICS.md in the project's root shows all of them.
+//! The metrics of messaging and sagas. Names follow the Prometheus conventions; the registry adds `_total`. The effects of a
+//! transaction are counted after its commit. METRICS.md in the project's root lists all metrics.
 
 mod zero;
 
@@ -73,7 +73,7 @@ pub struct LetterAction {
     pub outcome: &'static str,
 }
 
-/// Names the trace of an observation: an exemplar.
+/// The exemplar of an observation: its trace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct TraceLabel {
     pub trace_id: String,
@@ -100,155 +100,100 @@ fn sizes() -> Histogram {
     Histogram::new(exponential_buckets(1.0, 2.0, 11))
 }
 
-#[derive(Debug, Clone)]
-pub struct Metrics {
-    pub outbox_written: Counter,
-    pub outbox_published: Counter,
-    pub outbox_attempts: Family<Outcome, Counter>,
-    pub outbox_batch_size: Histogram,
-    pub outbox_publish_duration: Histogram,
-    pub outbox_age_at_publish: HistogramWithExemplars<TraceLabel>,
-    pub outbox_parked: Counter,
-    pub outbox_republished: Counter,
-    pub relay_active: Gauge,
-    pub relay_takeovers: Counter,
-    pub broker_silent: Gauge,
-    pub inbox_applied: Family<StepLabel, Counter>,
-    pub inbox_duplicates: Family<StepLabel, Counter>,
-    pub inbox_batch_size: Sized<StepLabel>,
-    pub step_duration: Timed<StepLabel>,
-    pub hop: Sized<Hop>,
-    pub refusals: Family<StepLabel, Counter>,
-    pub step_failures: Family<StepLabel, Counter>,
-    pub step_retries: Family<StepOutcome, Counter>,
-    pub handed_back: Family<StepLabel, Counter>,
-    pub dead_letters: Family<StepLabel, Counter>,
-    pub dead_letter_actions: Family<LetterAction, Counter>,
-    pub dead_letters_forgotten: Counter,
-    pub dead_letter_retention: Gauge,
-    pub saga_started: Family<SagaLabel, Counter>,
-    pub saga_completed: Family<SagaLabel, Counter>,
-    pub saga_compensations_started: Family<SagaStep, Counter>,
-    pub saga_compensated: Family<SagaReason, Counter>,
-    pub saga_timed_out: Family<SagaLabel, Counter>,
-    pub saga_failed: Family<SagaLabel, Counter>,
-    pub saga_resumed: Family<SagaLabel, Counter>,
-    pub saga_steps: Family<StepStatusLabel, Counter>,
-    pub saga_duration: Timed<SagaOutcome>,
-    pub saga_compensation_duration: Timed<SagaLabel>,
+/// Defines [`Metrics`] by a table. Each row has the field and its type, the constructor unless it is the default, the registered
+/// name, the unit if any, and the help text.
+macro_rules! metrics {
+    (make) => { Default::default() };
+    (make $metric:expr) => { $metric };
+    (register $registry:ident $name:literal $help:literal $metric:ident) => {
+        $registry.register($name, $help, $metric.clone())
+    };
+    (register $registry:ident $name:literal $help:literal $metric:ident $unit:ident) => {
+        $registry.register_with_unit($name, $help, Unit::$unit, $metric.clone())
+    };
+    ($($field:ident: $kind:ty $(= $metric:expr)?, $name:literal $($unit:ident)?, $help:literal;)*) => {
+        #[derive(Debug, Clone)]
+        pub struct Metrics {
+            $(#[doc = $help] pub $field: $kind,)*
+        }
+
+        impl Metrics {
+            /// Creates and registers the metrics.
+            pub fn register(registry: &mut Registry) -> Self {
+                $(
+                    let $field: $kind = metrics!(make $($metric)?);
+                    metrics!(register registry $name $help $field $($unit)?);
+                )*
+                Metrics { $($field,)* }
+            }
+        }
+    };
+}
+
+metrics! {
+    outbox_written: Counter, "outbox_written", "Events written to the outbox";
+    outbox_published: Counter, "outbox_published", "Events acknowledged by the broker";
+    outbox_attempts: Family<Outcome, Counter>, "outbox_publish_attempts",
+        "Attempts to publish an event, by outcome; events sent after a failed one are not counted";
+    outbox_batch_size: Histogram = sizes(), "outbox_batch_size", "Events per batch of the relay";
+    outbox_publish_duration: Histogram = Histogram::new(exponential_buckets(0.0005, 2.0, 14)),
+        "outbox_publish_duration" Seconds, "From the first event of a relay's batch to its last acknowledgement";
+    outbox_age_at_publish: HistogramWithExemplars<TraceLabel> = seconds(), "outbox_age_at_publish" Seconds,
+        "From an event's transaction to its acknowledgement by the broker";
+    outbox_parked: Counter, "outbox_parked", "Events parked after their last attempt";
+    outbox_republished: Counter, "outbox_republished", "Events published again because the stream lost them";
+    relay_active: Gauge, "relay_active", "1 while this replica's relay is active";
+    relay_takeovers: Counter, "relay_takeovers", "Times this replica's relay became active";
+    broker_silent: Gauge, "broker_silent",
+        "1 while NATS is connected and JetStream does not answer this replica's relay";
+    inbox_applied: Family<StepLabel, Counter>, "inbox_applied",
+        "Events processed for the first time, by step: applied, refused or too late";
+    inbox_duplicates: Family<StepLabel, Counter>, "inbox_duplicates",
+        "Deliveries of events that the step had processed before";
+    inbox_batch_size: Sized<StepLabel> = Family::new_with_constructor(sizes), "inbox_batch_size",
+        "Events per batch of a step";
+    step_duration: Timed<StepLabel> = Family::new_with_constructor(seconds), "step_duration" Seconds,
+        "Processing time of a batch, by step";
+    hop: Sized<Hop> = Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0005, 2.0, 18))),
+        "hop" Seconds, "Latency of each part of an event's way to a step's effect, and of the whole";
+    refusals: Family<StepLabel, Counter>, "refusals", "Events answered with a business refusal, by step";
+    step_failures: Family<StepLabel, Counter>, "step_failures",
+        "Deliveries that failed because of their event, by step: each counts as an attempt";
+    step_retries: Family<StepOutcome, Counter>, "step_retries",
+        "Failed deliveries, by step: retried, or attempts exhausted";
+    handed_back: Family<StepLabel, Counter>, "unknown_versions_handed_back",
+        "Deliveries of events of a version that this build cannot read, returned for a replica of another build";
+    dead_letters: Family<StepLabel, Counter>, "dead_letters", "Events that became dead letters, by step";
+    dead_letter_actions: Family<LetterAction, Counter>, "dead_letter_actions",
+        "Actions on dead letters, by outcome";
+    dead_letters_forgotten: Counter, "dead_letters_forgotten",
+        "Dead letters that were deleted because of their age while they were pending";
+    dead_letter_retention: Gauge, "dead_letter_retention" Seconds, "How long dead letters are kept";
+    saga_started: Family<SagaLabel, Counter>, "saga_started", "Sagas started";
+    saga_completed: Family<SagaLabel, Counter>, "saga_completed",
+        "Sagas that were completed; a customer may still cancel one";
+    saga_compensations_started: Family<SagaStep, Counter>, "saga_compensations_started",
+        "Sagas whose compensation began, by the step that decided it";
+    saga_compensated: Family<SagaReason, Counter>, "saga_compensated",
+        "Sagas that were compensated, by the step at which compensation began";
+    saga_timed_out: Family<SagaLabel, Counter>, "saga_timed_out", "Sagas that passed their deadline";
+    saga_failed: Family<SagaLabel, Counter>, "saga_failed", "Sagas whose compensation attempts are exhausted";
+    saga_resumed: Family<SagaLabel, Counter>, "saga_resumed", "Failed sagas that an operator resumed";
+    saga_steps: Family<StepStatusLabel, Counter>, "saga_steps", "Steps taken, by outcome";
+    saga_duration: Timed<SagaOutcome> = Family::new_with_constructor(seconds), "saga_duration" Seconds,
+        "From a saga's start to its first final state";
+    saga_compensation_duration: Timed<SagaLabel> = Family::new_with_constructor(seconds),
+        "saga_compensation_duration" Seconds, "From the decision to compensate a saga to the last undo confirmation";
 }
 
 impl Default for Metrics {
     fn default() -> Self {
-        Metrics {
-            outbox_written: Counter::default(),
-            outbox_published: Counter::default(),
-            outbox_attempts: Family::default(),
-            outbox_batch_size: sizes(),
-            outbox_publish_duration: Histogram::new(exponential_buckets(0.0005, 2.0, 14)),
-            outbox_age_at_publish: seconds(),
-            outbox_parked: Counter::default(),
-            outbox_republished: Counter::default(),
-            relay_active: Gauge::default(),
-            relay_takeovers: Counter::default(),
-            broker_silent: Gauge::default(),
-            inbox_applied: Family::default(),
-            inbox_duplicates: Family::default(),
-            inbox_batch_size: Family::new_with_constructor(sizes),
-            step_duration: Family::new_with_constructor(seconds),
-            hop: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0005, 2.0, 18))),
-            refusals: Family::default(),
-            step_failures: Family::default(),
-            step_retries: Family::default(),
-            handed_back: Family::default(),
-            dead_letters: Family::default(),
-            dead_letter_actions: Family::default(),
-            dead_letters_forgotten: Counter::default(),
-            dead_letter_retention: Gauge::default(),
-            saga_started: Family::default(),
-            saga_completed: Family::default(),
-            saga_compensations_started: Family::default(),
-            saga_compensated: Family::default(),
-            saga_timed_out: Family::default(),
-            saga_failed: Family::default(),
-            saga_resumed: Family::default(),
-            saga_steps: Family::default(),
-            saga_duration: Family::new_with_constructor(seconds),
-            saga_compensation_duration: Family::new_with_constructor(seconds),
-        }
+        Metrics::register(&mut Registry::default())
     }
 }
 
 impl Metrics {
-    /// Makes the metrics and registers them.
-    pub fn register(registry: &mut Registry) -> Self {
-        let m = Metrics::default();
-        registry.register("outbox_written", "Events written to the outbox", m.outbox_written.clone());
-        registry.register("outbox_published", "Events acknowledged by the broker", m.outbox_published.clone());
-        let help = "Attempts to publish an event, by outcome; what was sent behind a failed one is not counted";
-        registry.register("outbox_publish_attempts", help, m.outbox_attempts.clone());
-        registry.register("outbox_batch_size", "Events per batch of the relay", m.outbox_batch_size.clone());
-        let help = "From the first event of a relay's batch to its last receipt";
-        let duration = m.outbox_publish_duration.clone();
-        registry.register_with_unit("outbox_publish_duration", help, Unit::Seconds, duration);
-        let help = "From an event's transaction to its receipt";
-        registry.register_with_unit("outbox_age_at_publish", help, Unit::Seconds, m.outbox_age_at_publish.clone());
-        registry.register("outbox_parked", "Events parked after their last attempt", m.outbox_parked.clone());
-        let help = "Events put back because the stream lost them";
-        registry.register("outbox_republished", help, m.outbox_republished.clone());
-        registry.register("relay_active", "1 while this replica's relay is the active one", m.relay_active.clone());
-        let help = "Times this replica's relay became the active one";
-        registry.register("relay_takeovers", help, m.relay_takeovers.clone());
-        let help = "1 while NATS is connected and JetStream does not answer this replica's relay";
-        registry.register("broker_silent", help, m.broker_silent.clone());
-        let help = "Events taken for the first time, by step: applied, refused or too late";
-        registry.register("inbox_applied", help, m.inbox_applied.clone());
-        let help = "Deliveries of events that the step had taken before";
-        registry.register("inbox_duplicates", help, m.inbox_duplicates.clone());
-        registry.register("inbox_batch_size", "Events per batch of a step", m.inbox_batch_size.clone());
-        let help = "How long a step takes for a batch";
-        registry.register_with_unit("step_duration", help, Unit::Seconds, m.step_duration.clone());
-        let help = "How long an event takes for each part of its way to a step's effect, and for the whole of it";
-        registry.register_with_unit("hop", help, Unit::Seconds, m.hop.clone());
-        registry.register("refusals", "Events answered with a business refusal, by step", m.refusals.clone());
-        let help = "Deliveries that failed for their event's sake, by step: each takes one of its attempts";
-        registry.register("step_failures", help, m.step_failures.clone());
-        let help = "Failed deliveries that are tried again, or no more, by step";
-        registry.register("step_retries", help, m.step_retries.clone());
-        let help =
-            "Deliveries of events in a version that this build cannot read, handed back for a replica of another build";
-        registry.register("unknown_versions_handed_back", help, m.handed_back.clone());
-        registry.register("dead_letters", "Events that became dead letters, by step", m.dead_letters.clone());
-        let help = "What was done to dead letters, and what came of it";
-        registry.register("dead_letter_actions", help, m.dead_letter_actions.clone());
-        let help = "Dead letters that were deleted for their age while they still waited for somebody";
-        registry.register("dead_letters_forgotten", help, m.dead_letters_forgotten.clone());
-        let help = "How long dead letters are kept";
-        registry.register_with_unit("dead_letter_retention", help, Unit::Seconds, m.dead_letter_retention.clone());
-        m.register_sagas(registry);
-        m
-    }
-
-    fn register_sagas(&self, registry: &mut Registry) {
-        registry.register("saga_started", "Sagas started", self.saga_started.clone());
-        let help = "Sagas that came to their good end; a customer may yet have one undone";
-        registry.register("saga_completed", help, self.saga_completed.clone());
-        let help = "Sagas that began to be undone, by the step that decided it";
-        registry.register("saga_compensations_started", help, self.saga_compensations_started.clone());
-        let help = "Sagas that were undone, by the step at which they turned back";
-        registry.register("saga_compensated", help, self.saga_compensated.clone());
-        registry.register("saga_timed_out", "Sagas that passed their deadline", self.saga_timed_out.clone());
-        registry.register("saga_failed", "Sagas whose compensation got stuck", self.saga_failed.clone());
-        registry.register("saga_resumed", "Stuck sagas that were driven on", self.saga_resumed.clone());
-        registry.register("saga_steps", "Steps taken, by what they came to", self.saga_steps.clone());
-        let help = "From a saga's start to its first end";
-        registry.register_with_unit("saga_duration", help, Unit::Seconds, self.saga_duration.clone());
-        let help = "From the decision to undo a saga to the last receipt";
-        let duration = self.saga_compensation_duration.clone();
-        registry.register_with_unit("saga_compensation_duration", help, Unit::Seconds, duration);
-    }
-
-    /// Counts the deliveries of one committed batch; those that were not fresh have been applied before.
+    /// Counts the deliveries of one committed batch; those that are not fresh were duplicates.
     pub(crate) fn count_deliveries(&self, step: &'static str, deliveries: usize, fresh: usize, refused: usize) {
         let label = StepLabel { step };
         self.inbox_applied.get_or_create_owned(&label).inc_by(fresh as u64);

@@ -1,5 +1,5 @@
-//! The tables that this crate needs, and how tables are made. Each set of migrations is recorded in a table of its own, beside
-//! the tables that it made, so that several sets share a schema.
+//! The migrations of this crate, and how migrations are applied. Each set of migrations is recorded in its own table, beside the
+//! tables that it creates, so that several sets can share a schema.
 
 use sqlx::{
     AssertSqlSafe, Connection, PgConnection,
@@ -10,11 +10,11 @@ use sqlx::{
 /// Outbox, inbox, dead letters and the relay's lease: once in the schema of each service.
 pub static MIGRATIONS: Migrator = sqlx::migrate!("./migrations");
 
-/// Makes this crate's tables in `schema`, or brings them up to date. `schema` is the service's own, in lower case, and is
-/// made where it is missing. The service's connections need it as their `search_path`.
+/// Creates or updates this crate's tables in `schema`. `schema` is the service's own, in lower case, and is created if it is
+/// missing. The service's connections need it as their `search_path`.
 ///
 /// # Errors
-/// When a migration fails, has changed since it was applied, or was applied by a newer build and is no mere addition.
+/// When a migration fails, has changed since it was applied, or was applied by a newer build and is not additive.
 pub async fn migrate(options: &PgConnectOptions, schema: &str) -> Result<(), MigrateError> {
     apply_migrations(options, schema, "_messaging_migration", &MIGRATIONS).await
 }
@@ -29,10 +29,10 @@ pub async fn apply_migrations(
     ledger: &str,
     migrations: &Migrator,
 ) -> Result<(), MigrateError> {
-    // The functions that run with their owner's rights keep this path. Without `pg_temp` at its end, they would look first
-    // at the caller's temporary tables, and run the caller's code in them with the owner's rights.
+    // The `security definer` functions keep this path. Without `pg_temp` at its end they would look up the caller's temporary
+    // tables first, and could run the caller's code in them with the owner's permissions.
     let options = options.clone().options([("search_path", format!("{schema}, pg_temp"))]);
-    // A connection of its own, because a migration that fails leaves its lock behind on it.
+    // On a separate connection, because a failed migration leaves its lock on it.
     let mut connection = PgConnection::connect_with(&options).await?;
     let outcome = apply(&mut connection, schema, format!("{schema}.{ledger}"), migrations).await;
     let _ = connection.close().await;
@@ -56,12 +56,12 @@ async fn apply(
     let mut migrations = Migrator::with_migrations(migrations.iter().cloned().collect());
     migrations.dangerous_set_table_name(ledger);
     migrations.set_ignore_missing(true);
-    // What `run` does, but as a future that may move between threads.
+    // The same as `run`, but its future is `Send`.
     migrations.run_direct(None, connection, false).await
 }
 
-/// An applied migration that this build does not know and that is not a newer addition. The ledger holds additions of a newer
-/// build after a roll-back; the services judge them in the same way when they start.
+/// An applied migration that this build does not know and that is not newer and additive. After a roll-back the ledger has additive
+/// migrations of a newer build; services check them in the same way at start.
 async fn unsupported(
     connection: &mut PgConnection,
     ledger: &str,

@@ -1,9 +1,10 @@
-//! The SQL of the outbox: append in the business transaction, read in order, move when published.
+//! The SQL of the outbox: rows are appended in the business transaction, read in order, and moved when published.
 
 mod inspect;
 mod parked;
+mod published;
 
-use std::{collections::HashMap, time::Duration};
+use std::{ops::RangeInclusive, time::Duration};
 
 use saga::{Kind, Step, Trigger};
 use sqlx::{PgConnection, PgPool};
@@ -14,8 +15,15 @@ use crate::lease::interval;
 
 pub use inspect::{Attempt, Entry, attempts, get, list};
 pub use parked::{Action, Parked, actions, discard, parked, requeue};
+pub use published::{Whereabouts, republish, whereabouts};
 
-/// What stands in for the step of events that belong to no saga.
+/// The range of ids older than `before`, or of all ids.
+pub(crate) fn ids_before(before: Option<Uuid>) -> RangeInclusive<Uuid> {
+    let last = before.map_or(u128::MAX, |id| id.as_u128().saturating_sub(1));
+    Uuid::nil()..=Uuid::from_u128(last)
+}
+
+/// The placeholder step of events that belong to no saga.
 pub(crate) const NO_STEP: Step = Step {
     number: 0,
     name: "none",
@@ -28,7 +36,7 @@ pub(crate) const NO_STEP: Step = Step {
     time_limit: Step::TIME_LIMIT,
 };
 
-/// An event on its way into the outbox.
+/// An event to append to the outbox.
 #[derive(Debug)]
 pub(crate) struct OutboxRow {
     pub(crate) event_id: Uuid,
@@ -42,7 +50,7 @@ pub(crate) struct OutboxRow {
     pub(crate) saga_id: Option<Uuid>,
 }
 
-/// Appends the rows in their order.
+/// Appends the rows in order.
 pub(crate) async fn append(conn: &mut PgConnection, rows: &[OutboxRow]) -> Result<(), sqlx::Error> {
     let column = |of: fn(&OutboxRow) -> &str| -> Vec<String> { rows.iter().map(|r| of(r).to_owned()).collect() };
     sqlx::query!(
@@ -83,9 +91,9 @@ pub(crate) struct PendingRow {
     pub(crate) republication: i32,
 }
 
-/// The next rows after `watermark`, in order, for the relay of `epoch`; none while it is paused or
-/// no longer the active one. An aggregate with a parked or waiting row is left out whole; a row that may be
-/// tried again lies below the watermark, so only a read from the beginning takes it up.
+/// The next rows after `watermark`, in order, for the relay of `epoch`; none while it is paused or not active any more. All rows
+/// of an aggregate with a parked or delayed row are left out. A row that may be retried lies below the watermark, so only a read
+/// from the start finds it.
 pub(crate) async fn next(
     conn: &mut PgConnection,
     epoch: i64,
@@ -119,8 +127,8 @@ pub(crate) async fn next(
     .await
 }
 
-/// For how long the oldest event has waited to be published for the first time. What waits behind a refused or parked event
-/// does not count: its aggregate's events wait for an operator, and all others go on.
+/// How long the oldest event has waited to be published for the first time. Events behind a refused or parked event of their
+/// aggregate do not count: they wait for an operator, and other aggregates are not affected.
 pub async fn oldest_waiting(pool: &PgPool) -> Result<Option<Duration>, sqlx::Error> {
     let age = sqlx::query_scalar!(
         r#"with blocked as materialized (
@@ -143,8 +151,8 @@ pub async fn oldest_waiting(pool: &PgPool) -> Result<Option<Duration>, sqlx::Err
     Ok(age.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or_default()))
 }
 
-/// Whether a transaction of this service that writes has been open for longer than `age`: a row of it may
-/// still appear below what has been read. Nobody else can write to the outbox.
+/// Whether a writing transaction of this service has been open for longer than `age`: its rows may still appear below the
+/// positions that have been read. Other database users cannot write to the outbox.
 pub(crate) async fn old_writer(conn: &mut PgConnection, age: Duration) -> Result<bool, sqlx::Error> {
     sqlx::query_scalar!(
         r#"select exists (
@@ -159,14 +167,14 @@ pub(crate) async fn old_writer(conn: &mut PgConnection, age: Duration) -> Result
     .await
 }
 
-/// The broker's receipt of one event.
+/// The broker's acknowledgement of one event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Receipt {
+pub(crate) struct Acknowledgement {
     pub(crate) event_id: Uuid,
     pub(crate) sequence: i64,
 }
 
-/// Who moves rows: one relay, in one epoch of its lease, from one stream.
+/// The relay that moves rows, the epoch of its lease, and the stream.
 #[derive(Debug, Clone)]
 pub(crate) struct Mover<'a> {
     pub(crate) holder: &'a str,
@@ -176,15 +184,15 @@ pub(crate) struct Mover<'a> {
     pub(crate) stream_epoch: i64,
 }
 
-/// Moves acknowledged rows to `outbox_published`, keeps the last receipt and renews the lease, all
-/// in one statement. False when the lease is somebody else's by now: then nothing was written.
+/// Moves acknowledged rows to `outbox_published`, stores the last acknowledgement and renews the lease, in one statement. False
+/// when another relay holds the lease: then nothing was written.
 pub(crate) async fn move_published(
     conn: &mut PgConnection,
     mover: &Mover<'_>,
-    receipts: &[Receipt],
+    acks: &[Acknowledgement],
 ) -> Result<bool, sqlx::Error> {
-    let Some(last) = receipts.iter().max_by_key(|r| r.sequence) else { return Ok(true) };
-    let mut sorted = receipts.to_vec();
+    let Some(last) = acks.iter().max_by_key(|r| r.sequence) else { return Ok(true) };
+    let mut sorted = acks.to_vec();
     sorted.sort_unstable_by_key(|r| r.event_id);
     let moved = sqlx::query_scalar!(
         r#"with leader as (
@@ -230,7 +238,7 @@ pub(crate) async fn move_published(
     Ok(moved)
 }
 
-/// Lets this event wait, without counting anything against it.
+/// Delays this event without counting an attempt.
 pub(crate) async fn postpone(pool: &PgPool, event_id: Uuid, wait: Duration) -> Result<(), sqlx::Error> {
     sqlx::query!("update outbox set next_attempt_at = now() + $2 where event_id = $1", event_id, interval(wait))
         .execute(pool)
@@ -238,7 +246,7 @@ pub(crate) async fn postpone(pool: &PgPool, event_id: Uuid, wait: Duration) -> R
     Ok(())
 }
 
-/// Counts a refusal of this one message; after the last attempt it is parked. Returns whether it is.
+/// Counts a refusal of this message; after the last attempt the event is parked. Returns whether it is parked.
 pub(crate) async fn count_refusal(
     pool: &PgPool,
     relay: &str,
@@ -271,68 +279,4 @@ pub(crate) async fn count_refusal(
     .fetch_optional(pool)
     .await?;
     Ok(parked.unwrap_or(false))
-}
-
-/// Where an event is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whereabouts {
-    /// In the outbox, maybe parked.
-    Waiting,
-    /// In the stream of this epoch, if that has not lost it.
-    Published { stream_epoch: i64, sequence: i64 },
-}
-
-/// Where these events are, as far as that is known (any more).
-pub async fn whereabouts(
-    conn: &mut PgConnection,
-    event_ids: &[Uuid],
-) -> Result<HashMap<Uuid, Whereabouts>, sqlx::Error> {
-    let rows = sqlx::query!(
-        r#"select event_id as "event_id!", stream_epoch, stream_sequence
-        from (
-            select p.event_id, case when v.event_id is null then p.stream_epoch else 0 end as stream_epoch, p.stream_sequence
-            from outbox_published p
-            left join void_receipt v on v.event_id = p.event_id
-            where p.event_id = any($1)
-            union all
-            select event_id, null, null from outbox where event_id = any($1)
-        ) as place"#,
-        event_ids,
-    )
-    .fetch_all(conn)
-    .await?;
-    let mut found = HashMap::with_capacity(rows.len());
-    for row in rows {
-        // One that is published once more is in both.
-        match (row.stream_epoch, row.stream_sequence) {
-            (Some(stream_epoch), Some(sequence)) => {
-                found.entry(row.event_id).or_insert(Whereabouts::Published { stream_epoch, sequence });
-            }
-            _ => {
-                found.insert(row.event_id, Whereabouts::Waiting);
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// Puts published events back, in their order, to be published once more: same event, same id, but
-/// another broker message id, so that the broker's deduplication lets the repeat through.
-pub async fn republish(conn: &mut PgConnection, event_ids: &[Uuid]) -> Result<u64, sqlx::Error> {
-    let done = sqlx::query!(
-        "insert into outbox
-            (event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers,
-            payload, saga_id, created_at, republication)
-        overriding system value
-        select event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers,
-            payload, saga_id, created_at, republication + 1
-        from outbox_published
-        where event_id = any($1)
-        order by position
-        on conflict do nothing",
-        event_ids,
-    )
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected())
 }

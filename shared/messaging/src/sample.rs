@@ -1,4 +1,4 @@
-//! What is in the messaging tables at a moment, as gauges. Each is read by one replica and shown by no other.
+//! Gauges read from the messaging tables. One replica of a service reads and exports them.
 
 use saga::Step;
 use sqlx::PgPool;
@@ -11,7 +11,13 @@ pub struct Sampled {
     pub labels: &'static [&'static str],
 }
 
-/// One value of a sampled gauge; its labels' values in their order.
+impl Sampled {
+    pub const fn new(name: &'static str, help: &'static str, labels: &'static [&'static str]) -> Self {
+        Sampled { name, help, labels }
+    }
+}
+
+/// One value of a sampled gauge, with its label values in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
     pub name: String,
@@ -20,32 +26,24 @@ pub struct Reading {
 }
 
 pub const SAMPLED: &[Sampled] = &[
-    Sampled { name: "outbox_pending", help: "Events that wait to be published", labels: &[] },
-    Sampled { name: "outbox_parked_events", help: "Events that the broker refused too often", labels: &[] },
-    Sampled {
-        name: "outbox_oldest_pending_age_seconds",
-        help: "Age of the oldest event that waits to be published",
-        labels: &[],
-    },
-    Sampled { name: "dead_letters_pending", help: "Dead letters that wait for somebody, by step", labels: &["step"] },
-    Sampled {
-        name: "dead_letters_oldest_age_seconds",
-        help: "Age of the oldest dead letter that waits for somebody",
-        labels: &[],
-    },
-    Sampled {
-        name: "delivery_attempts_waiting",
-        help: "Events that failed in the last ten minutes and are tried again, by step",
-        labels: &["step"],
-    },
-    Sampled { name: "relay_lease_held", help: "1 while some replica's relay is the active one", labels: &[] },
-    Sampled { name: "relay_lease_epoch", help: "Grows with every takeover", labels: &[] },
-    Sampled { name: "relay_paused", help: "1 while an operator has paused the relay", labels: &[] },
-    Sampled { name: "consumers_paused", help: "1 while an operator has paused the step", labels: &["step"] },
+    Sampled::new("outbox_pending", "Events that wait to be published", &[]),
+    Sampled::new("outbox_parked_events", "Events that the broker refused too often", &[]),
+    Sampled::new("outbox_oldest_pending_age_seconds", "Age of the oldest event that waits to be published", &[]),
+    Sampled::new("dead_letters_pending", "Pending dead letters, by step", &["step"]),
+    Sampled::new("dead_letters_oldest_age_seconds", "Age of the oldest pending dead letter", &[]),
+    Sampled::new(
+        "delivery_attempts_waiting",
+        "Events that failed in the last ten minutes and are retried, by step",
+        &["step"],
+    ),
+    Sampled::new("relay_lease_held", "1 while some replica's relay is active", &[]),
+    Sampled::new("relay_lease_epoch", "Grows with each takeover", &[]),
+    Sampled::new("relay_paused", "1 while an operator has paused the relay", &[]),
+    Sampled::new("consumers_paused", "1 while an operator has paused the step", &["step"]),
 ];
 
-/// Reads the tables of one service, which consumes these steps. What is published, applied or dealt with is not
-/// looked at, but for the keys of the few events that failed lately.
+/// Reads the tables of one service, which consumes these steps. Published and applied events are not read, except for the keys of
+/// the few events that failed lately.
 pub async fn read(pool: &PgPool, steps: &[&Step]) -> Result<Vec<Reading>, sqlx::Error> {
     sqlx::query_as!(
         Reading,

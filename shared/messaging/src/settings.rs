@@ -1,4 +1,4 @@
-//! What can be set about messaging, with defaults that work.
+//! The settings of messaging, with defaults.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ pub struct MessagingArgs {
     /// replicas.
     #[arg(long, env = "RELAY_LEASE", default_value = "2s", value_parser = humantime::parse_duration)]
     pub relay_lease: Duration,
-    /// How many events the relay publishes before it waits for their receipts.
+    /// How many events the relay publishes before it awaits their acknowledgements.
     #[arg(long, env = "RELAY_BATCH", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
     pub relay_batch: u16,
-    /// How often the relay looks for events that nobody told it of; shorter than its lease.
+    /// How often the relay polls for events without a notification; shorter than its lease.
     #[arg(long, env = "RELAY_POLL", default_value = "500ms", value_parser = humantime::parse_duration)]
     pub relay_poll: Duration,
-    /// How often the relay compares its receipts with what the stream still has.
+    /// How often the relay compares its last acknowledgement with the stream.
     #[arg(long, env = "RECONCILE_EVERY", default_value = "30s", value_parser = humantime::parse_duration)]
     pub reconcile_every: Duration,
     /// After how many refusals of one message the event is parked.
     #[arg(long, env = "RELAY_MAX_ATTEMPTS", default_value_t = 5)]
     pub relay_max_attempts: i32,
-    /// How many events a consumer takes into one transaction at most.
+    /// The most events that a consumer processes in one transaction.
     #[arg(long, env = "CONSUMER_BATCH", default_value_t = 200, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     pub consumer_batch: usize,
-    /// For how long an event of a version that this build cannot read is handed back, so that a replica of another build can
-    /// take it; after that it becomes a dead letter.
+    /// How long an event of a version that this build cannot read is returned, so that a replica of another build can process
+    /// it; after that it becomes a dead letter.
     #[arg(long, env = "UNKNOWN_VERSION_WAIT", default_value = "5m", value_parser = humantime::parse_duration)]
     pub unknown_version_wait: Duration,
     /// How often old partitions are dropped and new ones created ahead.
@@ -35,7 +35,7 @@ pub struct MessagingArgs {
     /// How often gauges are read from the database, by one replica of each service.
     #[arg(long, env = "METRICS_EVERY", default_value = "5s", value_parser = humantime::parse_duration)]
     pub metrics_every: Duration,
-    /// How long the inbox remembers: at least the streams' age plus the dead letters' retention.
+    /// How long inbox rows are kept: at least the streams' maximum age plus the dead letters' retention.
     #[arg(long, env = "INBOX_RETENTION", default_value = "10d", value_parser = humantime::parse_duration)]
     pub inbox_retention: Duration,
     /// How long published events are kept for republishing and inspection.

@@ -1,5 +1,5 @@
-//! OpenTelemetry spans of an event's way: the transaction that writes it, its publication, each step that it sets in
-//! motion. Only sampled traces have spans. Attribute names are those of the semantic conventions.
+//! OpenTelemetry spans of an event: the transaction that writes it, its publication, and each step that it triggers. Only sampled
+//! traces have spans. Attribute names follow the semantic conventions.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,48 +18,51 @@ pub struct Span {
 }
 
 impl Span {
-    /// A span below `parent`; none when its trace is not sampled.
-    pub fn start(kind: SpanKind, name: impl Into<String>, parent: TraceContext, facts: Vec<KeyValue>) -> Option<Self> {
-        Self::begin(kind, name.into(), parent, facts, Duration::ZERO)
+    /// A child span of `parent`; `None` when the trace is not sampled.
+    pub fn start(
+        kind: SpanKind,
+        name: impl Into<String>,
+        parent: TraceContext,
+        attributes: Vec<KeyValue>,
+    ) -> Option<Self> {
+        Self::started_before(Duration::ZERO, kind, name, parent, attributes)
     }
 
-    /// The same for something that began a while ago.
+    /// The same for an operation that began earlier.
     pub(crate) fn started_before(
         ago: Duration,
         kind: SpanKind,
         name: impl Into<String>,
         parent: TraceContext,
-        facts: Vec<KeyValue>,
+        attributes: Vec<KeyValue>,
     ) -> Option<Self> {
-        Self::begin(kind, name.into(), parent, facts, ago)
+        if !parent.is_sampled() {
+            return None;
+        }
+        let tracer = global::tracer("messaging");
+        #[expect(clippy::disallowed_methods, reason = "spans have wall-clock times")]
+        let began = SystemTime::now() - ago;
+        let builder =
+            tracer.span_builder(name.into()).with_kind(kind).with_attributes(attributes).with_start_time(began);
+        let parent = OtelContext::new().with_remote_span_context(parent.into());
+        Self::valid(builder.start_with_context(&tracer, &parent))
     }
 
-    /// A span in a trace of its own, with a link to `cause`: for what happens again, or much later.
+    /// A span in a new trace with a link to `cause`: for repeated or much later operations.
     pub(crate) fn start_linked(
         kind: SpanKind,
         name: impl Into<String>,
         cause: TraceContext,
-        facts: Vec<KeyValue>,
+        attributes: Vec<KeyValue>,
     ) -> Option<Self> {
         if !cause.is_sampled() {
             return None;
         }
         let tracer = global::tracer("messaging");
         let link = Link::with_context(cause.into());
-        let builder = tracer.span_builder(name.into()).with_kind(kind).with_attributes(facts).with_links(vec![link]);
+        let builder =
+            tracer.span_builder(name.into()).with_kind(kind).with_attributes(attributes).with_links(vec![link]);
         Self::valid(builder.start_with_context(&tracer, &OtelContext::new()))
-    }
-
-    fn begin(kind: SpanKind, name: String, parent: TraceContext, facts: Vec<KeyValue>, ago: Duration) -> Option<Self> {
-        if !parent.is_sampled() {
-            return None;
-        }
-        let tracer = global::tracer("messaging");
-        #[expect(clippy::disallowed_methods, reason = "spans are told in wall-clock time")]
-        let began = SystemTime::now() - ago;
-        let builder = tracer.span_builder(name).with_kind(kind).with_attributes(facts).with_start_time(began);
-        let parent = OtelContext::new().with_remote_span_context(parent.into());
-        Self::valid(builder.start_with_context(&tracer, &parent))
     }
 
     /// Without a tracer provider there are no spans.
@@ -67,7 +70,7 @@ impl Span {
         inner.span_context().is_valid().then_some(Span { inner })
     }
 
-    /// What is told to whoever goes on from here.
+    /// The context of child spans.
     pub fn context(&self) -> TraceContext {
         self.inner.span_context().clone().into()
     }

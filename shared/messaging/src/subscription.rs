@@ -1,5 +1,4 @@
-//! Binds a step to the function that takes it. The event's type is the step's: a handler for
-//! another event does not compile.
+//! Binds a step to its handler. The event type is the step's: a handler for another event does not compile.
 
 use std::{fmt, sync::Arc};
 
@@ -15,18 +14,18 @@ use crate::{
     consumer::Intake,
     dry_run::Trial,
     envelope::{self, BAGGAGE, CE_ID, CE_SAGAID, EnvelopeError},
-    silence::unless_silent,
+    response_timeout::watch_responses,
 };
 
-/// A message as the broker delivered it, or as a dead letter kept it.
+/// A message as the broker delivered it, or as a dead letter stores it.
 #[derive(Debug, Clone)]
 pub(crate) struct RawEvent {
     pub(crate) subject: String,
     pub(crate) headers: HeaderMap,
     pub(crate) payload: Bytes,
-    /// Not the first time that this event comes to the step.
+    /// Whether the event was delivered to the step before.
     pub(crate) again: bool,
-    /// The span that works on it; none when its trace is not sampled, or goes on elsewhere.
+    /// The span of its processing; `None` when its trace is not sampled, or the span is in another trace.
     pub(crate) span: Option<TraceContext>,
 }
 
@@ -35,8 +34,8 @@ impl RawEvent {
         RawEvent { subject, headers, payload, again, span: None }
     }
 
-    /// Opens the span of the step that works on this event. What comes again has one in a trace of its own, linked to
-    /// the publication; what the step says then still belongs to the order's trace.
+    /// Opens the span of the step that processes this event. A redelivery gets a span in a new trace, linked to the publication;
+    /// the events that the step publishes still belong to the original trace.
     fn open_span(&mut self, step: &'static Step) -> Option<Span> {
         let header = |name| envelope::header(&self.headers, name);
         let published: TraceContext = header("traceparent")?.parse().ok()?;
@@ -44,7 +43,7 @@ impl RawEvent {
             return None;
         }
         let text = |name| header(name).unwrap_or_default().to_owned();
-        let facts = vec![
+        let attributes = vec![
             KeyValue::new("messaging.system", "nats"),
             KeyValue::new("messaging.operation.type", "process"),
             KeyValue::new("messaging.operation.name", step.name),
@@ -56,14 +55,14 @@ impl RawEvent {
         ];
         let name = format!("{} {}", step.name, self.subject);
         if self.again {
-            return Span::start_linked(SpanKind::Consumer, name, published, facts);
+            return Span::start_linked(SpanKind::Consumer, name, published, attributes);
         }
-        let span = Span::start(SpanKind::Consumer, name, published, facts)?;
+        let span = Span::start(SpanKind::Consumer, name, published, attributes)?;
         self.span = Some(span.context());
         Some(span)
     }
 
-    /// What a fault may be limited to, as far as the message's headers tell it.
+    /// The scope of faults that may hit the message, as far as its headers name it.
     pub(crate) fn subject(&self, step: &'static Step) -> Subject {
         let saga_id = envelope::header(&self.headers, CE_SAGAID).and_then(|id| id.parse().ok());
         let baggage = envelope::header(&self.headers, BAGGAGE).unwrap_or_default();
@@ -71,10 +70,10 @@ impl RawEvent {
     }
 }
 
-/// What became of a handler's run: messages that could not be read, by their place, and the rest.
+/// The outcome of a handler's run. Messages are identified by their index in the batch.
 pub(crate) struct Ran {
     pub(crate) unreadable: Vec<(usize, EnvelopeError)>,
-    /// For each readable message its place and its event's id.
+    /// For each readable message its index and its event's id.
     pub(crate) read: Vec<(usize, uuid::Uuid)>,
     pub(crate) result: Result<Committed, StepError>,
 }
@@ -93,14 +92,14 @@ type Handler = dyn Fn(Vec<RawEvent>, Option<Arc<Trial>>) -> BoxFuture<'static, R
 pub struct Subscription {
     pub step: &'static Step,
     pub event: EventType,
-    /// How many batches of this step may be worked on at the same time.
+    /// How many batches of this step may be processed concurrently.
     pub lanes: usize,
-    /// Of this process.
+    /// The intake of this process.
     pub intake: Intake,
     handler: Arc<Handler>,
 }
 
-/// Subscribes `handler` to the events that set `step` in motion.
+/// Subscribes `handler` to the events that trigger `step`.
 pub fn subscribe<A, E, F, Fut>(app: &A, step: &'static StepOn<E>, handler: F) -> Subscription
 where
     A: Clone + Send + Sync + 'static,
@@ -133,7 +132,7 @@ where
 }
 
 impl Subscription {
-    /// Lets several batches of this step be worked on at once: for steps that wait for others.
+    /// Processes several batches of this step concurrently: for steps that wait for other systems.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = lanes.max(1);
         self
@@ -147,7 +146,7 @@ impl Subscription {
             if let Err(injected) = hooks.at(Point::InStep, subject).await {
                 return Ran::failed(StepError::failed(injected));
             }
-            let ran = unless_silent(handler(messages, None), |error| Ran::failed(error.into())).await;
+            let ran = watch_responses(handler(messages, None), |error| Ran::failed(error.into())).await;
             if let Err(error) = &ran.result {
                 spans.iter_mut().for_each(|span| span.fail(error.to_string()));
             }
@@ -155,7 +154,7 @@ impl Subscription {
         })
     }
 
-    /// The same as a dry run, which passes no hooks: it must not use up a fault.
+    /// Runs the handler as a dry run, which passes no hooks, so that it does not use up a fault.
     pub(crate) fn try_out(&self, messages: Vec<RawEvent>, trial: Arc<Trial>) -> BoxFuture<'static, Ran> {
         (self.handler)(messages, Some(trial))
     }

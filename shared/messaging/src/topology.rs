@@ -1,8 +1,10 @@
-//! What must exist on the broker: one stream per publishing service, one durable consumer per step
-//! and publisher. Servers drop settings that they do not know without a word, so whatever the server
-//! says it keeps is compared with what was asked for, and a difference is an error.
+//! The streams and consumers that must exist on the broker: one stream per publishing service, one durable consumer per step and
+//! publisher. Servers silently drop settings that they do not know, so the stored settings are compared with the wanted ones,
+//! and a difference is an error.
 
-use std::{fmt, time::Duration};
+mod reconciler;
+
+use std::time::Duration;
 
 use async_nats::jetstream::{
     Context, ErrorCode,
@@ -12,17 +14,19 @@ use async_nats::jetstream::{
 };
 use saga::{Service, Step};
 
+pub use reconciler::{Object, Topology};
+
 /// Limits of a service's stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamSettings {
-    /// Half of it is for events that all consumers have acknowledged: `provision keep` removes the oldest of more. A stream
-    /// that is full of others refuses new ones, which wait in the outbox.
+    /// Acknowledged events may fill half of it: [`Topology::trim`] removes the oldest beyond that. A stream that is full of
+    /// unacknowledged events refuses new ones, which wait in the outbox.
     pub max_bytes: i64,
-    /// How long events stay at most, whoever has had them. The inbox must remember at least as long.
+    /// The maximum age of events, acknowledged or not. Inbox rows must be kept at least as long.
     pub max_age: Duration,
     /// 1 to 5; more than 1 needs a cluster.
     pub replicas: usize,
-    /// How long the broker remembers event ids. Saves duplicates, guarantees nothing: the inbox does.
+    /// How long the broker remembers message ids. Deduplication here is an optimisation; the guarantee is the inbox.
     pub duplicate_window: Duration,
 }
 
@@ -40,9 +44,9 @@ impl Default for StreamSettings {
 /// Limits of a step's durable consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConsumerSettings {
-    /// How long a delivery may stay unanswered before the broker delivers the message again.
+    /// How long a delivery may stay unacknowledged before the broker redelivers the message.
     pub ack_wait: Duration,
-    /// How many deliveries, over all replicas of the service, may be unanswered at a time.
+    /// The most unacknowledged deliveries of all replicas of the service together.
     pub max_ack_pending: i64,
 }
 
@@ -52,7 +56,7 @@ impl Default for ConsumerSettings {
     }
 }
 
-/// What it took to make the broker right.
+/// The change that was necessary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ensured {
     Unchanged,
@@ -61,6 +65,7 @@ pub enum Ensured {
 }
 
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TopologyError {
     #[error("the step {step} consumes no event of {publisher}")]
     NotConsumed { step: &'static str, publisher: Service },
@@ -71,25 +76,27 @@ pub enum TopologyError {
         object: String,
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    #[error("the broker keeps another {object} than it was asked for: {differences}")]
-    Differs { object: String, differences: Differences },
+    #[error("the broker stores another {object} than requested: {differences}")]
+    Differs { object: String, differences: String },
+    #[error("the {object} belongs to another program: its subjects are {subjects:?}")]
+    Foreign { object: String, subjects: Vec<String> },
 }
 
 impl TopologyError {
-    /// Whether the server has no place to store a consumer, as when it cannot read what a power cut has left of one with its
-    /// name. Nobody can delete that but with the stream.
+    /// Whether the server cannot create the store of a consumer, for example because it cannot read the files that a power cut
+    /// has left of a consumer with that name. They can be deleted only together with the stream.
     pub fn is_without_store(&self) -> bool {
         let TopologyError::Refused { source, .. } = self else { return false };
         let Some(ConsumerErrorKind::JetStream(answer)) = source.downcast_ref::<ConsumerError>().map(|e| e.kind())
         else {
             return false;
         };
-        // Its code depends on the server's version.
+        // The error code depends on the server's version.
         answer.to_string().starts_with("error creating store for consumer")
     }
 }
 
-/// The stream that carries everything `service` publishes, and nothing else.
+/// The stream of exactly the events that `service` publishes.
 pub fn stream_config(service: Service, settings: &StreamSettings) -> stream::Config {
     stream::Config {
         name: service.stream(),
@@ -109,8 +116,8 @@ pub fn stream_config(service: Service, settings: &StreamSettings) -> stream::Con
     }
 }
 
-/// The durable pull consumer of `step` in the stream of `publisher`. It begins with the stream's
-/// first message, and delivers without limit: the application decides what is a dead letter.
+/// The durable pull consumer of `step` on the stream of `publisher`. It starts with the stream's first message and redelivers
+/// without limit: the application decides when an event becomes a dead letter.
 pub fn consumer_config(
     step: &Step,
     publisher: Service,
@@ -122,7 +129,7 @@ pub fn consumer_config(
         .ok_or(TopologyError::NotConsumed { step: step.name, publisher })?;
     Ok(pull::Config {
         durable_name: Some(step.consumer()),
-        // One filter only: servers before 2.10 ignore a list of filters and deliver everything.
+        // A single filter: servers before 2.10 ignore a list of filters and deliver all messages.
         filter_subject: event.subject(publisher),
         deliver_policy: DeliverPolicy::All,
         replay_policy: ReplayPolicy::Instant,
@@ -134,7 +141,10 @@ pub fn consumer_config(
     })
 }
 
-/// Creates the stream of `service`, or changes it to what it should be. Harmless to repeat.
+/// Creates the stream of `service`, or updates it to these settings. Idempotent.
+///
+/// # Errors
+/// [`TopologyError::Foreign`] when a stream of that name has other subjects: it is not changed. Otherwise the broker's error.
 pub async fn ensure_stream(
     js: &Context,
     service: Service,
@@ -142,14 +152,11 @@ pub async fn ensure_stream(
 ) -> Result<Ensured, TopologyError> {
     let wanted = stream_config(service, settings);
     let object = format!("stream {}", wanted.name);
-    let mut actual = read_stream(js, &wanted.name).await.map_err(refused("show", &object))?;
-    if actual.as_ref().is_some_and(|actual| actual.deny_purge) {
-        // Made so by an earlier version, and no server takes that back: its relay publishes again what is still needed.
-        tracing::warn!("{object} is made anew, because nothing could ever be removed from it");
-        js.delete_stream(&wanted.name).await.map_err(refused("delete", &object))?;
-        actual = None;
-    }
-    let (kept, ensured) = match actual {
+    let found = find_stream(js, &wanted.name).await.map_err(refused("show", &object))?;
+    let (kept, ensured) = match found.map(|stream| stream.cached_info().config.clone()) {
+        Some(actual) if actual.subjects != wanted.subjects => {
+            return Err(TopologyError::Foreign { object, subjects: actual.subjects });
+        }
         Some(actual) if stream_differences(&wanted, &actual).is_empty() => return Ok(Ensured::Unchanged),
         Some(_) => {
             let updated = js.update_stream(&wanted).await.map_err(refused("change", &object))?;
@@ -163,8 +170,8 @@ pub async fn ensure_stream(
     same_or_error(object, stream_differences(&wanted, &kept), ensured)
 }
 
-/// Creates the consumer of `step` in the stream of `publisher`, or changes it to what it should be.
-/// Harmless to repeat: what is acknowledged stays acknowledged.
+/// Creates the consumer of `step` on the stream of `publisher`, or updates it to these settings. Idempotent: acknowledgements are
+/// kept.
 pub async fn ensure_consumer(
     js: &Context,
     step: &Step,
@@ -179,80 +186,51 @@ pub async fn ensure_consumer(
         Some(_) => ("change", Ensured::Updated),
         None => ("create", Ensured::Created),
     };
-    // One call for both: a consumer of that name is changed, and keeps its place in the stream.
+    // The same call creates and updates; an existing consumer keeps its position in the stream.
     let write = async || js.create_consumer_on_stream(wanted.clone(), &stream).await.map_err(refused(action, &object));
     let mut written = write().await?;
     if ensured == Ensured::Created && written.cached_info().delivered.consumer_sequence > 0 {
-        // The server had lost what the consumer is, but not its place, which may be that of events it has lost as well.
-        // What it knows again it deletes whole.
+        // The server had lost the consumer's settings but not its position, which may lie beyond events that are lost, too. A
+        // known consumer is deleted with its position.
         js.delete_consumer_from_stream(&consumer, &stream).await.map_err(refused("delete", &object))?;
         written = write().await?;
     }
     same_or_error(object, consumer_differences(&wanted, &written.cached_info().config), ensured)
 }
 
-/// Settings that are not as they should be, for the reader of an error.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Differences(Vec<String>);
-
-impl Differences {
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn compare<T: PartialEq + fmt::Debug>(&mut self, setting: &str, wanted: T, actual: T) {
-        if wanted != actual {
-            self.0.push(format!("{setting} is {actual:?}, wanted {wanted:?}"));
-        }
-    }
+/// The settings that differ, as text for an error.
+macro_rules! differences {
+    ($wanted:ident, $actual:ident: $($setting:ident)*) => {{
+        let mut found = Vec::new();
+        $(if $wanted.$setting != $actual.$setting {
+            let setting = stringify!($setting);
+            found.push(format!("{setting} is {:?}, wanted {:?}", $actual.$setting, $wanted.$setting));
+        })*
+        found
+    }};
 }
 
-impl fmt::Display for Differences {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join("; "))
-    }
+fn stream_differences(wanted: &stream::Config, actual: &stream::Config) -> Vec<String> {
+    differences!(wanted, actual:
+        subjects storage retention discard max_bytes max_age max_messages max_messages_per_subject max_consumers
+        num_replicas duplicate_window allow_direct deny_purge no_ack sealed)
 }
 
-fn stream_differences(wanted: &stream::Config, actual: &stream::Config) -> Differences {
-    let mut found = Differences::default();
-    found.compare("subjects", &wanted.subjects, &actual.subjects);
-    found.compare("storage", wanted.storage, actual.storage);
-    found.compare("retention", wanted.retention, actual.retention);
-    found.compare("discard", wanted.discard, actual.discard);
-    found.compare("max_bytes", wanted.max_bytes, actual.max_bytes);
-    found.compare("max_age", wanted.max_age, actual.max_age);
-    found.compare("max_messages", wanted.max_messages, actual.max_messages);
-    found.compare("max_messages_per_subject", wanted.max_messages_per_subject, actual.max_messages_per_subject);
-    found.compare("max_consumers", wanted.max_consumers, actual.max_consumers);
-    found.compare("replicas", wanted.num_replicas, actual.num_replicas);
-    found.compare("duplicate_window", wanted.duplicate_window, actual.duplicate_window);
-    found.compare("allow_direct", wanted.allow_direct, actual.allow_direct);
-    found.compare("deny_purge", wanted.deny_purge, actual.deny_purge);
-    found.compare("no_ack", wanted.no_ack, actual.no_ack);
-    found.compare("sealed", wanted.sealed, actual.sealed);
+fn consumer_differences(wanted: &pull::Config, actual: &consumer::Config) -> Vec<String> {
+    let mut found = differences!(wanted, actual:
+        durable_name filter_subject filter_subjects deliver_policy replay_policy ack_policy ack_wait max_deliver
+        max_ack_pending headers_only inactive_threshold backoff);
+    if let Some(subject) = &actual.deliver_subject {
+        found.push(format!("deliver_subject is {subject:?}, wanted none"));
+    }
     found
 }
 
-fn consumer_differences(wanted: &pull::Config, actual: &consumer::Config) -> Differences {
-    let mut found = Differences::default();
-    found.compare("deliver_subject", &None, &actual.deliver_subject);
-    found.compare("durable_name", &wanted.durable_name, &actual.durable_name);
-    found.compare("filter_subject", &wanted.filter_subject, &actual.filter_subject);
-    found.compare("filter_subjects", &wanted.filter_subjects, &actual.filter_subjects);
-    found.compare("deliver_policy", wanted.deliver_policy, actual.deliver_policy);
-    found.compare("replay_policy", wanted.replay_policy, actual.replay_policy);
-    found.compare("ack_policy", wanted.ack_policy, actual.ack_policy);
-    found.compare("ack_wait", wanted.ack_wait, actual.ack_wait);
-    found.compare("max_deliver", wanted.max_deliver, actual.max_deliver);
-    found.compare("max_ack_pending", wanted.max_ack_pending, actual.max_ack_pending);
-    found.compare("headers_only", wanted.headers_only, actual.headers_only);
-    found.compare("inactive_threshold", wanted.inactive_threshold, actual.inactive_threshold);
-    found.compare("backoff", &wanted.backoff, &actual.backoff);
-    found
-}
-
-fn same_or_error(object: String, differences: Differences, ensured: Ensured) -> Result<Ensured, TopologyError> {
-    if differences.is_empty() { Ok(ensured) } else { Err(TopologyError::Differs { object, differences }) }
+fn same_or_error(object: String, differences: Vec<String>, ensured: Ensured) -> Result<Ensured, TopologyError> {
+    if differences.is_empty() {
+        return Ok(ensured);
+    }
+    Err(TopologyError::Differs { object, differences: differences.join("; ") })
 }
 
 fn refused<E>(action: &'static str, object: &str) -> impl FnOnce(E) -> TopologyError
@@ -262,9 +240,10 @@ where
     move |error| TopologyError::Refused { action, object: object.to_owned(), source: Box::new(error) }
 }
 
-async fn read_stream(js: &Context, stream: &str) -> Result<Option<stream::Config>, GetStreamError> {
-    match js.get_stream(stream).await {
-        Ok(found) => Ok(Some(found.cached_info().config.clone())),
+/// The stream; `None` if it does not exist.
+pub(crate) async fn find_stream(js: &Context, name: &str) -> Result<Option<stream::Stream>, GetStreamError> {
+    match js.get_stream(name).await {
+        Ok(found) => Ok(Some(found)),
         Err(error) => match error.kind() {
             GetStreamErrorKind::JetStream(answer) if answer.error_code() == ErrorCode::STREAM_NOT_FOUND => Ok(None),
             _ => Err(error),
@@ -307,7 +286,7 @@ mod tests {
     };
 
     #[test]
-    fn a_stream_carries_what_its_service_publishes_and_a_consumer_what_its_step_waits_for() {
+    fn names_and_subjects_follow_service_and_step() {
         let stream = stream_config(BAKERY, &StreamSettings::default());
         assert_eq!((stream.name.as_str(), stream.subjects), ("BAKERY", vec!["events.bakery.>".to_owned()]));
         let consumer = consumer_config(&SERVE_BREAD, BAKERY, &ConsumerSettings::default()).unwrap();
@@ -316,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_has_no_consumer_where_its_event_is_not_published() {
+    fn a_step_has_no_consumer_for_other_publishers() {
         let elsewhere = consumer_config(&SERVE_BREAD, CAFE, &ConsumerSettings::default());
         assert!(elsewhere.unwrap_err().to_string().contains("serve_bread"));
         let request = Step { on: Trigger::Http, ..SERVE_BREAD };
@@ -324,11 +303,11 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_the_server_dropped_is_named_with_both_values() {
+    fn a_dropped_setting_is_reported_with_both_values() {
         let wanted = stream_config(BAKERY, &StreamSettings::default());
         assert!(stream_differences(&wanted, &wanted.clone()).is_empty());
         let kept = stream::Config { max_bytes: -1, discard: DiscardPolicy::Old, ..wanted.clone() };
-        let found = stream_differences(&wanted, &kept).to_string();
-        assert_eq!(found, "discard is Old, wanted New; max_bytes is -1, wanted 1073741824");
+        let found = stream_differences(&wanted, &kept);
+        assert_eq!(found, ["discard is Old, wanted New", "max_bytes is -1, wanted 1073741824"]);
     }
 }

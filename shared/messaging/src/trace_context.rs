@@ -1,5 +1,5 @@
-//! The W3C trace context of an event: it travels in the outbox row and in the message's headers,
-//! so that one order is one trace, whoever relays it and however late.
+//! The W3C trace context of an event. It is stored in the outbox row and in the message's headers, so that all events of an order
+//! belong to one trace.
 
 use std::{fmt, str::FromStr};
 
@@ -11,7 +11,7 @@ pub struct TraceContext {
     sampled: bool,
 }
 
-/// A text that is no `traceparent`.
+/// The text is not a `traceparent`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a W3C traceparent")]
 pub struct InvalidTraceparent;
@@ -41,7 +41,7 @@ impl TraceContext {
         (self.trace_id, self.span_id)
     }
 
-    /// Whether somebody collects this trace's spans.
+    /// Whether spans of this trace are collected.
     pub fn is_sampled(self) -> bool {
         self.sampled
     }
@@ -85,13 +85,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_reads_back(trace_id in 1u128.., span_id in 1u64.., sampled: bool) {
+        fn formatting_and_parsing_round_trip(trace_id in 1u128.., span_id in 1u64.., sampled: bool) {
             let context = TraceContext { trace_id, span_id, sampled };
             prop_assert_eq!(context.to_string().parse(), Ok(context));
         }
 
         #[test]
-        fn any_other_text_is_refused_without_a_panic(text in ".{0,60}") {
+        fn parsing_never_panics(text in ".{0,60}") {
             let _ = text.parse::<TraceContext>();
         }
     }

@@ -1,5 +1,5 @@
-//! The routes to administrate one participant; the HTTP shell asks for the admin token on all of them. What a replica keeps
-//! for itself (its breakers, its faults) is asked of, or done in, every replica of the service.
+//! The administration routes of a participant; the HTTP shell requires the admin token for all of them. State that each replica
+//! has in memory (breakers, faults) is read from, or changed in, every replica of the service.
 
 #[cfg(feature = "faults")]
 mod annotations;
@@ -15,29 +15,30 @@ mod relay;
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
+use bootstrap::Problem;
 use messaging::{Subscription, dead_letter::Replays};
 use saga::Step;
+use serde::Deserialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{Participant, replicas::Question};
 
-pub use dead_letters::Why;
-
-/// What the administration works on.
-pub(crate) struct Desk {
+/// The state of the routes.
+pub(crate) struct AdminState {
     participant: Participant,
     subscriptions: Vec<Subscription>,
     replays: Replays,
 }
 
-impl Desk {
+impl AdminState {
     fn steps(&self) -> Vec<&'static Step> {
         steps_of(&self.subscriptions)
     }
 }
 
-pub(crate) type Shared = axum::extract::State<Arc<Desk>>;
+pub(crate) type Shared = axum::extract::State<Arc<AdminState>>;
 
 pub(crate) fn routes(participant: Participant, subscriptions: Vec<Subscription>) -> OpenApiRouter {
     let router = OpenApiRouter::new()
@@ -66,10 +67,10 @@ pub(crate) fn routes(participant: Participant, subscriptions: Vec<Subscription>)
         false => router,
     };
     let replays = participant.replays(&subscriptions);
-    router.with_state(Arc::new(Desk { participant, subscriptions, replays }))
+    router.with_state(Arc::new(AdminState { participant, subscriptions, replays }))
 }
 
-/// What this replica answers another one.
+/// This replica's answer to a question of another one.
 pub(crate) async fn answer(
     participant: &Participant,
     subscriptions: &[Subscription],
@@ -95,8 +96,58 @@ fn steps_of(subscriptions: &[Subscription]) -> Vec<&'static Step> {
     subscriptions.iter().map(|subscription| subscription.step).collect()
 }
 
-/// Who acts: the token says that they may, `x-actor` who they are.
+/// The acting operator: the token authorises, the header `x-actor` names.
 pub fn actor(headers: &HeaderMap) -> String {
     let named = headers.get("x-actor").and_then(|v| v.to_str().ok()).filter(|v| (1..=128).contains(&v.len()));
     named.unwrap_or("admin").to_owned()
+}
+
+/// The reason for an operator's action.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Why {
+    pub reason: Option<String>,
+}
+
+/// An action on many entries: which ones, and the reason.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, bound = "F: Deserialize<'de>")]
+pub struct Bulk<F> {
+    #[serde(deserialize_with = "bootstrap::http::object")]
+    pub filter: F,
+    /// How many at most, the oldest first; 100 by default.
+    #[schema(minimum = 1, maximum = 1000)]
+    limit: Option<i64>,
+    /// Only report the selected entries, without a change. True by default.
+    #[serde(default = "yes")]
+    pub dry_run: bool,
+    /// Recorded in each entry's history, with the name in `x-actor`.
+    #[schema(min_length = 1, max_length = 500)]
+    pub reason: String,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl<F> Bulk<F> {
+    /// The maximal number of entries.
+    ///
+    /// # Errors
+    /// 422 for an invalid number or reason.
+    pub fn limit(&self) -> Result<i64, Problem> {
+        let limit = self.limit.unwrap_or(100);
+        if !(1..=1000).contains(&limit) {
+            return Err(Problem::invalid("/limit", "A number from 1 to 1000."));
+        }
+        expect_reason(&self.reason).map(|()| limit)
+    }
+}
+
+/// Refuses an empty or overlong reason.
+pub fn expect_reason(reason: &str) -> Result<(), Problem> {
+    if (1..=500).contains(&reason.chars().count()) {
+        return Ok(());
+    }
+    Err(Problem::invalid("/reason", "A reason has 1 to 500 characters."))
 }

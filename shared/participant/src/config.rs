@@ -1,4 +1,4 @@
-//! What can be set about a participant.
+//! The settings of a participant.
 
 #[cfg(feature = "faults")]
 use std::path::PathBuf;
@@ -29,25 +29,25 @@ pub struct ParticipantArgs {
     /// How long an order may take before its saga times out; the saga's own value by default (60 s).
     #[arg(long, env = "SAGA_DEADLINE", value_parser = humantime::parse_duration)]
     pub saga_deadline: Option<Duration>,
-    /// How long a compensation may take before it is driven again; the saga's own value by default (60 s).
+    /// How long a compensation may take before it is retried; the saga's own value by default (60 s).
     #[arg(long, env = "COMPENSATION_DEADLINE", value_parser = humantime::parse_duration)]
     pub compensation_deadline: Option<Duration>,
-    /// How often sagas are looked through for passed deadlines.
+    /// How often sagas are checked for passed deadlines.
     #[arg(long, env = "TIMEOUT_CHECK_EVERY", default_value = "5s", value_parser = humantime::parse_duration)]
     pub timeout_check_every: Duration,
-    /// How many sagas one timeout check takes into one transaction.
+    /// How many sagas one transaction of the timeout check takes.
     #[arg(long, env = "TIMEOUT_BATCH", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
     pub timeout_batch: u16,
-    /// Whether the dead letters of a step are replayed by themselves when its breaker closes again.
+    /// Whether the dead letters of a step are replayed automatically when its breaker closes again.
     #[arg(long, env = "DEAD_LETTER_AUTO_REPLAY", action = ArgAction::Set, default_value_t = false)]
     pub dead_letter_auto_replay: bool,
 }
 
 impl ParticipantArgs {
-    /// The faults of this process: none, unless it is a build with them and they are enabled.
+    /// The faults of this process: none, unless the build has faults and they are enabled.
     ///
     /// # Errors
-    /// When they are enabled in production, or the plan cannot be armed.
+    /// If they are enabled in production, or the plan cannot be armed.
     #[cfg(feature = "faults")]
     pub fn faults(&self, env: AppEnv) -> anyhow::Result<Faults> {
         let FaultArgs { faults_enabled, fault_plan, without } = &self.faults;
@@ -69,7 +69,7 @@ impl ParticipantArgs {
         Ok(Faults::none())
     }
 
-    /// The saga with this deployment's deadlines. Made once per process, for as long as it lives.
+    /// The saga with this deployment's deadlines. Created once per process, and never freed.
     pub(crate) fn definition(&self, saga: &SagaDefinition) -> &'static SagaDefinition {
         let compensation = CompensationPolicy {
             deadline: self.compensation_deadline.unwrap_or(saga.compensation.deadline),
@@ -80,7 +80,7 @@ impl ParticipantArgs {
     }
 }
 
-/// How steps bear with failures, where it is to be different from what the saga's table says.
+/// Overrides of the retry and breaker policies in the saga's table.
 #[derive(Debug, Clone, Args)]
 pub struct ResilienceArgs {
     /// `step.setting=value`, several separated by commas: `process_payment.open_for=2s,reserve_stock.attempts=7`.
@@ -88,22 +88,22 @@ pub struct ResilienceArgs {
     /// half_open_probes.
     #[arg(long = "resilience", env = "RESILIENCE", default_value = "", hide_default_value = true)]
     pub overrides: Overrides,
-    /// The kill switch of all circuit breakers: without them every call is admitted.
+    /// Enables all circuit breakers; without them every call is admitted.
     #[arg(long, env = "BREAKERS_ENABLED", action = ArgAction::Set, default_value_t = true)]
     pub breakers_enabled: bool,
 }
 
-/// What may go wrong on purpose.
+/// Fault injection.
 #[cfg(feature = "faults")]
 #[derive(Debug, Clone, Args)]
 pub struct FaultArgs {
-    /// Lets faults be armed, over `/api/admin/faults` and by a plan. Not in production.
+    /// Allows arming faults, over `/api/admin/faults` and by a plan. Not in production.
     #[arg(long, env = "FAULTS_ENABLED", action = ArgAction::Set, default_value_t = false)]
     pub faults_enabled: bool,
-    /// A JSON file with a list of faults that are armed at the start.
+    /// A JSON file with a list of faults to arm at the start.
     #[arg(long, env = "FAULT_PLAN", requires = "faults_enabled")]
     pub fault_plan: Option<PathBuf>,
-    /// Switches mechanisms off, to show what they are for: `outbox`, `inbox`. On a throw-away database only.
+    /// Switches guarantees off, to demonstrate their purpose: `outbox`, `inbox`. On a throw-away database only.
     #[arg(long, env = "WITHOUT", value_delimiter = ',', requires = "faults_enabled")]
     pub without: Vec<Guard>,
 }

@@ -1,14 +1,14 @@
-//! What every participant of the saga runs besides its own steps: relay, consumers, timeout
-//! detector, housekeeping, and the routes to administrate them. The services differ only in their
-//! steps, and this crate is why.
+//! The parts that all participants of the saga have in common: relay, consumers, timeout
+//! detector, housekeeping, and the routes to administrate them. The services differ only in their steps.
 
 mod admin;
+mod calls;
+mod changes;
 mod config;
-pub mod edge;
-mod journals;
 mod metrics;
-mod replays;
 mod replicas;
+#[cfg(feature = "faults")]
+mod requests;
 mod sampler;
 #[cfg(feature = "faults")]
 mod shared_faults;
@@ -22,7 +22,7 @@ use faults::Faults;
 use futures_util::future::BoxFuture;
 use messaging::{
     Batch, Bus, Delivery, MessagingArgs, Metrics, Outbox, Report, StepError, StepResult, Subscription,
-    dead_letter::Batches,
+    dead_letter::{Batches, Replays},
 };
 use resilience::{Breakers, Policy};
 use saga::{Event, SagaDefinition, Service, Step, StepOn, Timeout};
@@ -32,7 +32,8 @@ use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 use uuid::Uuid;
 
-pub use admin::{Why, actor};
+pub use admin::{Bulk, Why, actor, expect_reason};
+pub use calls::{CallError, Calls, Declines};
 #[cfg(feature = "faults")]
 pub use config::FaultArgs;
 pub use config::{ParticipantArgs, ResilienceArgs};
@@ -42,25 +43,25 @@ pub use sampler::{Source, sampled};
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
     pub service: Service,
-    /// The schema of the service's own tables, and the migrations that made them.
+    /// The schema of the service's own tables, and their migrations.
     pub schema: &'static str,
     pub migrations: &'static Migrator,
     pub saga: &'static SagaDefinition,
-    /// The step that whichever service notices first takes when a saga's deadline has passed.
+    /// The step by which any service times out a saga whose deadline has passed.
     pub timeout: &'static Step,
-    /// The steps that keep read-only views, of all services.
+    /// The steps that maintain read-only views, of all services.
     pub projections: &'static [&'static Step],
 }
 
 impl Part {
-    /// The steps that events set in motion, of all services.
+    /// The steps that events trigger, of all services.
     fn consuming(&self) -> impl Iterator<Item = (&'static Step, &'static [Service])> + use<> {
         let steps = self.saga.steps.iter().chain(self.projections).copied();
         steps.filter(|step| step.service.is_some()).filter_map(|step| Some((step, step.consumes()?.publishers)))
     }
 }
 
-/// One replica of one service as a participant.
+/// One replica of a service, as a participant of the saga.
 #[derive(Clone)]
 pub struct Participant {
     pub service: Service,
@@ -68,15 +69,15 @@ pub struct Participant {
     /// The saga, with the deadlines of this deployment.
     pub definition: &'static SagaDefinition,
     pub pools: Pools,
-    /// Where steps begin their transactions.
+    /// Begins the transactions of steps.
     pub outbox: Outbox,
-    /// Where HTTP handlers begin theirs: the same outbox over connections that give up sooner.
+    /// Begins the transactions of HTTP handlers: the same, on connections with shorter time limits.
     pub http_outbox: Outbox,
     pub bus: Bus,
     pub settings: ParticipantArgs,
     /// One circuit breaker per step.
     pub breakers: Breakers,
-    /// Names this replica in leases.
+    /// The name of this replica in leases.
     pub holder: String,
     batches: Batches,
     metrics: Metrics,
@@ -87,12 +88,12 @@ pub struct Participant {
     timeouts: Timeouts,
 }
 
-/// Detects until it is stopped.
+/// Runs the timeout detector until it is stopped.
 type Timeouts = fn(&Participant, CancellationToken) -> BoxFuture<'static, ()>;
 
 impl Participant {
-    /// Connects to the database and the broker, and checks that the schema is the expected one. `T` says that a saga has
-    /// timed out.
+    /// Connects to the database and the broker, and checks that the schema is the expected one. `T` is the event of a saga's
+    /// timeout.
     pub async fn join<T: Timeout>(
         startup: &Startup,
         part: Part,
@@ -119,9 +120,7 @@ impl Participant {
         let outbox = Outbox::new(pools.work.clone(), bus.clone(), metrics.clone());
         let resilience = &settings.resilience;
         let breakers = Breakers::new(resilience.breakers_enabled, resilience.overrides.clone());
-        startup.metrics.register(|registry| metrics::register(registry, breakers.clone(), bus.clone(), faults.clone()));
-        #[cfg(feature = "faults")]
-        journals::write_hits(&faults, pools.relay.clone(), service);
+        metrics::register(&startup.metrics, breakers.clone(), bus.clone(), faults.clone());
         Ok(Arc::new(Participant {
             service,
             part,
@@ -143,7 +142,7 @@ impl Participant {
         }))
     }
 
-    /// The transaction of a step that events set in motion.
+    /// The transaction of a step that events trigger.
     pub async fn step<E: Event>(
         &self,
         step: &'static StepOn<E>,
@@ -152,55 +151,66 @@ impl Participant {
         StepTransaction::take(&self.outbox, self.definition, step, batch).await
     }
 
-    /// The transaction of a step that a deadline sets in motion.
+    /// The transaction of a step that a deadline triggers.
     pub async fn step_by_deadline(&self, step: &'static Step) -> Result<StepTransaction<()>, sqlx::Error> {
         StepTransaction::begin(&self.outbox, self.definition, step).await
     }
 
-    /// The transaction of a step that a request sets in motion.
+    /// The transaction of a step that a request triggers.
     pub async fn step_by_request(&self, step: &'static Step) -> Result<StepTransaction<()>, sqlx::Error> {
         StepTransaction::begin(&self.http_outbox, self.definition, step).await
     }
 
-    /// Takes a step that asks another system.
+    /// Takes a step that calls another system.
     pub async fn three_phases<S: ThreePhases>(&self, step: &S, batch: Batch<S::Event>) -> StepResult {
         saga_store::three_phases(&self.outbox, self.definition, step, batch).await
     }
 
-    /// What messaging and the sagas count in this replica.
+    /// The metrics of messaging and sagas in this replica.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// What applies to a step in this deployment.
+    /// The retry and breaker policy of a step in this deployment.
     pub fn policy(&self, step: &Step) -> Policy {
         self.settings.resilience.overrides.policy(step)
     }
 
-    /// Calls to another system through `client`. `declines` says what a refusal of a call would look like.
-    pub fn calls(&self, client: reqwest::Client, declines: edge::Declines) -> edge::Calls {
-        edge::hit_calls(client, self.faults.clone(), declines)
+    /// Calls to another system through `client`. `declines` builds the refusal of a call, for injected faults.
+    pub fn calls(&self, client: reqwest::Client, declines: Declines) -> Calls {
+        Calls::new(client, self.faults.clone(), declines)
     }
 
-    /// All routes of the service: its own, and those to administrate it: dead letters, outbox, relay, consumers,
-    /// breakers, and faults where they are enabled.
+    /// All routes of the service: its own, and the administration of dead letters, outbox, relay, consumers,
+    /// breakers, and (where enabled) faults.
     pub fn routes(&self, business: OpenApiRouter, subscriptions: &[Subscription]) -> OpenApiRouter {
         #[cfg(feature = "faults")]
         let business = match self.faults.is_armable() {
-            true => business.layer(axum::middleware::from_fn_with_state(self.faults.clone(), edge::hit_request)),
+            true => business.layer(axum::middleware::from_fn_with_state(self.faults.clone(), requests::hit_request)),
             false => business,
         };
         business.merge(admin::routes(self.clone(), subscriptions.to_vec()))
     }
 
-    /// Whether what comes together may be worked on together. Not while a fault is armed: what it hits shares its fate with
-    /// no other.
-    pub fn may_gather(&self) -> bool {
+    /// The parts that replays of dead letters need.
+    pub fn replays(&self, subscriptions: &[Subscription]) -> Replays {
+        Replays {
+            pool: self.pools.work.clone(),
+            subscriptions: subscriptions.into(),
+            batches: self.batches.clone(),
+            metrics: self.metrics.clone(),
+            hooks: self.faults.clone(),
+        }
+    }
+
+    /// Whether concurrent requests may share a transaction (group commit). Not while a fault is armed, so that a fault affects
+    /// only the request that it hits.
+    pub fn may_group_commit(&self) -> bool {
         !self.faults.is_armed()
     }
 
-    /// What a saga's first request says about whom and what the saga is about: travels with all its events, for
-    /// faults that are limited to it. None where faults are not enabled.
+    /// The baggage of a saga's events: its order, customer and products, for faults that are limited to one of them.
+    /// None where faults are not enabled.
     pub fn baggage<'a>(
         &self,
         order_id: Uuid,
@@ -216,7 +226,7 @@ impl Participant {
     }
 }
 
-/// Refuses overrides and faults for steps that nobody takes: a misspelt name would change nothing, silently.
+/// Refuses overrides and faults for unknown steps: a misspelt name would silently have no effect.
 fn expect_steps(part: &Part, settings: &ParticipantArgs, faults: &Faults) -> anyhow::Result<()> {
     let known: Vec<&str> = part.consuming().map(|(step, _)| step.name).collect();
     for step in settings.resilience.overrides.steps() {
@@ -231,7 +241,7 @@ fn expect_steps(part: &Part, settings: &ParticipantArgs, faults: &Faults) -> any
     Ok(())
 }
 
-/// Refuses settings with which a relay would lose its lease while it sleeps, or an event could have its effect twice.
+/// Refuses settings with which a relay would lose its lease between polls, or an event could have its effect twice.
 fn expect_consistent(settings: &MessagingArgs, max_age: Option<Duration>) -> anyhow::Result<()> {
     let MessagingArgs { relay_poll, relay_lease, inbox_retention, dead_letter_retention, .. } = *settings;
     ensure!(
@@ -247,7 +257,7 @@ fn expect_consistent(settings: &MessagingArgs, max_age: Option<Duration>) -> any
     Ok(())
 }
 
-/// Shows in the readiness check whether a long-running part works.
+/// Reports the state of a long-running task to the readiness check.
 fn report_to(flag: ReadyFlag) -> Report {
     Arc::new(move |state| match state {
         Ok(()) => flag.ok(),

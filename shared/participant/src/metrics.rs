@@ -1,108 +1,70 @@
-//! What this replica knows of itself at each scrape: its connection to the broker, its breakers, its faults.
+//! Metrics of this replica that are read at each scrape: its connection to the broker, its breakers, its faults.
 
 #[cfg(feature = "faults")]
 use std::collections::BTreeMap;
-use std::fmt;
 
+use bootstrap::Metrics;
 use faults::Faults;
 use messaging::Bus;
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric as _},
-    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
-    registry::Registry,
-};
+use prometheus_client::metrics::{counter::ConstCounter, gauge::ConstGauge};
 use resilience::{Breakers, State};
 
-pub(crate) fn register(registry: &mut Registry, breakers: Breakers, bus: Bus, faults: Faults) {
-    registry.register_collector(Box::new(BrokerCollector(bus)));
-    registry.register_collector(Box::new(BreakerCollector(breakers)));
+pub(crate) fn register(metrics: &Metrics, breakers: Breakers, bus: Bus, faults: Faults) {
+    metrics.on_scrape(move |scrape| {
+        let connected = ConstGauge::new(i64::from(bus.is_connected()));
+        scrape.one("broker_connected", "1 while this replica is connected to the broker", connected)
+    });
+    register_breakers(metrics, breakers);
     #[cfg(feature = "faults")]
-    registry.register_collector(Box::new(FaultCollector(faults)));
+    register_faults(metrics, faults);
     #[cfg(not(feature = "faults"))]
     let Faults { .. } = faults;
 }
 
-#[derive(Debug)]
-struct BrokerCollector(Bus);
-
-impl Collector for BrokerCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let help = "1 while this replica is connected to the broker";
-        let connected = encoder.encode_descriptor("broker_connected", help, None, MetricType::Gauge)?;
-        ConstGauge::new(i64::from(self.0.is_connected())).encode(connected)
-    }
-}
-
-struct BreakerCollector(Breakers);
-
-impl fmt::Debug for BreakerCollector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BreakerCollector")
-    }
-}
-
-impl Collector for BreakerCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let snapshots = self.0.snapshots();
-        let help = "0 closed, 1 half-open, 2 open, by step";
-        let mut family = encoder.encode_descriptor("circuit_breaker_state", help, None, MetricType::Gauge)?;
-        for snapshot in &snapshots {
+fn register_breakers(metrics: &Metrics, breakers: Breakers) {
+    metrics.on_scrape(move |scrape| {
+        let snapshots = breakers.snapshots();
+        let states = snapshots.iter().map(|snapshot| {
             let state = match snapshot.state {
                 State::Closed => 0_i64,
                 State::HalfOpen => 1,
                 State::Open { .. } => 2,
             };
-            ConstGauge::new(state).encode(family.encode_family(&[("step", snapshot.step)])?)?;
-        }
+            ([("step", snapshot.step)], ConstGauge::new(state))
+        });
+        scrape.family("circuit_breaker_state", "0 closed, 1 half-open, 2 open, by step", states)?;
+        let ratios = snapshots.iter().map(|s| ([("step", s.step)], ConstGauge::new(s.failure_rate)));
         let help = "Share of failures in the breaker's window, by step";
-        let mut family = encoder.encode_descriptor("circuit_breaker_failure_ratio", help, None, MetricType::Gauge)?;
-        for snapshot in &snapshots {
-            ConstGauge::new(snapshot.failure_rate).encode(family.encode_family(&[("step", snapshot.step)])?)?;
-        }
-        let help = "Calls of steps by what became of them";
-        let mut family = encoder.encode_descriptor("circuit_breaker_calls", help, None, MetricType::Counter)?;
-        for snapshot in &snapshots {
+        scrape.family("circuit_breaker_failure_ratio", help, ratios)?;
+        let calls = snapshots.iter().flat_map(|snapshot| {
             let counts = snapshot.counts;
-            for (outcome, count) in [
+            let outcomes = [
                 ("succeeded", counts.succeeded),
                 ("failed", counts.failed),
                 ("ignored", counts.ignored),
                 ("rejected", counts.rejected),
                 ("late", counts.late),
-            ] {
-                let labels = [("step", snapshot.step), ("outcome", outcome)];
-                ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-            }
-        }
-        let help = "Times a breaker opened, by step";
-        let mut family = encoder.encode_descriptor("circuit_breaker_opened", help, None, MetricType::Counter)?;
-        for snapshot in &snapshots {
-            ConstCounter::new(snapshot.counts.opened).encode(family.encode_family(&[("step", snapshot.step)])?)?;
-        }
-        Ok(())
-    }
+            ];
+            outcomes.map(|(outcome, n)| ([("step", snapshot.step), ("outcome", outcome)], ConstCounter::new(n)))
+        });
+        scrape.family("circuit_breaker_calls", "Calls of steps, by outcome", calls)?;
+        let opened = snapshots.iter().map(|s| ([("step", s.step)], ConstCounter::new(s.counts.opened)));
+        scrape.family("circuit_breaker_opened", "Times a breaker opened, by step", opened)
+    });
 }
 
 #[cfg(feature = "faults")]
-#[derive(Debug)]
-struct FaultCollector(Faults);
-
-#[cfg(feature = "faults")]
-impl Collector for FaultCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let help = "Faults that are armed in this process";
-        let armed = encoder.encode_descriptor("faults_armed", help, None, MetricType::Gauge)?;
-        ConstGauge::new(i64::try_from(self.0.armed().len()).unwrap_or(i64::MAX)).encode(armed)?;
-        let help = "Faults injected, by point and kind";
-        let mut family = encoder.encode_descriptor("faults_injected", help, None, MetricType::Counter)?;
-        // A fault that is armed is shown with 0 until it acts, so that its first hit is seen as an increase.
-        let armed = self.0.armed().into_iter().map(|fault| ((fault.spec.point, fault.spec.kind), 0));
-        let shown: BTreeMap<_, _> = armed.chain(self.0.hits()).collect();
-        for ((point, kind), hits) in shown {
-            let labels = [("point", point.as_str()), ("kind", kind.as_str())];
-            ConstCounter::new(hits).encode(family.encode_family(&labels)?)?;
-        }
-        Ok(())
-    }
+fn register_faults(metrics: &Metrics, faults: Faults) {
+    metrics.on_scrape(move |scrape| {
+        let armed = faults.armed();
+        let count = ConstGauge::new(i64::try_from(armed.len()).unwrap_or(i64::MAX));
+        scrape.one("faults_armed", "Faults that are armed in this process", count)?;
+        // An armed fault is shown with 0 until its first hit, so that `increase()` counts that hit.
+        let armed = armed.into_iter().map(|fault| ((fault.spec.point, fault.spec.kind), 0));
+        let shown: BTreeMap<_, _> = armed.chain(faults.hits()).collect();
+        let injected = shown.iter().map(|((point, kind), hits)| {
+            ([("point", point.as_str()), ("kind", kind.as_str())], ConstCounter::new(*hits))
+        });
+        scrape.family("faults_injected", "Faults injected, by point and kind", injected)
+    });
 }

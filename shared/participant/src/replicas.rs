@@ -1,6 +1,6 @@
-//! The replicas of this service, and questions that each of them answers for itself. A replica is known by a lease that it
-//! renews every second, so who does not answer is named and not overlooked. Questions and answers travel over core NATS,
-//! below a subject of the service's own; what has to outlast a lost message is in the database, too.
+//! Queries to all replicas of this service (scatter-gather). Each replica renews a lease every second, so a replica that does
+//! not answer is reported as missing. Questions and answers use core NATS, on subjects of the service; state that must survive
+//! a lost message is also in the database.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,20 +20,20 @@ use uuid::Uuid;
 
 use crate::{Participant, admin};
 
-/// How often a replica says that it is there, and how long after the last time it is taken to be.
+/// How often a replica renews its presence lease, and how long the lease lasts.
 const PRESENT_EVERY: Duration = Duration::from_secs(1);
 const PRESENT_FOR: Duration = Duration::from_secs(3);
-/// How long the replicas that are there have for their answers.
+/// The time limit of the replicas' answers.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-/// What a replica can be asked, or asked to do.
+/// A question or command to a replica.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Question {
     ListBreakers,
     ResetBreaker {
         step: String,
     },
-    /// Its consumers are paused: do they take events still?
+    /// Whether the replica's paused consumers have stopped taking events.
     CloseIntake {
         step: String,
     },
@@ -58,20 +58,20 @@ struct Answer<T> {
     answer: T,
 }
 
-/// What the replicas have answered.
+/// The replicas' answers.
 pub(crate) struct Answers<T> {
-    /// By replica; of this one first.
+    /// By replica; that of this one first.
     pub(crate) given: Vec<(String, T)>,
-    /// Replicas that are there and have not answered.
+    /// Live replicas that have not answered.
     pub(crate) missing: BTreeSet<String>,
 }
 
-/// The other replicas, as one of them sees them.
+/// Access to the other replicas.
 #[derive(Clone)]
 pub(crate) struct Replicas {
     client: Client,
     service: Service,
-    /// Names this one.
+    /// The name of this replica.
     holder: String,
     pool: PgPool,
 }
@@ -81,47 +81,47 @@ impl Replicas {
         Replicas { client, service, holder, pool }
     }
 
-    /// Asks all other replicas, and adds their answers to this one's own. Waits until all have answered that are there, and
-    /// not longer than the limit.
+    /// Asks all other replicas, and adds their answers to this one's own. Waits until all live replicas have answered, at most
+    /// for the time limit.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, question: Question, own: T) -> Answers<T> {
         let mut given = BTreeMap::new();
         let mut missing = self.others().await;
         if missing.as_ref().is_none_or(|others| !others.is_empty()) {
-            match timeout(ANSWER_LIMIT, self.gather(question, &mut given, &mut missing)).await {
+            match timeout(ANSWER_LIMIT, self.collect_answers(question, &mut given, &mut missing)).await {
                 Ok(Ok(())) | Err(_) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "the other replicas could not be asked"),
+                Ok(Err(error)) => tracing::warn!(%error, "the other replicas could not be queried"),
             }
         }
         let given = [(self.holder.clone(), own)].into_iter().chain(given).collect();
         Answers { given, missing: missing.unwrap_or_default() }
     }
 
-    /// The other replicas that are there; none when the database does not tell.
+    /// The other live replicas; none when the database cannot be read.
     async fn others(&self) -> Option<BTreeSet<String>> {
-        match timeout(ANSWER_LIMIT, lease::present(&self.pool)).await {
+        match timeout(ANSWER_LIMIT, lease::replicas(&self.pool)).await {
             Ok(Ok(replicas)) => Some(replicas.into_iter().filter(|replica| *replica != self.holder).collect()),
             _ => {
-                tracing::warn!("the database does not tell which replicas there are: those are asked that hear it");
+                tracing::warn!("the live replicas could not be read from the database; waiting for any answers");
                 None
             }
         }
     }
 
-    async fn gather<T: DeserializeOwned>(
+    async fn collect_answers<T: DeserializeOwned>(
         &self,
         question: Question,
         given: &mut BTreeMap<String, T>,
         missing: &mut Option<BTreeSet<String>>,
     ) -> anyhow::Result<()> {
-        // The client would keep the question, and ask it when nobody waits for an answer any more.
-        anyhow::ensure!(self.client.connection_state() == State::Connected, "the broker is away");
+        // Otherwise the client would buffer the question, and send it after the time limit.
+        anyhow::ensure!(self.client.connection_state() == State::Connected, "the broker cannot be reached");
         let to = format!("{}.answer.{}", self.service.replicas_subject(), Uuid::now_v7());
         let mut answers = self.client.subscribe(to.clone()).await?;
         let asked = serde_json::to_vec(&Asked { by: self.holder.clone(), question })?;
         self.client.publish_with_reply(self.questions(), to, asked.into()).await?;
         while missing.as_ref().is_none_or(|missing| !missing.is_empty()) {
             let message = answers.next().await.context("the connection to the broker is closed")?;
-            // What cannot be read is another build's; it stays missing.
+            // An unreadable answer is from another build; its replica stays missing.
             if let Ok(Answer { replica, answer }) = serde_json::from_slice(&message.payload) {
                 missing.iter_mut().for_each(|missing| _ = missing.remove(&replica));
                 given.insert(replica, answer);
@@ -134,7 +134,7 @@ impl Replicas {
         format!("{}.ask", self.service.replicas_subject())
     }
 
-    /// Says that this replica is there, and answers, until `stop`.
+    /// Renews this replica's presence, and answers the others, until `stop`.
     pub(crate) async fn run(
         self,
         participant: Participant,
@@ -144,18 +144,18 @@ impl Replicas {
     ) {
         tokio::join!(
             self.answer_all(&participant, &subscriptions, &stop),
-            self.be_present(&participant, report, &stop)
+            self.renew_presence(&participant, report, &stop)
         );
-        let absent = async { lease::be_absent(&mut *self.pool.acquire().await?, &self.holder).await };
+        let absent = async { lease::withdraw_replica(&mut *self.pool.acquire().await?, &self.holder).await };
         if let Err(error) = absent.await {
-            tracing::debug!(%error, "this replica will be taken to be there for some seconds more");
+            tracing::debug!(%error, "the presence of this replica could not be ended; it expires in some seconds");
         }
     }
 
-    async fn be_present(&self, participant: &Participant, report: Report, stop: &CancellationToken) {
+    async fn renew_presence(&self, participant: &Participant, report: Report, stop: &CancellationToken) {
         housekeeping::every(PRESENT_EVERY, stop, || async {
             let present = async {
-                lease::be_present(&mut *self.pool.acquire().await?, &self.holder, PRESENT_FOR).await?;
+                lease::announce_replica(&mut *self.pool.acquire().await?, &self.holder, PRESENT_FOR).await?;
                 #[cfg(feature = "faults")]
                 participant.shared_faults.catch_up().await?;
                 #[cfg(not(feature = "faults"))]
@@ -163,9 +163,9 @@ impl Replicas {
                 Ok::<(), sqlx::Error>(())
             };
             match present.await {
-                // From now on it is as good as ready that others know of it; not being known is no reason not to be.
+                // Ready after the first success; later failures do not make the replica unready.
                 Ok(()) => report(Ok(())),
-                Err(error) => tracing::debug!(%error, "this replica could not say that it is there"),
+                Err(error) => tracing::debug!(%error, "the presence of this replica could not be renewed"),
             }
         })
         .await;
@@ -174,7 +174,7 @@ impl Replicas {
     async fn answer_all(&self, participant: &Participant, subscriptions: &[Subscription], stop: &CancellationToken) {
         let mut questions = match self.client.subscribe(self.questions()).await {
             Ok(questions) => questions,
-            Err(error) => return tracing::error!(%error, "this replica answers no other"),
+            Err(error) => return tracing::error!(%error, "this replica cannot answer other replicas"),
         };
         loop {
             let question = tokio::select! {
@@ -183,7 +183,7 @@ impl Replicas {
             };
             let Some(question) = question else { return };
             if let Err(error) = self.answer(participant, subscriptions, &question).await {
-                tracing::warn!(%error, "a question of another replica is not answered");
+                tracing::warn!(%error, "a question of another replica could not be answered");
             }
         }
     }
@@ -195,7 +195,7 @@ impl Replicas {
         message: &async_nats::Message,
     ) -> anyhow::Result<()> {
         let Asked { by, question } = serde_json::from_slice(&message.payload)?;
-        let to = message.reply.clone().context("nobody waits for the answer")?;
+        let to = message.reply.clone().context("the question has no reply subject")?;
         if by == self.holder {
             return Ok(());
         }

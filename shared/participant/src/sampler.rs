@@ -1,4 +1,4 @@
-//! Gauges that are read from the database and the broker: by the one replica that holds the lease, shown by no other.
+//! Gauges that are read from the database and the broker: read and shown only by the replica that holds the lease.
 
 mod broker;
 
@@ -8,16 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bootstrap::metrics::{Metrics, Scrape};
 use futures_util::future::BoxFuture;
 use messaging::{
     Subscription, housekeeping, lease,
     sample::{self, Reading, Sampled},
 };
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric as _},
-    metrics::{MetricType, gauge::ConstGauge},
-};
+use prometheus_client::metrics::gauge::ConstGauge;
 use saga::Step;
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
@@ -27,7 +24,7 @@ use crate::Participant;
 /// The lease's name.
 const LEASE: &str = "metrics";
 
-/// Gauges of one origin, and how they are read.
+/// A group of gauges, and the function that reads them.
 #[derive(Clone, Copy)]
 pub struct Source {
     pub gauges: &'static [Sampled],
@@ -39,7 +36,7 @@ pub fn sampled() -> impl Iterator<Item = &'static Sampled> {
     sample::SAMPLED.iter().chain(broker::SAMPLED)
 }
 
-/// What was read last; nothing while another replica reads.
+/// The latest readings; none while another replica holds the lease.
 #[derive(Clone)]
 pub(crate) struct Sampler {
     sources: Arc<[Source]>,
@@ -47,7 +44,7 @@ pub(crate) struct Sampler {
     latest: Arc<Mutex<Option<Sample>>>,
 }
 
-/// The readings of one round, for as long as the lease lasts under which they were taken.
+/// The readings of one round, valid as long as the lease under which they were taken.
 struct Sample {
     readings: Vec<Reading>,
     begun: Instant,
@@ -58,7 +55,27 @@ impl Sampler {
         Sampler { sources: sources.into(), every, latest: Arc::default() }
     }
 
-    /// Reads again and again until `stop`, as long as this replica holds the lease.
+    /// Shows the latest readings at each scrape.
+    pub(crate) fn register(&self, metrics: &Metrics) {
+        let this = self.clone();
+        metrics.on_scrape(move |scrape| this.show(scrape));
+    }
+
+    fn show(&self, scrape: &mut Scrape<'_>) -> fmt::Result {
+        let latest = self.latest();
+        // A replica that hangs must not show readings while another one holds the lease.
+        let Some(sample) = latest.as_ref().filter(|sample| sample.begun.elapsed() < self.ttl()) else { return Ok(()) };
+        let own = self.sources.iter().flat_map(|source| source.gauges);
+        for gauge in sampled().chain(own) {
+            let readings: Vec<_> = sample.readings.iter().filter(|reading| reading.name == gauge.name).collect();
+            if !readings.is_empty() {
+                write(gauge, &readings, scrape)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads periodically until `stop`, while this replica holds the lease.
     pub(crate) async fn run(self, participant: Participant, subscriptions: Vec<Subscription>, stop: CancellationToken) {
         housekeeping::every(self.every, &stop, || async {
             let begun = Instant::now();
@@ -70,7 +87,7 @@ impl Sampler {
                     None
                 }
                 Err(_) => {
-                    tracing::warn!(limit = ?self.ttl(), "gauges took too long to read and are not shown");
+                    tracing::warn!(limit = ?self.ttl(), "reading gauges exceeded the time limit; they are not shown");
                     None
                 }
             };
@@ -78,12 +95,12 @@ impl Sampler {
         })
         .await;
         *self.latest() = None;
-        if let Err(error) = give_back(&participant).await {
-            tracing::debug!(%error, "the lease of the gauges was not given back and will expire");
+        if let Err(error) = release_lease(&participant).await {
+            tracing::debug!(%error, "the lease of the gauges could not be released; it expires");
         }
     }
 
-    /// What this replica is to show; none when another holds the lease.
+    /// The readings of this round; none when another replica holds the lease.
     async fn round(
         &self,
         participant: &Participant,
@@ -112,67 +129,41 @@ impl Sampler {
     }
 }
 
-async fn give_back(participant: &Participant) -> Result<(), sqlx::Error> {
+async fn release_lease(participant: &Participant) -> Result<(), sqlx::Error> {
     lease::release(&mut *participant.pools.work.acquire().await?, LEASE, &participant.holder).await
 }
 
-impl fmt::Debug for Sampler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Sampler")
-    }
-}
-
-impl Collector for Sampler {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let latest = self.latest();
-        // A replica that hangs must not show what another one reads by now.
-        let Some(sample) = latest.as_ref().filter(|sample| sample.begun.elapsed() < self.ttl()) else { return Ok(()) };
-        let own = self.sources.iter().flat_map(|source| source.gauges);
-        for gauge in sampled().chain(own) {
-            let readings: Vec<_> = sample.readings.iter().filter(|reading| reading.name == gauge.name).collect();
-            if !readings.is_empty() {
-                encode(gauge, &readings, &mut encoder)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-fn encode(gauge: &Sampled, readings: &[&Reading], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let mut metric = encoder.encode_descriptor(gauge.name, gauge.help, None, MetricType::Gauge)?;
+fn write(gauge: &Sampled, readings: &[&Reading], scrape: &mut Scrape<'_>) -> fmt::Result {
     if let ([], [reading]) = (gauge.labels, readings) {
-        return ConstGauge::new(reading.value).encode(metric);
+        return scrape.one(gauge.name, gauge.help, ConstGauge::new(reading.value));
     }
-    for reading in readings {
-        let labels: Vec<(&str, &str)> =
-            gauge.labels.iter().copied().zip(reading.labels.iter().map(String::as_str)).collect();
-        ConstGauge::new(reading.value).encode(metric.encode_family(&labels)?)?;
-    }
-    Ok(())
+    let labelled = readings.iter().map(|reading| {
+        let labels = gauge.labels.iter().copied().zip(reading.labels.iter().map(String::as_str));
+        (labels.collect::<Vec<_>>(), ConstGauge::new(reading.value))
+    });
+    scrape.family(gauge.name, gauge.help, labelled)
 }
 
 #[cfg(test)]
 mod tests {
-    use prometheus_client::{encoding::text::encode as to_text, registry::Registry};
-
     use super::*;
 
-    /// What is shown of one gauge that was read this long ago, when gauges are read every second.
+    /// The metric line of one gauge that was read this long ago, with a period of one second.
     fn shown(labels: &[&str], age: Duration) -> Option<String> {
         let name = sample::SAMPLED.iter().find(|gauge| gauge.labels.len() == labels.len())?.name.to_owned();
         let sampler = Sampler::new(Vec::new(), Duration::from_secs(1));
         let labels = labels.iter().map(|label| (*label).to_owned()).collect();
         let readings = vec![Reading { name, labels, value: 3.0 }];
         *sampler.latest() = Some(Sample { readings, begun: Instant::now().checked_sub(age)? });
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(sampler));
-        let mut text = String::new();
-        to_text(&mut text, &registry).ok()?;
-        text.lines().find(|line| !line.starts_with('#')).map(str::to_owned)
+        let metrics = Metrics::default();
+        let others = metrics.encode().ok()?.lines().count();
+        sampler.register(&metrics);
+        let text = metrics.encode().ok()?;
+        text.lines().skip(others - 1).find(|line| !line.starts_with('#')).map(str::to_owned)
     }
 
     #[test]
-    fn a_reading_is_shown_as_long_as_the_lease_lasts_under_which_it_was_taken() {
+    fn a_reading_is_shown_while_its_lease_lasts() {
         assert_eq!(shown(&[], Duration::ZERO).as_deref(), Some("outbox_pending 3.0"));
         let labelled = shown(&["confirm_order"], Duration::ZERO);
         assert_eq!(labelled.as_deref(), Some("dead_letters_pending{step=\"confirm_order\"} 3.0"));

@@ -1,5 +1,5 @@
-//! Faults that every replica of this service holds. The database has them, so that passes are counted for all together and
-//! a replica that could not be told learns of them within a second. What cannot be written is written later.
+//! Faults that every replica of this service holds. They are stored in the database, so passes are counted for all replicas
+//! together, and a replica that missed the message loads them within a second. Failed writes are retried later.
 
 use std::{
     collections::VecDeque,
@@ -9,12 +9,15 @@ use std::{
 
 use faults::{Armed, FaultSpec, Faults, Kind};
 use saga::Service;
-use saga_store::armed_fault::{self, NewFault, SharedFault};
+use saga_store::{
+    armed_fault::{self, NewFault, SharedFault},
+    fault_hit::{self, FaultHit},
+};
 use sqlx::PgPool;
 use tokio::time::timeout;
 use uuid::Uuid;
 
-/// How long somebody waits for the database who arms, disarms or passes.
+/// The time limit of the database for arming, disarming, and counting passes and hits.
 const LIMIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
@@ -23,7 +26,7 @@ pub(crate) struct SharedFaults {
     pool: PgPool,
     service: Service,
     unwritten: Arc<Mutex<VecDeque<Change>>>,
-    /// Changes are written one after the other, in their order.
+    /// Serialises the writes of changes, to keep their order.
     writing: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -36,10 +39,11 @@ enum Change {
 impl SharedFaults {
     pub(crate) fn new(faults: Faults, pool: PgPool, service: Service) -> Self {
         count_passes(&faults, pool.clone(), service);
+        write_hits(&faults, pool.clone(), service);
         SharedFaults { faults, pool, service, unwritten: Arc::default(), writing: Arc::default() }
     }
 
-    /// Arms a fault in this replica, and writes it down for the others.
+    /// Arms a fault in this replica, and stores it for the others.
     pub(crate) async fn arm(&self, armed: &Armed) {
         let fault = NewFault {
             service: self.service,
@@ -50,36 +54,36 @@ impl SharedFaults {
             armed_by: armed.armed_by.clone(),
             lasts: armed.lasts(),
         };
-        // Before it can hit anything, so that no pass is missing in the count.
+        // Before it can hit a pass, so that every pass is counted.
         self.write(Change::Arm(fault)).await;
         self.faults.hold(armed, armed.lasts());
     }
 
-    /// Disarms a fault of this replica. What is not written yet never will be: the others have not heard of it there.
+    /// Disarms a fault of this replica. If it is not stored yet, it never will be.
     pub(crate) fn disarm_here(&self, id: u64) -> bool {
         self.unwritten().retain(|change| !matches!(change, Change::Arm(fault) if fault.fault_id == row_id(id)));
         self.faults.disarm(id)
     }
 
-    /// Writes down that these faults are over.
+    /// Stores that these faults are disarmed.
     pub(crate) async fn disarm(&self, ids: impl Iterator<Item = u64>) {
         self.write(Change::Disarm(ids.map(row_id).collect())).await;
     }
 
-    /// What all replicas together have seen of these faults; `None` when the database does not tell.
-    pub(crate) async fn look(&self, ids: impl Iterator<Item = u64>) -> Option<Vec<SharedFault>> {
+    /// The counts of these faults in all replicas; `None` when the database cannot be read.
+    pub(crate) async fn load(&self, ids: impl Iterator<Item = u64>) -> Option<Vec<SharedFault>> {
         let ids: Vec<i64> = ids.map(row_id).collect();
-        timeout(LIMIT, armed_fault::look(&self.pool, self.service, &ids)).await.ok()?.ok()
+        timeout(LIMIT, armed_fault::load(&self.pool, self.service, &ids)).await.ok()?.ok()
     }
 
-    /// Writes what could not be written, and takes over what others have armed, disarmed or counted meanwhile.
+    /// Retries failed writes, and loads what other replicas have armed, disarmed or counted meanwhile.
     pub(crate) async fn catch_up(&self) -> Result<(), sqlx::Error> {
         if !self.faults.is_armable() {
             return Ok(());
         }
         self.flush().await?;
         let held: Vec<i64> = self.faults.armed().iter().filter(|armed| armed.shared).map(|a| row_id(a.id)).collect();
-        for fault in armed_fault::look(&self.pool, self.service, &held).await? {
+        for fault in armed_fault::load(&self.pool, self.service, &held).await? {
             self.take_over(fault);
         }
         Ok(())
@@ -99,7 +103,7 @@ impl SharedFaults {
                     let armed = Armed { id, spec, armed_by, armed_at, expires_at, shared: true, passes, hits: 0 };
                     self.faults.hold(&armed, Duration::from_secs_f64(fault.seconds_left));
                 }
-                Err(error) => tracing::debug!(id, %error, "a fault that this build does not know is not armed"),
+                Err(error) => tracing::debug!(id, %error, "a fault unknown to this build is not armed"),
             }
         }
         self.faults.seen(id, passes);
@@ -109,8 +113,10 @@ impl SharedFaults {
         self.unwritten().push_back(change);
         match timeout(LIMIT, self.flush()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "faults are not written down yet: each replica counts for itself"),
-            Err(_) => tracing::warn!("faults are not written down yet, the database takes too long"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "faults could not be stored and will be retried; each replica counts separately");
+            }
+            Err(_) => tracing::warn!("storing faults exceeded the time limit and will be retried"),
         }
     }
 
@@ -132,23 +138,26 @@ impl SharedFaults {
     }
 }
 
-/// Has the passes of shared faults counted in the database, for all replicas together.
+/// Counts the passes of shared faults in the database, for all replicas together.
 fn count_passes(faults: &Faults, pool: PgPool, service: Service) {
     faults.count_with(Arc::new(move |armed| {
         let pool = pool.clone();
         Box::pin(async move {
-            // The band of what holds somebody for a time goes on until the fault is over.
+            // The annotation of a fault that delays passes lasts until the fault expires.
             let lasting = matches!(armed.spec.kind, Kind::Latency | Kind::Hang);
             let last = armed.spec.last_pass().filter(|_| !lasting).map(row_id);
             let next = armed_fault::next_pass(&pool, service, row_id(armed.id), last);
             match timeout(LIMIT, next).await {
                 Ok(Ok(number)) => number.map(i64::unsigned_abs),
                 Ok(Err(error)) => {
-                    tracing::warn!(fault = armed.id, %error, "this replica counts the pass for itself");
+                    tracing::warn!(fault = armed.id, %error, "the pass is counted in this replica only");
                     None
                 }
                 Err(_) => {
-                    tracing::warn!(fault = armed.id, "this replica counts the pass for itself: no answer in time");
+                    tracing::warn!(
+                        fault = armed.id,
+                        "the pass is counted in this replica only: the database timed out"
+                    );
                     None
                 }
             }
@@ -156,7 +165,29 @@ fn count_passes(faults: &Faults, pool: PgPool, service: Service) {
     }));
 }
 
-/// What boards call a fault: `reserve_stock: error at in_step`.
+/// Stores every hit before the fault acts.
+fn write_hits(faults: &Faults, pool: PgPool, service: Service) {
+    faults.on_hit(Arc::new(move |hit| {
+        let pool = pool.clone();
+        Box::pin(async move {
+            let row = FaultHit {
+                saga_id: hit.subject.saga_id,
+                service,
+                step: hit.subject.step,
+                fault_id: hit.fault_id,
+                point: hit.point.as_str(),
+                kind: hit.kind.as_str(),
+            };
+            match timeout(LIMIT, fault_hit::write(&pool, &row)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(?row, %error, "the hit could not be stored"),
+                Err(_) => tracing::warn!(?row, "the hit could not be stored: the database timed out"),
+            }
+        })
+    }));
+}
+
+/// The name of a fault on dashboards: `reserve_stock: error at in_step`.
 fn title(spec: &FaultSpec) -> String {
     let what = format!("{} at {}", spec.kind.as_str(), spec.point.as_str());
     match &spec.scope.step {
@@ -165,7 +196,7 @@ fn title(spec: &FaultSpec) -> String {
     }
 }
 
-/// Numbers of faults and passes are small enough.
+/// Converts numbers of faults and passes, which fit.
 fn row_id(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -7,31 +7,29 @@ use saga_store::timeout::Detector;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Participant, journals,
-    replays::replay_when_closed,
-    report_to,
+    Participant, changes, report_to,
     sampler::{Sampler, Source},
 };
 
 impl Participant {
-    /// Everything that runs until the service stops. Registers what readiness depends on, and the gauges of `sources`.
+    /// All tasks that run until the service stops. Registers the readiness checks, and the gauges of `sources`.
     pub fn tasks(&self, startup: &Startup, subscriptions: &[Subscription], sources: Vec<Source>) -> Vec<Task> {
         let stop = &startup.stop;
         let sampler = Sampler::new(sources, self.settings.messaging.metrics_every);
-        startup.metrics.register(|registry| registry.register_collector(Box::new(sampler.clone())));
+        sampler.register(&startup.metrics);
         self.metrics.begin_at_zero(self.service, subscriptions.iter().map(|s| s.step), self.definition);
         let mut tasks: Vec<Task> = vec![
             ("relay", Box::pin(self.relay(startup).run(stop.clone()))),
             ("timeout_detector", (self.timeouts)(self, stop.clone())),
-            ("stall_watch", Box::pin(self.clone().watch_for_stalls(stop.clone()))),
-            ("breaker_journal", Box::pin(self.breaker_journal(stop.clone()))),
+            ("stall_watch", Box::pin(self.clone().republish_stalled(stop.clone()))),
+            ("breaker_journal", Box::pin(self.write_breaker_changes(stop.clone()))),
             ("metrics", Box::pin(sampler.run(self.clone(), subscriptions.to_vec(), stop.clone()))),
             ("housekeeping", Box::pin(self.housekeeping(stop.clone()))),
             ("dead_letter_replays", Box::pin(self.batches.clone().wait())),
             ("replicas", Box::pin(self.answer_replicas(startup, subscriptions))),
         ];
         if self.settings.dead_letter_auto_replay {
-            let watch = replay_when_closed(self.replays(subscriptions), self.breakers.changes(), stop.clone());
+            let watch = changes::replay_when_closed(self.breakers.changes(), self.replays(subscriptions), stop.clone());
             tasks.push(("dead_letter_auto_replay", Box::pin(watch)));
         }
         for subscription in subscriptions {
@@ -58,7 +56,7 @@ impl Participant {
         }
     }
 
-    /// Ready once the others can know of this replica.
+    /// Ready once this replica's presence is stored.
     fn answer_replicas(&self, startup: &Startup, subscriptions: &[Subscription]) -> impl Future<Output = ()> + use<> {
         let report = report_to(startup.readiness.register("replicas"));
         self.replicas.clone().run(self.clone(), subscriptions.to_vec(), report, startup.stop.clone())
@@ -80,7 +78,7 @@ impl Participant {
         publishers.iter().map(consumer).collect()
     }
 
-    /// The detector of timed-out sagas; every service has one, and each saga is found by one of them.
+    /// The timeout detector; every service runs one, and each saga is timed out by one of them.
     pub fn timeout_detector<T: Timeout>(&self) -> Detector<T> {
         Detector {
             outbox: self.outbox.clone(),
@@ -92,18 +90,24 @@ impl Participant {
         }
     }
 
-    async fn watch_for_stalls(self, stop: CancellationToken) {
-        let patience = self.definition.deadline / 2;
+    async fn republish_stalled(self, stop: CancellationToken) {
+        let stalled_after = self.definition.deadline / 2;
+        // An inbox remembers at least as long; otherwise the service does not start.
+        let remembered = self.settings.messaging.dead_letter_retention;
         housekeeping::every(self.settings.timeout_check_every, &stop, || async {
-            if let Err(error) = saga_store::stalled::republish(&self.outbox, patience).await {
-                tracing::warn!(%error, "stalled sagas could not be looked for and will be again");
+            if let Err(error) = saga_store::stalled::republish(&self.outbox, stalled_after).await {
+                tracing::warn!(%error, "republishing for stalled sagas failed and will be retried");
+            }
+            let owed = saga_store::stalled::republish_owed(&self.outbox, self.definition, stalled_after, remembered);
+            if let Err(error) = owed.await {
+                tracing::warn!(%error, "republishing for owed steps failed and will be retried");
             }
         })
         .await;
     }
 
-    fn breaker_journal(&self, stop: CancellationToken) -> impl Future<Output = ()> + use<> {
-        journals::write_breaker_changes(self.breakers.changes(), self.pools.work.clone(), self.holder.clone(), stop)
+    fn write_breaker_changes(&self, stop: CancellationToken) -> impl Future<Output = ()> + use<> {
+        changes::write(self.breakers.changes(), self.pools.work.clone(), self.holder.clone(), stop)
     }
 
     fn housekeeping(&self, stop: CancellationToken) -> impl Future<Output = ()> + use<> {

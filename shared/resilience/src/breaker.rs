@@ -1,5 +1,5 @@
-//! A circuit breaker per saga step, shared by everyone who takes that step in this process. A call is
-//! made with a permit, and its outcome is told to the permit; without one nothing may be called.
+//! A circuit breaker per saga step, shared by all its consumers in this process. Each call needs a permit, to which its outcome
+//! is reported.
 
 use std::{
     collections::BTreeMap,
@@ -18,8 +18,8 @@ use crate::{
     circuit::{Circuit, Outcome, Snapshot, State},
 };
 
-/// How many changes a slow reader of [`Breakers::changes`] may be behind before it loses the oldest.
-const CHANGES_KEPT: usize = 256;
+/// How many changes a slow receiver of [`Breakers::changes`] may lag behind before it loses the oldest.
+const CHANGES_CAPACITY: usize = 256;
 
 /// All breakers of a process. Cheap to clone.
 #[derive(Clone)]
@@ -33,13 +33,8 @@ pub struct Breakers {
 impl Breakers {
     /// With `enabled` false every call is admitted and nothing is counted.
     pub fn new(enabled: bool, overrides: Overrides) -> Self {
-        let (changes, _) = broadcast::channel(CHANGES_KEPT);
+        let (changes, _) = broadcast::channel(CHANGES_CAPACITY);
         Breakers { enabled, overrides: Arc::new(overrides), by_step: Arc::default(), changes }
-    }
-
-    /// Whether calls are counted, and refused while a breaker is open.
-    pub fn are_enabled(&self) -> bool {
-        self.enabled
     }
 
     /// The kill switch: every call is admitted, nothing is counted.
@@ -47,37 +42,37 @@ impl Breakers {
         Breakers::new(false, Overrides::default())
     }
 
-    /// The one breaker of this step, made when it is first asked for.
+    /// The breaker of this step, created at the first call.
     pub fn of(&self, step: &saga::Step) -> Breaker {
         let policy = self.overrides.policy(step).breaker;
         let make = || Breaker::new(step.name, policy, self.enabled, self.changes.clone());
         lock(&self.by_step).entry(step.name).or_insert_with(make).clone()
     }
 
-    /// The breaker of this name, if its step has been asked for before.
+    /// The breaker of this step, if it was created before.
     pub fn named(&self, step: &str) -> Option<Breaker> {
         lock(&self.by_step).get(step).cloned()
     }
 
-    /// What each breaker looks like now, by step name.
+    /// A snapshot of each breaker, by step name.
     pub fn snapshots(&self) -> Vec<Snapshot> {
         let breakers: Vec<Breaker> = lock(&self.by_step).values().cloned().collect();
         breakers.iter().map(Breaker::snapshot).collect()
     }
 
-    /// Every change of state of every breaker from now on, in order for each of them.
+    /// The state changes of all breakers from now on, in order for each breaker.
     pub fn changes(&self) -> broadcast::Receiver<Change> {
         self.changes.subscribe()
     }
 }
 
-/// A breaker went from one state to another.
+/// A state change of a breaker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     pub step: &'static str,
     pub from: State,
     pub to: State,
-    /// In words: `6 of the last 10 calls failed, the last one: connection refused`.
+    /// The reason, such as `6 of the last 10 calls failed, the last one: connection refused`.
     pub why: String,
 }
 
@@ -92,8 +87,8 @@ struct Shared {
     enabled: bool,
     circuit: Mutex<Circuit>,
     state: watch::Sender<State>,
-    /// Wakes those who wait for room, to look again.
-    room: Notify,
+    /// Wakes the tasks that wait for capacity, to check again.
+    capacity_changed: Notify,
     changes: broadcast::Sender<Change>,
 }
 
@@ -101,11 +96,11 @@ impl Breaker {
     fn new(step: &'static str, policy: saga::Breaker, enabled: bool, changes: broadcast::Sender<Change>) -> Self {
         let circuit = Mutex::new(Circuit::new(policy, Instant::now()));
         let (state, _) = watch::channel(State::Closed);
-        Breaker { shared: Arc::new(Shared { step, enabled, circuit, state, room: Notify::new(), changes }) }
+        Breaker { shared: Arc::new(Shared { step, enabled, circuit, state, capacity_changed: Notify::new(), changes }) }
     }
 
-    /// Asks whether a call may be made now. While half-open the permit is one of the few probes, so it
-    /// is to be asked for right before the call and the call is to have a time limit.
+    /// Requests a permit for one call. While half-open it is one of the few probes, so request it right before the call, and
+    /// give the call a timeout.
     pub fn admit(&self) -> Result<Permit, Open> {
         if !self.shared.enabled {
             return Ok(Permit { call: None });
@@ -116,28 +111,28 @@ impl Breaker {
         }
     }
 
-    /// Waits until calls may be made, and says how many at once at most: the probes that are left, or
-    /// `u32::MAX` while closed. It holds no place: whoever asks for a permit first gets it.
+    /// Waits until calls are permitted, and returns how many concurrently: the probes that are left, or `u32::MAX` while
+    /// closed. It reserves no permit.
     pub async fn closed_or_probing(&self) -> u32 {
         loop {
-            // Made before the look, so that a change between the look and the wait is not missed.
-            let changed = self.shared.room.notified();
-            let (room, state) = self.with(|circuit, now| (circuit.room(now), circuit.state()));
+            // Registered before the check, so that a change between the check and the wait is not missed.
+            let changed = self.shared.capacity_changed.notified();
+            let (capacity, state) = self.with(|circuit, now| (circuit.capacity_at(now), circuit.state()));
             match state {
-                _ if room > 0 => return room,
+                _ if capacity > 0 => return capacity,
                 State::Open { until } => drop(timeout_at(until, changed).await),
                 State::Closed | State::HalfOpen => changed.await,
             }
         }
     }
 
-    /// The state as it changes. Open becomes half-open when someone asks for a permit, a snapshot or
+    /// The state as it changes. Open becomes half-open at the first request of a permit, a snapshot or
     /// [`closed_or_probing`](Self::closed_or_probing) after `until`: no task runs for it.
     pub fn watch(&self) -> watch::Receiver<State> {
         self.shared.state.subscribe()
     }
 
-    /// Closes it and empties its window; calls under way no longer count. Totals and past failures stay.
+    /// Closes it and empties its window; calls in flight no longer count. Totals and past failures stay.
     pub fn reset(&self) {
         self.with(Circuit::reset);
     }
@@ -146,62 +141,62 @@ impl Breaker {
         self.with(|circuit, now| circuit.snapshot(self.shared.step, self.shared.enabled, now))
     }
 
-    /// Does something to the circuit and tells everyone concerned what that changed. Told under the
-    /// lock, so that nobody hears of two changes in the wrong order; none of the senders blocks.
+    /// Changes the circuit and publishes state changes. It publishes under the lock, so that changes stay in order; none of the
+    /// senders blocks.
     fn with<T>(&self, act: impl FnOnce(&mut Circuit, Instant) -> T) -> T {
         let shared = &*self.shared;
         let mut circuit = lock(&shared.circuit);
         let now = Instant::now();
-        let (from, places) = (circuit.state(), circuit.places());
+        let (from, capacity) = (circuit.state(), circuit.capacity());
         let result = act(&mut circuit, now);
         let to = circuit.state();
         if from != to {
             shared.state.send_replace(to);
             let change = Change { step: shared.step, from, to, why: circuit.why().to_owned() };
-            // An error says that nobody listens.
+            // Fails only without receivers.
             drop(shared.changes.send(change));
         }
-        // Also when it opens again: those who wait for a probe's place now have a moment to wait for.
-        if from != to || circuit.places() > places {
-            shared.room.notify_waiters();
+        // Also when it opens again: tasks that wait for a probe then wait until the next probes are due.
+        if from != to || circuit.capacity() > capacity {
+            shared.capacity_changed.notify_waiters();
         }
         result
     }
 }
 
-/// The leave to make one call. Dropped without an outcome, as by a cancelled call, it is ignored.
+/// The permit for one call. Dropped without an outcome, as by a cancelled call, it counts as ignored.
 #[must_use = "a permit that is dropped at once admits nothing"]
 pub struct Permit {
-    /// The breaker and its generation at the time; none when breakers are disabled or it is settled.
+    /// The breaker and its generation at the time; `None` when breakers are disabled or the outcome was reported.
     call: Option<(Breaker, u64)>,
 }
 
 impl Permit {
-    /// The system called did what it was asked to.
+    /// The called system succeeded.
     pub fn success(mut self) {
-        self.settle(Outcome::Success);
+        self.report(Outcome::Success);
     }
 
-    /// The system called did not answer, or answered that it cannot. `reason` is shown to operators.
+    /// The called system did not respond, or responded with a failure. `reason` is shown to operators.
     pub fn failure(mut self, reason: impl Into<String>) {
-        self.settle(Outcome::Failure(reason.into()));
+        self.report(Outcome::Failure(reason.into()));
     }
 
-    /// Says nothing about the system called: it refused for a business reason.
+    /// The outcome says nothing about the called system, as a business refusal.
     pub fn ignored(mut self) {
-        self.settle(Outcome::Ignored);
+        self.report(Outcome::Ignored);
     }
 
-    fn settle(&mut self, outcome: Outcome) {
+    fn report(&mut self, outcome: Outcome) {
         if let Some((breaker, generation)) = self.call.take() {
-            breaker.with(|circuit, now| circuit.settle(generation, outcome, now));
+            breaker.with(|circuit, now| circuit.record(generation, outcome, now));
         }
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.settle(Outcome::Ignored);
+        self.report(Outcome::Ignored);
     }
 }
 
@@ -214,7 +209,7 @@ impl fmt::Debug for Permit {
 /// The call was not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Open {
-    /// When to ask again at the earliest. While all probes are under way this is only a guess.
+    /// When to try again at the earliest. While all probes are in flight this is an estimate.
     pub retry_in: Duration,
 }
 
@@ -226,7 +221,7 @@ impl fmt::Display for Open {
 
 impl std::error::Error for Open {}
 
-/// No code that can panic half-way through a change runs under these locks, so a poisoned one is sound.
+/// No code that can panic during a change runs under these locks, so a poisoned lock is consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

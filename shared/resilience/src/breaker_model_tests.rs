@@ -1,4 +1,4 @@
-//! The breaker against a naive model of it, over random calls, outcomes, waits and resets.
+//! Compares the breaker with a naive model, over random calls, outcomes, waits and resets.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::{Breakers, Open, Overrides, Permit, breaker_tests::STEP};
 #[derive(Debug, Clone)]
 enum Action {
     Admit,
-    /// Of the calls under way, the one at this place.
-    Settle(prop::sample::Index, End),
+    /// The outcome of the call in flight at this index.
+    Report(prop::sample::Index, End),
     Wait(u64),
     Reset,
 }
@@ -26,13 +26,13 @@ enum End {
     Dropped,
 }
 
-/// Remembers every call of the present phase, and works everything out anew from these each time.
+/// Keeps all calls of the present phase and recomputes the state from them each time.
 struct Model {
     policy: saga::Breaker,
     percent: usize,
     now: u64,
     phase: Phase,
-    /// Which phase it is.
+    /// The number of the phase.
     number: usize,
     window: Vec<bool>,
 }
@@ -52,7 +52,7 @@ impl Model {
         self.number += 1;
     }
 
-    fn look(&mut self) {
+    fn probe_when_due(&mut self) {
         if matches!(self.phase, Phase::Open { since } if self.now - since >= self.open_for()) {
             self.enter(Phase::HalfOpen { running: 0, succeeded: 0, answered: false, failed: false });
         }
@@ -63,7 +63,7 @@ impl Model {
     }
 
     fn admit(&mut self) -> bool {
-        self.look();
+        self.probe_when_due();
         match &mut self.phase {
             Phase::Closed => true,
             Phase::Open { .. } => false,
@@ -75,7 +75,7 @@ impl Model {
         }
     }
 
-    fn settle(&mut self, number: usize, end: End) {
+    fn report(&mut self, number: usize, end: End) {
         if number != self.number {
             return;
         }
@@ -124,17 +124,17 @@ impl Model {
 async fn agree(policy: saga::Breaker, percent: usize, actions: Vec<Action>) -> Result<(), TestCaseError> {
     let breaker = Breakers::new(true, Overrides::default()).of(&Step { breaker: policy, ..STEP });
     let mut model = Model { policy, percent, now: 0, phase: Phase::Closed, number: 0, window: Vec::new() };
-    let mut under_way: Vec<(Permit, usize)> = Vec::new();
+    let mut in_flight: Vec<(Permit, usize)> = Vec::new();
     for action in actions {
         match action {
             Action::Admit => match (breaker.admit(), model.admit()) {
-                (Ok(permit), true) => under_way.push((permit, model.number)),
+                (Ok(permit), true) => in_flight.push((permit, model.number)),
                 (Err(Open { retry_in }), false) => prop_assert!(retry_in <= policy.open_for),
                 (answer, expected) => prop_assert!(false, "{answer:?}, but admitted should be {expected}"),
             },
-            Action::Settle(place, end) if !under_way.is_empty() => {
-                let (permit, number) = under_way.swap_remove(place.index(under_way.len()));
-                model.settle(number, end);
+            Action::Report(place, end) if !in_flight.is_empty() => {
+                let (permit, number) = in_flight.swap_remove(place.index(in_flight.len()));
+                model.report(number, end);
                 match end {
                     End::Success => permit.success(),
                     End::Failure => permit.failure("no answer"),
@@ -142,7 +142,7 @@ async fn agree(policy: saga::Breaker, percent: usize, actions: Vec<Action>) -> R
                     End::Dropped => drop(permit),
                 }
             }
-            Action::Settle(..) => {}
+            Action::Report(..) => {}
             Action::Wait(millis) => {
                 advance(Duration::from_millis(millis)).await;
                 model.now += millis;
@@ -152,7 +152,7 @@ async fn agree(policy: saga::Breaker, percent: usize, actions: Vec<Action>) -> R
                 model.enter(Phase::Closed);
             }
         }
-        model.look();
+        model.probe_when_due();
         let snapshot = breaker.snapshot();
         prop_assert_eq!(snapshot.state.label(), model.label());
         prop_assert_eq!(&snapshot.window[..], model.last_calls());
@@ -165,7 +165,7 @@ fn action() -> impl Strategy<Value = Action> {
         prop_oneof![2 => Just(End::Success), 3 => Just(End::Failure), 1 => Just(End::Ignored), 1 => Just(End::Dropped)];
     prop_oneof![
         10 => Just(Action::Admit),
-        9 => (any::<prop::sample::Index>(), end).prop_map(|(place, end)| Action::Settle(place, end)),
+        9 => (any::<prop::sample::Index>(), end).prop_map(|(place, end)| Action::Report(place, end)),
         2 => (0u64..800).prop_map(Action::Wait),
         1 => Just(Action::Reset),
     ]
@@ -173,7 +173,7 @@ fn action() -> impl Strategy<Value = Action> {
 
 proptest! {
     #[test]
-    fn the_breaker_does_what_a_naive_model_of_it_does(
+    fn the_breaker_agrees_with_a_naive_model(
         (window, min_calls) in (1u32..8).prop_flat_map(|window| (Just(window), 1..=window)),
         percent in 0usize..=100,
         millis in 0u64..1_000,

@@ -1,23 +1,23 @@
-//! The state machine of a circuit breaker, without locks and with the time passed in. Each state it
-//! enters has a generation number; an outcome that bears an older one changes nothing.
+//! The state machine of a circuit breaker, without locks and with the time passed in. Each entered state has a generation number;
+//! an outcome with an older number changes nothing.
 
 use std::{collections::VecDeque, fmt, time::Duration};
 
 use tokio::time::Instant;
 
-/// How many failures are remembered for operators, and how much of each.
+/// How many failures are kept for operators, and how many characters of each.
 const FAILURES_KEPT: usize = 10;
 const REASON_CHARS: usize = 300;
 
-/// What a caller is told to wait when all probes are under way: nobody knows how long they take.
-const PROBING_PAUSE: Duration = Duration::from_secs(1);
+/// The retry delay while all probes are in flight, whose duration is not known.
+const PROBING_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// In place of a moment too far away to be represented.
+/// Replaces a duration that is too long to be added.
 const FAR_AWAY: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// All calls are admitted, and the last ones are looked at.
+    /// All calls are admitted, and the failure rate of the last ones is checked.
     Closed,
     /// No call is admitted.
     Open { until: Instant },
@@ -42,7 +42,7 @@ impl fmt::Display for State {
     }
 }
 
-/// A breaker at a moment, for operators and metrics.
+/// A snapshot of a breaker, for operators and metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Snapshot {
     pub step: &'static str,
@@ -52,25 +52,22 @@ pub struct Snapshot {
     pub state: State,
     /// How long ago it entered this state.
     pub since: Duration,
-    /// Why it did, in words.
+    /// Why it entered this state.
     pub why: String,
-    /// While open: until it probes.
+    /// While open: the time until it admits probes.
     pub retry_in: Option<Duration>,
-    /// The last calls, oldest first, true for a failure. While not closed: those that opened it.
+    /// The last calls, oldest first, true for a failure. While not closed: the calls that opened it.
     pub window: Vec<bool>,
     /// The number of calls in the window.
     pub calls: usize,
     /// The share of failures in the window, 0 to 1; 0 when it is empty.
     pub failure_rate: f64,
-    /// While half-open: probes under way, and probes that succeeded.
-    pub probes_under_way: u32,
-    pub probes_succeeded: u32,
     pub counts: Counts,
     /// The newest first.
     pub last_failures: Vec<PastFailure>,
 }
 
-/// Totals since the process began; they only grow.
+/// Totals since the process started; they only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub succeeded: u64,
@@ -104,17 +101,17 @@ pub(crate) struct Circuit {
     why: String,
     generation: u64,
     window: VecDeque<bool>,
-    under_way: u32,
+    in_flight: u32,
     succeeded: u32,
-    /// Of the probes since none was under way: whether one succeeded, and why one failed.
-    answered: bool,
-    unanswered: Option<String>,
+    /// Of the current round of probes: whether one succeeded, and why one failed.
+    probe_succeeded: bool,
+    probe_failure: Option<String>,
     counts: Counts,
     last_failures: VecDeque<(Instant, String)>,
 }
 
 impl Circuit {
-    /// A policy that could never open or never close is taken as the nearest one that can.
+    /// A policy that could never open or never close is replaced by the nearest one that can.
     pub(crate) fn new(mut policy: saga::Breaker, now: Instant) -> Self {
         policy.window = policy.window.max(1);
         policy.min_calls = policy.min_calls.clamp(1, policy.window);
@@ -126,10 +123,10 @@ impl Circuit {
             why: "new".to_owned(),
             generation: 0,
             window: VecDeque::new(),
-            under_way: 0,
+            in_flight: 0,
             succeeded: 0,
-            answered: false,
-            unanswered: None,
+            probe_succeeded: false,
+            probe_failure: None,
             counts: Counts::default(),
             last_failures: VecDeque::new(),
         }
@@ -143,67 +140,67 @@ impl Circuit {
         &self.why
     }
 
-    /// How many calls the present state still admits, whatever the time.
-    pub(crate) fn places(&self) -> u32 {
+    /// How many calls the present state still admits.
+    pub(crate) fn capacity(&self) -> u32 {
         match self.state {
             State::Closed => u32::MAX,
             State::Open { .. } => 0,
-            State::HalfOpen => self.policy.half_open_probes.saturating_sub(self.under_way + self.succeeded),
+            State::HalfOpen => self.policy.half_open_probes.saturating_sub(self.in_flight + self.succeeded),
         }
     }
 
-    /// How many calls are admitted now.
-    pub(crate) fn room(&mut self, now: Instant) -> u32 {
+    /// How many calls are admitted at this time.
+    pub(crate) fn capacity_at(&mut self, now: Instant) -> u32 {
         self.probe_when_due(now);
-        self.places()
+        self.capacity()
     }
 
-    /// The generation to settle the call with, or how long to wait.
+    /// The generation to record the outcome with, or how long to wait.
     pub(crate) fn admit(&mut self, now: Instant) -> Result<u64, Duration> {
-        if self.room(now) == 0 {
+        if self.capacity_at(now) == 0 {
             self.counts.rejected += 1;
             return Err(match self.state {
                 State::Open { until } => until - now,
-                State::Closed | State::HalfOpen => PROBING_PAUSE.min(self.policy.open_for),
+                State::Closed | State::HalfOpen => PROBING_RETRY_DELAY.min(self.policy.open_for),
             });
         }
         if self.state == State::HalfOpen {
-            self.under_way += 1;
+            self.in_flight += 1;
         }
         Ok(self.generation)
     }
 
-    pub(crate) fn settle(&mut self, generation: u64, outcome: Outcome, now: Instant) {
+    pub(crate) fn record(&mut self, generation: u64, outcome: Outcome, now: Instant) {
         if generation != self.generation {
             self.counts.late += 1;
             return;
         }
-        self.under_way = self.under_way.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         match outcome {
             Outcome::Ignored => self.counts.ignored += 1,
             Outcome::Success => {
                 self.counts.succeeded += 1;
-                self.record(None, now);
+                self.record_call(None, now);
             }
             Outcome::Failure(reason) => {
                 self.counts.failed += 1;
                 let reason: String = reason.chars().take(REASON_CHARS).collect();
                 self.last_failures.truncate(FAILURES_KEPT - 1);
                 self.last_failures.push_front((now, reason.clone()));
-                self.record(Some(reason), now);
+                self.record_call(Some(reason), now);
             }
         }
         self.judge_probes(now);
     }
 
-    /// When the last probe under way has ended: a round in which none succeeded and one failed opens it again. One bad
-    /// event among good ones does not.
+    /// After the last probe in flight: a round in which none succeeded and one failed opens it again. One failing event among
+    /// successful ones does not.
     fn judge_probes(&mut self, now: Instant) {
-        if self.state != State::HalfOpen || self.under_way > 0 {
+        if self.state != State::HalfOpen || self.in_flight > 0 {
             return;
         }
-        let answered = std::mem::take(&mut self.answered);
-        if let Some(reason) = self.unanswered.take().filter(|_| !answered) {
+        let succeeded = std::mem::take(&mut self.probe_succeeded);
+        if let Some(reason) = self.probe_failure.take().filter(|_| !succeeded) {
             self.open(now, format!("a probe failed: {reason}"));
         }
     }
@@ -230,19 +227,17 @@ impl Circuit {
             window: self.window.iter().copied().collect(),
             calls: self.window.len(),
             failure_rate: self.failure_rate(),
-            probes_under_way: self.under_way,
-            probes_succeeded: self.succeeded,
             counts: self.counts,
             last_failures: self.last_failures.iter().map(past).collect(),
         }
     }
 
-    /// Takes note of a call that succeeded or failed in the present state.
-    fn record(&mut self, failure: Option<String>, now: Instant) {
+    /// Records a call that succeeded or failed in the present state.
+    fn record_call(&mut self, failure: Option<String>, now: Instant) {
         match (self.state, failure) {
-            (State::HalfOpen, Some(reason)) => self.unanswered = Some(reason),
+            (State::HalfOpen, Some(reason)) => self.probe_failure = Some(reason),
             (State::HalfOpen, None) => {
-                self.answered = true;
+                self.probe_succeeded = true;
                 self.succeeded += 1;
                 if self.succeeded >= self.policy.half_open_probes {
                     self.close(now, format!("{} of {0} probes succeeded", self.succeeded));
@@ -263,7 +258,7 @@ impl Circuit {
     fn open_when_failing(&mut self, now: Instant) {
         let calls = self.window.len();
         let rate = self.failure_rate();
-        // A limit of zero means "at the first failure", not "without any".
+        // A failure rate of zero means "at the first failure", not "without any failure".
         if calls < self.policy.min_calls as usize || rate == 0.0 || rate < self.policy.failure_rate {
             return;
         }
@@ -296,10 +291,10 @@ impl Circuit {
         self.since = at;
         self.why = why;
         self.generation += 1;
-        self.under_way = 0;
+        self.in_flight = 0;
         self.succeeded = 0;
-        self.answered = false;
-        self.unanswered = None;
+        self.probe_succeeded = false;
+        self.probe_failure = None;
     }
 
     fn failures(&self) -> usize {

@@ -1,7 +1,7 @@
-//! How a step bears with the systems it calls. Only failures come here: a business refusal is an
-//! answer, is never asked for again, and moves no breaker.
+//! Circuit breakers and retries for the systems that a step calls. Only failures are reported here: a business refusal is a
+//! response, is never retried, and never changes a breaker.
 
-#![cfg_attr(test, allow(clippy::expect_used, reason = "an expectation that fails is a test that fails"))]
+#![cfg_attr(test, allow(clippy::expect_used, reason = "a failed expectation fails the test"))]
 
 mod breaker;
 #[cfg(test)]

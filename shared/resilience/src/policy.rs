@@ -1,11 +1,10 @@
-//! How each step bears with failures: what its row of the saga's table says, and what a deployment
-//! sets otherwise, step by step and value by value.
+//! The resilience settings of each step: the defaults from the saga's step table, and a deployment's overrides of single values.
 
 use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
 use saga::{Breaker, Retry, Step};
 
-/// What applies to one step.
+/// The settings of one step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Policy {
     pub retry: Retry,
@@ -15,13 +14,13 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// As the step's row says.
+    /// The step's own settings.
     pub fn of(step: &Step) -> Self {
         Policy { retry: step.retry, breaker: step.breaker, time_limit: step.time_limit }
     }
 }
 
-/// What a deployment sets otherwise: `process_payment.open_for=2s,reserve_stock.attempts=7`.
+/// A deployment's overrides: `process_payment.open_for=2s,reserve_stock.attempts=7`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Overrides {
     by_step: BTreeMap<String, Vec<Setting>>,
@@ -41,8 +40,9 @@ enum Setting {
     HalfOpenProbes(u32),
 }
 
-/// A text that sets nothing.
+/// Why a text is not an override.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum InvalidOverride {
     #[error("{0:?} does not read `step.setting=value`")]
     Form(String),
@@ -56,7 +56,7 @@ pub enum InvalidOverride {
 }
 
 impl Overrides {
-    /// What applies to this step in this deployment.
+    /// The settings of this step in this deployment.
     pub fn policy(&self, step: &Step) -> Policy {
         let mut policy = Policy::of(step);
         for setting in self.by_step.get(step.name).into_iter().flatten() {
@@ -65,7 +65,7 @@ impl Overrides {
         policy
     }
 
-    /// The steps that something is set for.
+    /// The steps with overrides.
     pub fn steps(&self) -> impl Iterator<Item = &str> {
         self.by_step.keys().map(String::as_str)
     }

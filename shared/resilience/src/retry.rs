@@ -1,36 +1,35 @@
-//! Asking again after a failure that may pass: exponential waits with full jitter, a limited number
-//! of attempts, and a budget of time. Only for operations that may safely be repeated.
+//! Retries after transient failures: exponential backoff with full jitter, a limited number of attempts, and a time budget. Only
+//! for idempotent operations.
 
 use std::time::Duration;
 
 use saga::Retry;
 use tokio::time::{Instant, sleep};
 
-/// Runs `operation` until it succeeds, fails with an error that is not worth `again`, or has used up
-/// the policy's attempts or the budget; then its last result is returned.
+/// Runs `operation` until it succeeds, fails with an error that is not `retryable`, or has used up the policy's attempts or the
+/// budget; returns its last result.
 ///
-/// Before attempt n + 1 it waits between zero and [`Retry::bound`] of n, evenly drawn ("full jitter",
-/// M. Brooker, "Exponential Backoff And Jitter", AWS 2015), so that callers who failed together do not
-/// come back together. No attempt begins later than `budget` after the first one; how long an attempt
-/// itself may take is the operation's business.
+/// Before attempt n + 1 it waits a uniformly random time between zero and [`Retry::bound`] of n ("full jitter", M. Brooker,
+/// "Exponential Backoff And Jitter", AWS 2015), so that callers that failed together do not retry together. No attempt begins
+/// later than `budget` after the first one; the operation itself limits the duration of an attempt.
 pub async fn retry<T, E, F>(
     policy: &Retry,
     budget: Duration,
-    again: impl Fn(&E) -> bool,
+    retryable: impl Fn(&E) -> bool,
     operation: impl FnMut() -> F,
 ) -> Result<T, E>
 where
     F: Future<Output = Result<T, E>>,
 {
-    retry_with(policy, budget, || rand::random_range(0.0..=1.0), again, operation).await
+    retry_with(policy, budget, || rand::random_range(0.0..=1.0), retryable, operation).await
 }
 
-/// `jitter` draws the share of the bound to wait, 0 to 1.
+/// `jitter` returns the share of the bound to wait, 0 to 1.
 async fn retry_with<T, E, F>(
     policy: &Retry,
     budget: Duration,
     mut jitter: impl FnMut() -> f64,
-    again: impl Fn(&E) -> bool,
+    retryable: impl Fn(&E) -> bool,
     mut operation: impl FnMut() -> F,
 ) -> Result<T, E>
 where
@@ -45,7 +44,7 @@ where
         };
         let wait = policy.bound(attempt).mul_f64(jitter());
         let in_time = begun.elapsed() + wait <= budget;
-        if attempt >= policy.attempts || !in_time || !again(&error) {
+        if attempt >= policy.attempts || !in_time || !retryable(&error) {
             return Err(error);
         }
         sleep(wait).await;
@@ -67,15 +66,15 @@ mod tests {
 
     #[derive(Debug, PartialEq, Eq)]
     enum Failure {
-        Passing(usize),
-        Lasting,
+        Transient(usize),
+        Permanent,
     }
 
-    fn passing(failure: &Failure) -> bool {
-        matches!(failure, Failure::Passing(_))
+    fn is_transient(failure: &Failure) -> bool {
+        matches!(failure, Failure::Transient(_))
     }
 
-    /// The moments, since the first, of the attempts of an operation that takes `each` and always fails.
+    /// The start times of the attempts of an operation that takes `each` and always fails.
     async fn attempts(policy: &Retry, budget: Duration, share: f64, each: Duration) -> Vec<Duration> {
         let begun = Instant::now();
         let seen = RefCell::new(Vec::new());
@@ -84,11 +83,11 @@ mod tests {
             let attempt = seen.borrow().len();
             async move {
                 sleep(each).await;
-                Err::<(), _>(Failure::Passing(attempt))
+                Err::<(), _>(Failure::Transient(attempt))
             }
         };
-        let result = retry_with(policy, budget, || share, passing, fail).await;
-        assert_eq!(result, Err(Failure::Passing(seen.borrow().len())), "the last error is the one returned");
+        let result = retry_with(policy, budget, || share, is_transient, fail).await;
+        assert_eq!(result, Err(Failure::Transient(seen.borrow().len())), "the last error is the one returned");
         seen.into_inner()
     }
 
@@ -101,23 +100,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_first_success_ends_it() {
         let calls = RefCell::new(0);
-        let third_time_lucky = || {
+        let third_call_succeeds = || {
             *calls.borrow_mut() += 1;
             let call = *calls.borrow();
-            async move { if call < 3 { Err(Failure::Passing(call)) } else { Ok(call) } }
+            async move { if call < 3 { Err(Failure::Transient(call)) } else { Ok(call) } }
         };
-        assert_eq!(retry(&FIVE, AMPLE, passing, third_time_lucky).await, Ok(3));
+        assert_eq!(retry(&FIVE, AMPLE, is_transient, third_call_succeeds).await, Ok(3));
         assert_eq!(calls.into_inner(), 3);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_that_will_not_pass_is_not_tried_again() {
+    async fn a_permanent_failure_is_not_retried() {
         let calls = RefCell::new(0);
         let fail = || {
             *calls.borrow_mut() += 1;
-            async { Err::<(), _>(Failure::Lasting) }
+            async { Err::<(), _>(Failure::Permanent) }
         };
-        assert_eq!(retry(&FIVE, AMPLE, passing, fail).await, Err(Failure::Lasting));
+        assert_eq!(retry(&FIVE, AMPLE, is_transient, fail).await, Err(Failure::Permanent));
         assert_eq!(calls.into_inner(), 1);
     }
 
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_policy_without_attempts_still_makes_the_first() {
+    async fn a_policy_without_attempts_makes_one() {
         let never = Retry { attempts: 0, ..FIVE };
         assert_eq!(attempts(&never, AMPLE, 1.0, Duration::ZERO).await.len(), 1);
     }
@@ -144,7 +143,7 @@ mod tests {
             prop_assert!(at.len() <= 5);
             prop_assert!(at.iter().all(|moment| *moment <= budget + Duration::from_millis(1)));
             for (number, pair) in (1..).zip(at.windows(2)) {
-                // The timer's grain is a millisecond.
+                // The timer's resolution is a millisecond.
                 prop_assert!(pair[1] - pair[0] <= FIVE.bound(number) + Duration::from_millis(1));
             }
         }

@@ -1,12 +1,12 @@
-//! Proves that a saga's table is whole: no event without a publisher or a reader, no step that
-//! could not be undone.
+//! Checks that a saga's table is complete: every event has a publisher and a reader, every step that needs a
+//! compensation has one.
 
 use std::collections::HashSet;
 
 use crate::{EventType, Kind, SagaDefinition, Service, Step, Trigger};
 
 impl SagaDefinition {
-    /// Everything that is wrong with the definition, as sentences; empty when it is sound.
+    /// Every error of the definition, as sentences; empty when it is valid.
     pub fn check(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         self.check_names(&mut wrong);
@@ -16,28 +16,48 @@ impl SagaDefinition {
         }
         for step in self.steps {
             self.check_compensation(step, &mut wrong);
-            if self.is_undone_by(step) != (step.kind == Kind::Cancellation) {
-                wrong.push(format!("{} must be a cancellation if it has the saga undone, and only then", step.name));
+            if self.starts_compensation(step) != (step.kind == Kind::Cancellation) {
+                wrong.push(format!("{} must be a cancellation if and only if it starts the compensation", step.name));
             }
         }
-        self.check_behind_pivot(&mut wrong);
+        self.check_receipts(&mut wrong);
+        self.check_after_pivot(&mut wrong);
         wrong
     }
 
-    /// What is owed is known by its service.
-    fn check_behind_pivot(&self, wrong: &mut Vec<String>) {
+    /// A receipt is identified by its service, so a service has at most one compensation.
+    fn check_receipts(&self, wrong: &mut Vec<String>) {
+        let mut undoing = HashSet::new();
+        for step in self.steps.iter().filter(|step| step.is_compensation()) {
+            if step.service.is_none_or(|service| !undoing.insert(service)) {
+                wrong.push(format!("{} needs a service of its own: each has at most one compensation", step.name));
+            }
+        }
+    }
+
+    /// An owed step is identified by its service, and only a step that the pivot triggers is owed.
+    fn check_after_pivot(&self, wrong: &mut Vec<String>) {
+        let owed = self.after_pivot();
         let mut owing = HashSet::new();
-        for step in self.behind_pivot() {
+        for step in &owed {
+            let before = |s: &&&Step| s.kind != Kind::Pivot && !owed.contains(*s);
+            let triggers = |s: &&&Step| step.consumes().is_some_and(|event| s.emits.contains(&event));
+            for early in self.steps.iter().filter(before).filter(triggers) {
+                wrong.push(format!(
+                    "{} is a step after the pivot, but {}, which is not, triggers it as well",
+                    step.name, early.name
+                ));
+            }
             if step.service.is_none_or(|service| !owing.insert(service)) {
                 wrong.push(format!(
-                    "{} needs a service of its own: each has at most one step behind the pivot",
+                    "{} needs a service of its own: each has at most one step after the pivot",
                     step.name
                 ));
             }
         }
     }
 
-    /// Every event that a step emits or waits for, once.
+    /// Every event that a step emits or consumes, once.
     pub fn events(&self) -> Vec<EventType> {
         let mut seen = HashSet::new();
         let emitted = self.steps.iter().flat_map(|s| s.emits.iter().copied());
@@ -49,15 +69,15 @@ impl SagaDefinition {
         let mut seen = HashSet::new();
         for step in self.steps {
             if !seen.insert(step.name) {
-                wrong.push(format!("two steps are called {}", step.name));
+                wrong.push(format!("two steps have the name {}", step.name));
             }
             if step.emits.is_empty() {
-                wrong.push(format!("{} emits nothing: nobody would know that it happened", step.name));
+                wrong.push(format!("{} emits no event", step.name));
             }
         }
     }
 
-    /// An event is stated by one service, unless it says itself that any of several may.
+    /// An event is published by one service, unless its type declares several publishers.
     fn check_publishers(&self, event: EventType, wrong: &mut Vec<String>) {
         let emitters: HashSet<Option<Service>> =
             self.steps.iter().filter(|s| s.emits.contains(&event)).map(|s| s.service).collect();
@@ -69,7 +89,7 @@ impl SagaDefinition {
         };
         if !sound {
             wrong.push(format!(
-                "{} is declared to come from {declared:?}, but its steps are of {emitters:?}",
+                "{} is declared to be published by {declared:?}, but is emitted by steps of {emitters:?}",
                 event.name
             ));
         }
@@ -79,8 +99,8 @@ impl SagaDefinition {
         let read = self.steps.iter().any(|s| s.on == Trigger::Event(event));
         let terminal = self.terminal.contains(&event);
         match (read, terminal) {
-            (false, false) => wrong.push(format!("nobody reads {}, and it ends nothing", event.name)),
-            (true, true) => wrong.push(format!("{} is called terminal, but a step waits for it", event.name)),
+            (false, false) => wrong.push(format!("{} has no reader and is not terminal", event.name)),
+            (true, true) => wrong.push(format!("{} is terminal, but a step consumes it", event.name)),
             _ => {}
         }
     }
@@ -93,7 +113,7 @@ impl SagaDefinition {
         for name in by {
             match self.steps.iter().find(|s| s.name == *name) {
                 None => wrong.push(format!("{} is compensated by {name}, which does not exist", step.name)),
-                Some(undo) if undo.service != step.service => {
+                Some(compensation) if compensation.service != step.service => {
                     wrong.push(format!("{} is compensated by {name}, a step of another service", step.name));
                 }
                 Some(_) => {}
@@ -139,7 +159,7 @@ mod tests {
     static SHIP: Step = step(2, "ship", SHIPPING, Trigger::Event(CONFIRMED), &[SHIPPED]);
     static BILL: Step = step(0, "bill", BILLING, Trigger::Event(SHIPPED), &[BILLED]);
 
-    /// Confirmed, shipped, and billed when it is shipped.
+    /// Confirmed, shipped, and billed once it is shipped.
     const SAGA: SagaDefinition = SagaDefinition {
         saga_type: "Shipment",
         steps: &[&BILL, &CONFIRM, &SHIP],
@@ -149,23 +169,48 @@ mod tests {
     };
 
     #[test]
-    fn what_the_pivot_sets_in_motion_is_owed() {
+    fn steps_that_the_pivot_triggers_are_owed() {
         assert_eq!(SAGA.check(), Vec::<String>::new());
-        assert_eq!(SAGA.behind_pivot().iter().map(|s| s.name).collect::<Vec<_>>(), ["ship", "bill"]);
-        assert_eq!(SAGA.total_steps(), 2, "what stands beside the way does not count");
+        assert_eq!(SAGA.after_pivot().iter().map(|s| s.name).collect::<Vec<_>>(), ["ship", "bill"]);
+        assert_eq!(SAGA.total_steps(), 2, "a step without a number does not count");
         let running = SagaState { status: Status::InProgress, ..SagaState::started() };
         let owing = SAGA.apply(&running, Transition::Complete { step: 1 }).expect("legal");
         assert_eq!(owing.receipts_due, [SHIPPING.0, BILLING.0]);
         let by_customer = Transition::Compensate { by_customer: true };
         assert!(SAGA.apply(&owing, by_customer).is_ok());
         let billed = SAGA.apply(&owing, Transition::Fulfil { step: 0, by: BILLING }).expect("legal");
-        assert!(SAGA.apply(&billed, by_customer).is_ok(), "billing stands beside the way");
+        assert!(SAGA.apply(&billed, by_customer).is_ok(), "billing has no number");
         let shipped = SAGA.apply(&owing, Transition::Fulfil { step: 2, by: SHIPPING }).expect("legal");
-        assert!(SAGA.is_past_pivot(&shipped) && SAGA.apply(&shipped, by_customer).is_err());
+        assert!(shipped.past_pivot && SAGA.apply(&shipped, by_customer).is_err());
     }
 
     #[test]
-    fn two_owed_steps_of_one_service_are_noticed() {
+    fn an_owed_step_with_an_earlier_trigger_is_reported() {
+        static PLACE: Step = Step {
+            kind: Kind::Compensatable { by: &["unplace"] },
+            ..step(0, "place", ORDER, Trigger::Http, &[CONFIRMED])
+        };
+        static STEPS: [&Step; 4] = [&PLACE, &CONFIRM, &SHIP, &BILL];
+        let wrong = SagaDefinition { steps: &STEPS, ..SAGA }.check();
+        let expected = "ship is a step after the pivot, but place, which is not, triggers it as well";
+        assert!(wrong.iter().any(|w| w == expected), "{wrong:?}");
+        assert!(!wrong.iter().any(|w| w.starts_with("bill is a step")), "{wrong:?}");
+    }
+
+    #[test]
+    fn two_compensations_of_one_service_are_reported() {
+        static UNSHIP: Step =
+            Step { kind: Kind::Compensation, ..step(2, "unship", SHIPPING, Trigger::Event(CONFIRMED), &[SHIPPED]) };
+        static UNPACK: Step = Step { name: "unpack", ..UNSHIP };
+        static ONE: [&Step; 1] = [&UNSHIP];
+        static TWO: [&Step; 2] = [&UNSHIP, &UNPACK];
+        let expected = "unpack needs a service of its own: each has at most one compensation".to_owned();
+        assert!(SagaDefinition { steps: &TWO, ..SAGA }.check().contains(&expected));
+        assert!(!SagaDefinition { steps: &ONE, ..SAGA }.check().contains(&expected));
+    }
+
+    #[test]
+    fn two_owed_steps_of_one_service_are_reported() {
         static AGAIN: Step = step(3, "ship_again", SHIPPING, Trigger::Event(CONFIRMED), &[SHIPPED]);
         static STEPS: [&Step; 4] = [&BILL, &CONFIRM, &SHIP, &AGAIN];
         let wrong = SagaDefinition { steps: &STEPS, ..SAGA }.check();

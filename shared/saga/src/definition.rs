@@ -4,39 +4,56 @@ use std::{marker::PhantomData, time::Duration};
 
 use crate::{
     Event, EventType, Service,
-    state::{IllegalTransition, SagaState, Status, Transition},
+    state::{IllegalTransition, SagaState, Transition},
 };
 
-/// What sets a step in motion.
+/// What triggers a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
     /// A request of a client.
     Http,
     /// An event of another step; each publisher of the event has a stream of its own.
     Event(EventType),
-    /// The saga's deadline has passed (by the database's clock).
+    /// The saga's deadline has passed, by the clock of the database.
     Deadline,
 }
 
 /// What a step means for the saga.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Can be undone by the steps of these names.
+    /// Can be undone, by the steps of these names.
     Compensatable { by: &'static [&'static str] },
-    /// The point of no return; ends the saga.
+    /// The point of no return for failures; completes the saga. Afterwards no refusal and no deadline compensates it. A client
+    /// can, by a cancellation on [`Trigger::Http`], until a numbered step after the pivot is done.
     Pivot,
-    /// Cannot be refused, only repeated until it is done: what the pivot sets in motion, a completed saga owes.
+    /// Cannot be refused, only retried until it is done. A completed saga owes the retriable steps that the pivot triggers.
     Retriable,
-    /// Likewise, and has the saga undone: emits what sets the compensations in motion.
+    /// Cannot be refused either, and starts the compensation: emits the event that triggers the compensation steps.
     Cancellation,
-    /// Undoes an earlier step, and always answers, also when there was nothing to undo.
+    /// Undoes an earlier step, and always publishes its receipt, also when there was nothing to undo.
     Compensation,
-    /// Keeps a read-only view; no part of any saga.
+    /// Maintains a read-only view; not part of any saga.
     Projection,
 }
 
-/// How often a failing delivery is tried before it becomes a dead letter, and the waits between
-/// (exponential with full jitter).
+impl Kind {
+    /// Whether a step of this kind may make this transition; every step may leave the state unchanged.
+    pub fn allows(self, transition: Transition) -> bool {
+        match transition {
+            Transition::Stay => true,
+            Transition::Advance { .. } => matches!(self, Kind::Compensatable { .. }),
+            Transition::Complete { .. } => self == Kind::Pivot,
+            Transition::TimeOut | Transition::Fulfil { .. } => self == Kind::Retriable,
+            Transition::Receipt { .. } => self == Kind::Compensation,
+            Transition::Compensate { .. } | Transition::RetryCompensation | Transition::GiveUp | Transition::Resume => {
+                self == Kind::Cancellation
+            }
+        }
+    }
+}
+
+/// How often a failing delivery is tried before it becomes a dead letter, and the waits between the attempts
+/// (exponential backoff with full jitter).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Retry {
     pub attempts: u32,
@@ -50,7 +67,7 @@ impl Retry {
         Retry { attempts: 3, initial: Duration::from_millis(500), multiplier: 2.0, max: Duration::from_secs(30) };
 
     /// The upper bound of the wait after the given failed attempt (1 is the first); the wait itself
-    /// is drawn evenly from zero to this bound.
+    /// is uniformly distributed from zero to this bound.
     pub fn bound(&self, attempt: u32) -> Duration {
         let exponent = i32::try_from(attempt.saturating_sub(1)).unwrap_or(i32::MAX);
         let seconds = self.initial.as_secs_f64() * self.multiplier.powi(exponent);
@@ -61,7 +78,7 @@ impl Retry {
 /// When a step's circuit breaker opens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Breaker {
-    /// How many of the last calls are looked at.
+    /// The number of most recent calls that are counted.
     pub window: u32,
     pub min_calls: u32,
     /// Opens at this share of failures, 0 to 1.
@@ -79,24 +96,25 @@ impl Breaker {
 /// consumer, breaker, metric label, test.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
-    /// Its place on the way forward; a compensation has the number of what it undoes. A retriable step with a number stands
-    /// behind the pivot, and a saga that has taken it cannot turn back; one without stands beside the way.
+    /// Its position in the forward sequence; a compensation has the number of the step that it undoes. A retriable step with a
+    /// number follows the pivot, and a saga that has taken it cannot be compensated any more; one without (0) is no part of the
+    /// forward sequence.
     pub number: u8,
     pub name: &'static str,
-    /// Who takes the step; `None`: whichever service notices first.
+    /// The service that takes the step; `None`: any service, the first that detects the trigger.
     pub service: Option<Service>,
     pub on: Trigger,
-    /// What it may publish. Publishing anything else is refused at run time.
+    /// The events that it may publish. Publishing any other is an error at run time.
     pub emits: &'static [EventType],
     pub kind: Kind,
     pub retry: Retry,
     pub breaker: Breaker,
-    /// How long one run of the step may take; what is cut off then is rolled back and tried again.
+    /// The time limit of one run of the step; a run that exceeds it is rolled back and retried.
     pub time_limit: Duration,
 }
 
 impl Step {
-    /// Enough for a batch whose every call to another system is asked for again until its own limit.
+    /// Enough for a batch whose every call to another system is retried until its own time limit.
     pub const TIME_LIMIT: Duration = Duration::from_secs(60);
 
     /// The durable consumer's name, which is also the inbox's key: `inventory-reserve_stock`.
@@ -111,16 +129,16 @@ impl Step {
         self.kind == Kind::Compensation
     }
 
-    /// Whether the step belongs to the undoing: it undoes something, or has it undone.
+    /// Whether the step is part of the compensation: it undoes a step, or starts the compensation.
     pub fn is_compensating(&self) -> bool {
         matches!(self.kind, Kind::Compensation | Kind::Cancellation)
     }
 
-    /// Whether a saga can turn back here: at a refusal, at its deadline, or at a client's wish.
-    pub fn can_turn_back(&self) -> bool {
+    /// Whether a saga's `failed_at_step` can be this step: it can refuse, detects the deadline, or is a client's cancellation.
+    pub fn can_fail_saga(&self) -> bool {
         let refuses = self.emits.iter().any(|event| event.refusal);
-        let wished = self.on == Trigger::Http && self.kind == Kind::Cancellation;
-        refuses || wished || (self.on == Trigger::Deadline && self.service.is_none())
+        let on_request = self.on == Trigger::Http && self.kind == Kind::Cancellation;
+        refuses || on_request || (self.on == Trigger::Deadline && self.service.is_none())
     }
 
     /// The event this step consumes, if any.
@@ -132,7 +150,26 @@ impl Step {
     }
 }
 
-/// A step that is set in motion by the event `E`: a handler for another event does not compile.
+/// A durable consumer: one per step and publisher of the step's trigger.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Consumer {
+    pub step: &'static Step,
+    /// The service that takes the step.
+    pub service: Service,
+    pub publisher: Service,
+}
+
+/// All durable consumers that the steps need.
+pub fn consumers(steps: impl IntoIterator<Item = &'static Step>) -> Vec<Consumer> {
+    let mut all = Vec::new();
+    for step in steps {
+        let (Some(service), Some(event)) = (step.service, step.consumes()) else { continue };
+        all.extend(event.publishers.iter().map(|publisher| Consumer { step, service, publisher: *publisher }));
+    }
+    all
+}
+
+/// A step that the event `E` triggers: a handler for another event does not compile.
 pub struct StepOn<E> {
     pub step: Step,
     event: PhantomData<fn() -> E>,
@@ -179,7 +216,7 @@ impl<E> std::ops::Deref for StepOn<E> {
     }
 }
 
-/// How long a compensation may take before it is driven again, and how often.
+/// How long a compensation may take before it is retried, and how often it is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompensationPolicy {
     pub deadline: Duration,
@@ -191,15 +228,15 @@ pub struct CompensationPolicy {
 pub struct SagaDefinition {
     pub saga_type: &'static str,
     pub steps: &'static [&'static Step],
-    /// From the start until the timeout detector steps in.
+    /// From the start of the saga until it times out.
     pub deadline: Duration,
     pub compensation: CompensationPolicy,
-    /// What the last receipt of a compensation looks like, and what ends the saga: read by nobody.
+    /// The events that no step consumes: those that end the saga, and the receipts of its compensation.
     pub terminal: &'static [EventType],
 }
 
 impl SagaDefinition {
-    /// The steps on the way forward: as many as a completed saga has.
+    /// The number of forward steps: as many as a completed saga has.
     pub fn total_steps(&self) -> u8 {
         let forward = |s: &&&Step| match s.kind {
             Kind::Compensatable { .. } | Kind::Pivot => true,
@@ -209,52 +246,44 @@ impl SagaDefinition {
         u8::try_from(self.steps.iter().filter(forward).count()).unwrap_or(u8::MAX)
     }
 
-    /// Whether the step may have the saga undone: it emits what sets compensations in motion.
-    pub fn is_undone_by(&self, step: &Step) -> bool {
-        let mut undos = self.steps.iter().filter(|s| s.is_compensation()).filter_map(|s| s.consumes());
-        undos.any(|event| step.emits.contains(&event))
+    /// Whether the step can start the compensation: it emits an event that triggers compensation steps.
+    pub fn starts_compensation(&self, step: &Step) -> bool {
+        let mut triggers = self.steps.iter().filter(|s| s.is_compensation()).filter_map(|s| s.consumes());
+        triggers.any(|event| step.emits.contains(&event))
     }
 
-    /// The services that owe a receipt once the saga compensates.
+    /// The services that owe a receipt once the saga is compensating.
     pub fn participants(&self) -> impl Iterator<Item = Service> + '_ {
         self.steps.iter().filter(|s| s.is_compensation()).filter_map(|s| s.service)
     }
 
-    /// The retriable steps that the pivot sets in motion, or one of them: a completed saga owes them.
-    pub fn behind_pivot(&self) -> Vec<&'static Step> {
-        let mut behind: Vec<&'static Step> = Vec::new();
+    /// The retriable steps that the pivot triggers, directly or through another of them: a completed saga owes them.
+    pub fn after_pivot(&self) -> Vec<&'static Step> {
+        let mut owed: Vec<&'static Step> = Vec::new();
         loop {
-            let is_told = |event: &EventType| {
-                let tells = |s: &&&Step| s.kind == Kind::Pivot || behind.iter().any(|b| b.name == s.name);
-                self.steps.iter().filter(tells).any(|s| s.emits.contains(event))
+            let is_emitted = |event: &EventType| {
+                let emits = |s: &&&Step| s.kind == Kind::Pivot || owed.iter().any(|o| o.name == s.name);
+                self.steps.iter().filter(emits).any(|s| s.emits.contains(event))
             };
-            let owed = |s: &&'static Step| s.kind == Kind::Retriable && s.consumes().as_ref().is_some_and(is_told);
-            let more: Vec<_> = self.steps.iter().copied().filter(owed).filter(|s| !behind.contains(s)).collect();
+            let triggered =
+                |s: &&'static Step| s.kind == Kind::Retriable && s.consumes().as_ref().is_some_and(is_emitted);
+            let more: Vec<_> = self.steps.iter().copied().filter(triggered).filter(|s| !owed.contains(s)).collect();
             if more.is_empty() {
-                return behind;
+                return owed;
             }
-            behind.extend(more);
+            owed.extend(more);
         }
     }
 
-    pub fn is_behind_pivot(&self, step: &Step) -> bool {
-        step.kind == Kind::Retriable && self.behind_pivot().iter().any(|behind| behind.name == step.name)
-    }
-
-    /// Whether the saga went on behind its pivot: it cannot turn back any more, whoever wishes it.
-    pub fn is_past_pivot(&self, state: &SagaState) -> bool {
-        let pivot = self.steps.iter().find(|s| s.kind == Kind::Pivot);
-        state.status == Status::Completed && pivot.is_some_and(|pivot| state.current_step > pivot.number)
+    pub fn is_after_pivot(&self, step: &Step) -> bool {
+        step.kind == Kind::Retriable && self.after_pivot().iter().any(|owed| owed.name == step.name)
     }
 
     /// The state after `transition`, or why it is not legal.
     pub fn apply(&self, state: &SagaState, transition: Transition) -> Result<SagaState, IllegalTransition> {
         match transition {
-            Transition::Compensate { .. } if self.is_past_pivot(state) => {
-                Err(IllegalTransition { from: state.status, transition })
-            }
             Transition::Complete { .. } => {
-                state.apply(transition, self.behind_pivot().into_iter().filter_map(|step| step.service))
+                state.apply(transition, self.after_pivot().into_iter().filter_map(|step| step.service))
             }
             _ => state.apply(transition, self.participants()),
         }

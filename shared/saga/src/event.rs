@@ -1,25 +1,25 @@
-//! What an event is: a named, versioned fact that exactly one kind of publisher may state.
+//! Events: named, versioned facts, each with declared publishers.
 
 use serde::{Serialize, de::DeserializeOwned};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// A service that takes part in the dance, by the name used in subjects, schemas and labels.
+/// A service that participates in sagas, by the name used in subjects, schemas and labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Service(pub &'static str);
 
 impl Service {
-    /// The stream that carries everything this service publishes, and nothing else.
+    /// The stream that carries the events of this service, and no others.
     pub fn stream(self) -> String {
         self.0.to_uppercase()
     }
 
-    /// Where replicas that wrote events wake the replica whose relay is active (core NATS, no storage).
+    /// The subject on which replicas that wrote events wake the replica whose relay is active (core NATS, not stored).
     pub fn nudge_subject(self) -> String {
         format!("nudge.{}", self.0)
     }
 
-    /// Below this subject the service's replicas ask each other, and answer (core NATS, no storage).
+    /// The prefix of the subjects on which the service's replicas query each other (core NATS, not stored).
     pub fn replicas_subject(self) -> String {
         format!("replicas.{}", self.0)
     }
@@ -31,15 +31,15 @@ impl std::fmt::Display for Service {
     }
 }
 
-/// A kind of event: its name (past tense), the version of its body, and who may publish it.
+/// A type of event: its name (past tense), the version of its body, and its publishers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventType {
     pub name: &'static str,
     pub version: u16,
-    /// What the event is about: its aggregate's type, whose events keep their order.
+    /// The type of its aggregate; the events of one aggregate keep their order.
     pub aggregate: &'static str,
     pub publishers: &'static [Service],
-    /// It says no, for a business reason: an answer, and never a failure of whoever gives it.
+    /// It is a refusal for a business reason: a valid outcome, not a failure of its publisher.
     pub refusal: bool,
 }
 
@@ -55,23 +55,23 @@ impl EventType {
     }
 }
 
-/// A typed event body. Bodies change by addition only; anything else is a new version: docs/upgrades.md says how it is brought in.
+/// A typed event body. Bodies change by addition only; any other change is a new version (docs/upgrades.md).
 pub trait Event: Serialize + DeserializeOwned + Send + Sync + 'static {
     const TYPE: EventType;
 
     /// The id of the aggregate that the event is about.
     fn aggregate_id(&self) -> String;
 
-    /// Reads a body of this version; none when it is not known here. An event that has had other versions brings those
-    /// that may still come up to its own here, and nowhere else.
+    /// Reads a body of this version; none when the version is unknown. An event that has had other versions converts the bodies
+    /// that may still be delivered to its own version here, and nowhere else.
     fn read(version: u16, body: &[u8]) -> Option<serde_json::Result<Self>> {
         (version == Self::TYPE.version).then(|| serde_json::from_slice(body))
     }
 }
 
-/// An event that says no: nothing else can refuse a step.
+/// A refusal: only such an event can refuse a step.
 pub trait Refusal: Event {
-    /// Why, for people: the journal has it.
+    /// The reason, as the journal shows it.
     fn reason(&self) -> String;
 }
 
@@ -79,27 +79,27 @@ pub trait Refusal: Event {
 #[derive(Debug, Clone)]
 pub struct Expired {
     pub saga_id: Uuid,
-    /// What the saga is about.
+    /// The id of the business object that the saga is about.
     pub business_key: Uuid,
     pub deadline: OffsetDateTime,
     /// The last step that was taken.
     pub current_step: u8,
 }
 
-/// The event that says so; whichever service notices first publishes it.
+/// The event that a saga has timed out; the first service that detects it publishes it.
 pub trait Timeout: Event {
     fn of(saga: Expired) -> Self;
 }
 
-/// Defines an event of version 1, whose first field is the id of the aggregate that it is about:
+/// Defines an event of version 1, whose first field is the id of its aggregate:
 ///
 /// ```
 /// const BELL: saga::Service = saga::Service("bell");
 /// saga::event!(Rang { door: u32, at: String }, "door" by [BELL]);
-/// saga::event!(TooLate { door: u32 }, "door" by [BELL], refuses "nobody was at home");
+/// saga::event!(Ignored { door: u32 }, "door" by [BELL], refuses "the house is empty");
 /// ```
 ///
-/// Whatever wants more, such as another version, implements [`Event`] itself. Needs the crate `serde` with `derive`.
+/// An event that needs more, such as another version, implements [`Event`] itself. Needs the crate `serde` with `derive`.
 #[macro_export]
 macro_rules! event {
     (@refuses) => { false };

@@ -1,8 +1,8 @@
 //! The vocabulary of choreographed sagas, and nothing that runs: no clock, no IO.
 //!
-//! A saga is written down once, as a [`SagaDefinition`]: a table of [`Step`]s. Consumers, filters,
+//! A saga is defined once, as a [`SagaDefinition`]: a table of [`Step`]s. Consumers, filters,
 //! retry policies, metric labels and pictures are built from that table, and [`SagaDefinition::check`]
-//! proves that the dance has no missing partner. [`SagaState`] decides which transitions are legal.
+//! proves that the table is complete. [`SagaState`] decides which transitions are legal.
 
 mod check;
 mod definition;
@@ -10,6 +10,8 @@ mod event;
 mod mermaid;
 mod state;
 
-pub use definition::{Breaker, CompensationPolicy, Kind, Retry, SagaDefinition, Step, StepOn, Trigger};
+pub use definition::{
+    Breaker, CompensationPolicy, Consumer, Kind, Retry, SagaDefinition, Step, StepOn, Trigger, consumers,
+};
 pub use event::{Event, EventType, Expired, Refusal, Service, Timeout};
 pub use state::{IllegalTransition, SagaState, Status, StepStatus, Transition};

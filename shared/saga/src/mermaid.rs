@@ -1,4 +1,4 @@
-//! The saga's picture, drawn from its table.
+//! The saga's diagram, generated from its table.
 
 use std::fmt::Write;
 

@@ -1,12 +1,13 @@
-//! The life of a saga as a pure function: which transition is legal in which state, and what it
-//! makes of it. The services run this very code under the saga's row lock; the database's trigger
-//! enforces the same table once more.
+//! The saga's state machine as a pure function: which transition is legal in which state, and the state after it.
+//! The services run this code under the saga's row lock; the database's trigger enforces the same transitions.
+//!
+//! *Receipt*: a participant's confirmation that its steps are undone.
 
 use std::{fmt, str::FromStr};
 
 use crate::Service;
 
-/// Where a saga stands. `COMPLETED` and `COMPENSATED` are final (but a customer's cancel reopens a
+/// The status of a saga. `COMPLETED` and `COMPENSATED` are final (but a customer's cancellation reopens a
 /// completed saga); `FAILED` waits for an operator, or for the receipts that are still due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Status {
@@ -42,7 +43,7 @@ impl Status {
         }
     }
 
-    /// Still on the way forward: a forward step may be applied.
+    /// Whether a forward step may still be applied.
     pub fn moves_forward(self) -> bool {
         matches!(self, Status::Started | Status::InProgress)
     }
@@ -54,7 +55,7 @@ impl fmt::Display for Status {
     }
 }
 
-/// A text that is no status.
+/// The text is not a status.
 #[derive(Debug, thiserror::Error)]
 #[error("unknown saga status {0:?}")]
 pub struct UnknownStatus(String);
@@ -67,14 +68,14 @@ impl FromStr for Status {
     }
 }
 
-/// What a step did, as the journal tells it.
+/// The outcome of a step, as the journal records it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepStatus {
     Completed,
     /// A business refusal.
     Failed,
     Compensated,
-    /// Came too late; changed nothing.
+    /// Too late; changed nothing.
     Skipped,
 }
 
@@ -89,37 +90,37 @@ impl StepStatus {
     }
 }
 
-/// What a step asks of the saga.
+/// The transition that a step makes in its saga.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transition {
-    /// Nothing but the journal entry.
+    /// Only the journal entry.
     Stay,
-    /// One more forward step is done.
+    /// A forward step is done.
     Advance { step: u8 },
     /// The pivot is done.
     Complete { step: u8 },
     /// The deadline has passed.
     TimeOut,
-    /// Undo what was done; each participant owes a receipt.
+    /// All steps are to be undone; each participant owes a receipt.
     Compensate { by_customer: bool },
-    /// The receipts are overdue: ask the participants once more.
-    DriveAgain,
-    /// A participant has confirmed its undo.
+    /// The receipts are overdue: the cancellation is published again.
+    RetryCompensation,
+    /// A participant has confirmed that its steps are undone.
     Receipt { from: Service },
-    /// The compensation is stuck; an operator has to look.
+    /// The retries of the compensation are exhausted; operator action required.
     GiveUp,
-    /// An operator drives the compensation of a stuck saga again.
+    /// An operator retries the compensation.
     Resume,
-    /// A step behind the pivot is done.
+    /// A step after the pivot is done.
     Fulfil { step: u8, by: Service },
 }
 
 impl Transition {
-    /// How often the compensation was driven again, once this has happened; a new start begins at none.
+    /// The number of retries of the compensation after this transition; a new start resets it to zero.
     pub fn attempts(self, before: i16) -> i16 {
         match self {
             Transition::Compensate { .. } | Transition::Resume => 0,
-            Transition::DriveAgain => before.saturating_add(1),
+            Transition::RetryCompensation => before.saturating_add(1),
             _ => before,
         }
     }
@@ -138,17 +139,19 @@ pub struct IllegalTransition {
 pub struct SagaState {
     pub status: Status,
     pub current_step: u8,
-    /// Participants whose receipt is missing. A set, so that a repeated receipt changes nothing.
+    /// Whether a numbered step after the pivot is done: then the saga cannot be compensated any more.
+    pub past_pivot: bool,
+    /// Participants whose receipt is missing. A set, so a repeated receipt changes nothing.
     pub receipts_due: Vec<String>,
 }
 
 impl SagaState {
     pub fn started() -> Self {
-        SagaState { status: Status::Started, current_step: 0, receipts_due: Vec::new() }
+        SagaState { status: Status::Started, current_step: 0, past_pivot: false, receipts_due: Vec::new() }
     }
 
-    /// What `SagaDefinition::apply` makes of the state. `due` are those who owe something then: a receipt when the saga begins to compensate, a
-    /// step behind the pivot when it is completed.
+    /// The state after the transition; [`SagaDefinition::apply`](crate::SagaDefinition::apply) calls it. `due` are the services
+    /// that owe something afterwards: a receipt when the compensation starts, a step after the pivot when the saga is completed.
     pub fn apply(
         &self,
         transition: Transition,
@@ -169,23 +172,26 @@ impl SagaState {
             }
             (Transition::Fulfil { step, by }, Completed) => {
                 next.current_step = self.current_step.max(step);
+                next.past_pivot |= step > 0;
                 next.receipts_due.retain(|due| due != by.0);
             }
             (Transition::TimeOut, Started | InProgress) => next.status = TimedOut,
             (Transition::Compensate { .. }, Started | InProgress | TimedOut)
-            | (Transition::Compensate { by_customer: true }, Completed) => {
+            | (Transition::Compensate { by_customer: true }, Completed)
+                if !self.past_pivot =>
+            {
                 next.status = Compensating;
                 next.receipts_due = names(due);
             }
-            // Also when nobody expected it any more.
+            // A failed saga accepts late receipts.
             (Transition::Receipt { from }, Compensating | Failed) => {
                 next.receipts_due.retain(|due| due != from.0);
                 if next.receipts_due.is_empty() {
                     next.status = Compensated;
                 }
             }
-            (Transition::DriveAgain, Compensating) => {}
-            // A participant answers a repeated cancellation again.
+            (Transition::RetryCompensation, Compensating) => {}
+            // A participant sends its receipt again for a repeated cancellation.
             (Transition::Receipt { .. }, Compensated) => {}
             (Transition::GiveUp, Compensating) => next.status = Failed,
             (Transition::Resume, Failed | Compensating) => next.status = Compensating,
@@ -203,10 +209,10 @@ fn names(services: impl IntoIterator<Item = Service>) -> Vec<String> {
 mod tests {
     use super::*;
 
-    const DANCERS: [Service; 2] = [Service("inventory"), Service("payment")];
+    const PARTICIPANTS: [Service; 2] = [Service("inventory"), Service("payment")];
 
     fn after(transitions: &[Transition]) -> Result<SagaState, IllegalTransition> {
-        transitions.iter().try_fold(SagaState::started(), |state, t| state.apply(*t, DANCERS))
+        transitions.iter().try_fold(SagaState::started(), |state, t| state.apply(*t, PARTICIPANTS))
     }
 
     #[test]
@@ -223,11 +229,11 @@ mod tests {
     fn only_the_last_receipt_compensates() {
         let cancelled = [Transition::TimeOut, Transition::Compensate { by_customer: false }];
         let state = after(&cancelled).expect("legal");
-        let one = state.apply(Transition::Receipt { from: DANCERS[0] }, DANCERS).expect("legal");
+        let one = state.apply(Transition::Receipt { from: PARTICIPANTS[0] }, PARTICIPANTS).expect("legal");
         assert_eq!(one.status, Status::Compensating);
-        let again = one.apply(Transition::Receipt { from: DANCERS[0] }, DANCERS).expect("legal");
+        let again = one.apply(Transition::Receipt { from: PARTICIPANTS[0] }, PARTICIPANTS).expect("legal");
         assert_eq!(again, one, "a repeated receipt changes nothing");
-        let two = one.apply(Transition::Receipt { from: DANCERS[1] }, DANCERS).expect("legal");
+        let two = one.apply(Transition::Receipt { from: PARTICIPANTS[1] }, PARTICIPANTS).expect("legal");
         assert_eq!(two.status, Status::Compensated);
     }
 
@@ -235,20 +241,20 @@ mod tests {
     fn a_completed_saga_is_reopened_by_its_customer_only() {
         let done = [Transition::Advance { step: 1 }, Transition::Complete { step: 3 }];
         let state = after(&done).expect("legal");
-        assert!(state.apply(Transition::Compensate { by_customer: false }, DANCERS).is_err());
-        assert!(state.apply(Transition::Compensate { by_customer: true }, DANCERS).is_ok());
-        assert!(state.apply(Transition::TimeOut, DANCERS).is_err());
+        assert!(state.apply(Transition::Compensate { by_customer: false }, PARTICIPANTS).is_err());
+        assert!(state.apply(Transition::Compensate { by_customer: true }, PARTICIPANTS).is_ok());
+        assert!(state.apply(Transition::TimeOut, PARTICIPANTS).is_err());
     }
 
     #[test]
-    fn a_completed_saga_owes_what_is_behind_its_pivot_until_it_is_done() {
+    fn a_completed_saga_owes_the_steps_after_its_pivot() {
         let advanced = after(&[Transition::Advance { step: 1 }]).expect("legal");
-        let owing = advanced.apply(Transition::Complete { step: 2 }, DANCERS).expect("legal");
+        let owing = advanced.apply(Transition::Complete { step: 2 }, PARTICIPANTS).expect("legal");
         assert_eq!((owing.status, owing.receipts_due.len()), (Status::Completed, 2));
-        let shipping = Transition::Fulfil { step: 3, by: DANCERS[0] };
+        let shipping = Transition::Fulfil { step: 3, by: PARTICIPANTS[0] };
         let shipped = owing.apply(shipping, []).expect("legal");
         assert_eq!((shipped.status, shipped.current_step), (Status::Completed, 3));
-        assert_eq!(shipped.receipts_due, [DANCERS[1].0]);
+        assert_eq!(shipped.receipts_due, [PARTICIPANTS[1].0]);
         assert_eq!(shipped.apply(shipping, []), Ok(shipped.clone()));
         assert!(advanced.apply(shipping, []).is_err(), "not before the pivot");
     }
@@ -256,23 +262,23 @@ mod tests {
     #[test]
     fn a_timeout_and_a_success_exclude_each_other() {
         let timed_out = after(&[Transition::Advance { step: 2 }, Transition::TimeOut]).expect("legal");
-        assert!(timed_out.apply(Transition::Complete { step: 3 }, DANCERS).is_err());
-        assert!(timed_out.apply(Transition::Advance { step: 2 }, DANCERS).is_err());
+        assert!(timed_out.apply(Transition::Complete { step: 3 }, PARTICIPANTS).is_err());
+        assert!(timed_out.apply(Transition::Advance { step: 2 }, PARTICIPANTS).is_err());
     }
 
     #[test]
-    fn the_last_receipt_ends_a_failed_saga_and_until_then_an_operator_may_resume_it() {
+    fn a_failed_saga_can_be_resumed_until_the_last_receipt() {
         let stuck = after(&[Transition::Compensate { by_customer: false }, Transition::GiveUp]).expect("legal");
-        let one = stuck.apply(Transition::Receipt { from: DANCERS[1] }, DANCERS).expect("legal");
+        let one = stuck.apply(Transition::Receipt { from: PARTICIPANTS[1] }, PARTICIPANTS).expect("legal");
         assert_eq!((one.status, one.receipts_due.len()), (Status::Failed, 1));
-        assert_eq!(one.apply(Transition::Resume, DANCERS).map(|s| s.status), Ok(Status::Compensating));
-        let two = one.apply(Transition::Receipt { from: DANCERS[0] }, DANCERS).expect("legal");
+        assert_eq!(one.apply(Transition::Resume, PARTICIPANTS).map(|s| s.status), Ok(Status::Compensating));
+        let two = one.apply(Transition::Receipt { from: PARTICIPANTS[0] }, PARTICIPANTS).expect("legal");
         assert_eq!(two.status, Status::Compensated);
-        assert!(two.apply(Transition::Resume, DANCERS).is_err());
+        assert!(two.apply(Transition::Resume, PARTICIPANTS).is_err());
     }
 
     #[test]
-    fn every_status_has_a_name_that_reads_back() {
+    fn every_status_has_a_name_that_parses() {
         for status in Status::ALL {
             assert_eq!(status.as_str().parse::<Status>().ok(), Some(status));
         }

@@ -1,7 +1,9 @@
-//! A whole saga in one program: a host offers a hand, a guest takes it. Wants DATABASE_URL and NATS_URL.
-#![allow(clippy::disallowed_methods, reason = "an example is told by its environment where the servers are")]
+//! A complete saga in one program: a host offers a hand, a guest takes it. Needs DATABASE_URL and NATS_URL.
+#![allow(clippy::disallowed_methods, reason = "an example reads the servers' addresses from its environment")]
 
-use messaging::{Batch, Bus, Consumer, Context, Metrics, Outbox, Relay, StepResult, subscribe, topology};
+use std::time::Duration;
+
+use messaging::{Batch, Bus, Consumer, Context, Metrics, Outbox, Relay, StepResult, subscribe, topology::Topology};
 use saga::{Breaker, CompensationPolicy, Event, Kind, Retry, SagaDefinition, Service, Step, StepOn, Trigger};
 use saga_store::StepTransaction;
 use sqlx::{PgPool, postgres::PgConnectOptions};
@@ -59,17 +61,13 @@ async fn main() -> anyhow::Result<()> {
     messaging::migrate(&database, "party").await?;
     let pool = PgPool::connect_with(database.options([("search_path", "party, saga")])).await?;
     let nats = async_nats::connect(std::env::var("NATS_URL")?).await?;
-    let jetstream = async_nats::jetstream::new(nats.clone());
-    topology::ensure_stream(&jetstream, PARTY, &Default::default()).await?;
-    for step in [&TAKE_HAND.step, &SHAKE_HAND.step] {
-        topology::ensure_consumer(&jetstream, step, PARTY, &Default::default()).await?;
-    }
+    Topology::of([PARTY], SAGA.steps.iter().copied()).ensure(&nats).await?;
 
     let (party, stop) =
         (Outbox::new(pool.clone(), Bus::new(nats, PARTY), Metrics::default()), CancellationToken::new());
     let steps = [subscribe(&party, &TAKE_HAND, take_hand), subscribe(&party, &SHAKE_HAND, shake_hand)];
     let mut running = JoinSet::new();
-    running.spawn(Relay::of(&party).run(stop.clone()));
+    running.spawn(Relay { open_events: saga_store::open_events, ..Relay::of(&party) }.run(stop.clone()));
     for step in steps {
         running.spawn(Consumer::new(&party, step, PARTY).run(stop.clone()));
     }
@@ -81,6 +79,7 @@ async fn main() -> anyhow::Result<()> {
     while status != "COMPLETED" {
         let ask = sqlx::query_scalar("select status from saga.saga_instance where saga_id = $1").bind(meeting);
         status = ask.fetch_one(&pool).await?;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     stop.cancel();
     println!("the saga is {status}");

@@ -1,4 +1,4 @@
-//! Named bands on every board: what somebody did to the suite on purpose, and when.
+//! Annotations, which every dashboard shows as named bands: scenarios and injected faults, with their time ranges.
 
 use sqlx::PgPool;
 use time::OffsetDateTime;
@@ -17,7 +17,7 @@ pub async fn begin_scenario(pool: &PgPool, annotation_id: Uuid, title: &str) -> 
     .await
 }
 
-/// Ends the band of a scenario, for good; when that was. None when there is no such scenario.
+/// Ends the band of a scenario, once; returns when it ended. None when there is no such scenario.
 pub async fn end_scenario(pool: &PgPool, annotation_id: Uuid) -> Result<Option<OffsetDateTime>, sqlx::Error> {
     sqlx::query_scalar!(
         r#"update saga.annotation

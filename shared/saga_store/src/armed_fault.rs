@@ -1,4 +1,4 @@
-//! Faults that all replicas of a service hold together: what they are, and how many passes they have seen.
+//! Faults that are armed in all replicas of a service, with a common count of passes.
 
 use std::time::Duration;
 
@@ -9,34 +9,34 @@ use sqlx::PgPool;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// A fault that is about to be armed.
+/// A fault to be armed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewFault {
     pub service: Service,
     pub fault_id: i64,
     pub annotation_id: Uuid,
-    /// What boards call it.
+    /// The name that dashboards show.
     pub title: String,
     pub spec: Value,
     pub armed_by: String,
     pub lasts: Duration,
 }
 
-/// A fault as all replicas know it.
+/// An armed fault, as the database has it.
 #[derive(Debug, Clone)]
 pub struct SharedFault {
     pub fault_id: i64,
     pub spec: Value,
     pub armed_by: String,
     pub armed_at: OffsetDateTime,
-    /// How much longer it lasts; not positive once it is over.
+    /// Seconds until it expires; not positive once it has expired.
     pub seconds_left: f64,
     pub passes: i64,
     pub hits: i64,
     pub disarmed: bool,
 }
 
-/// Writes a fault and its annotation; doing it again changes nothing.
+/// Writes a fault and its annotation; a repeat changes nothing.
 pub async fn arm(pool: &PgPool, fault: &NewFault) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "with annotation as (
@@ -60,8 +60,8 @@ pub async fn arm(pool: &PgPool, fault: &NewFault) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
-/// The faults of a service that are not over, and those among `held`.
-pub async fn look(pool: &PgPool, service: Service, held: &[i64]) -> Result<Vec<SharedFault>, sqlx::Error> {
+/// The faults of a service that have not expired, and those in `held`.
+pub async fn load(pool: &PgPool, service: Service, held: &[i64]) -> Result<Vec<SharedFault>, sqlx::Error> {
     sqlx::query_as!(
         SharedFault,
         r#"with wanted as (
@@ -84,7 +84,7 @@ pub async fn look(pool: &PgPool, service: Service, held: &[i64]) -> Result<Vec<S
     .await
 }
 
-/// The number of a fault's next pass, which no other pass is given; none when there is no such fault. With the pass `last`
+/// The number of a fault's next pass, unique among all replicas; none when there is no such fault. With the pass `last`
 /// the fault's annotation ends.
 pub async fn next_pass(
     pool: &PgPool,
@@ -112,7 +112,7 @@ pub async fn next_pass(
     .await
 }
 
-/// The faults are over: nobody is hit by them any more, and nobody is held who was.
+/// Disarms the faults: they hit no further pass, and release the passes that they hold.
 pub async fn disarm(pool: &PgPool, service: Service, faults: &[i64]) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "with disarmed as (

@@ -1,13 +1,13 @@
-//! What a step answers.
+//! The causes of steps: each step transaction answers every one of its causes.
 
 use messaging::{Context, Delivery};
 use uuid::Uuid;
 
 use crate::{compensation::Overdue, instance::Sagas, timeout::DueSaga};
 
-/// What sets a step in motion for one saga: a delivered event, a request, a deadline.
+/// What triggers a step for one saga: a delivered event, a request, a deadline.
 pub trait Cause {
-    /// Tells the causes of one transaction apart.
+    /// Identifies the cause within its transaction.
     fn id(&self) -> Uuid;
 
     fn saga_id(&self) -> Option<Uuid>;
@@ -34,7 +34,7 @@ impl<E> Cause for Delivery<E> {
 #[derive(Debug, Clone)]
 pub struct Request {
     pub saga_id: Uuid,
-    /// As the request came, outside any saga.
+    /// The context of the request, outside any saga.
     pub context: Context,
 }
 

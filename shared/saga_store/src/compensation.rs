@@ -1,4 +1,4 @@
-//! What is overdue: timed-out sagas that nobody has cancelled, and compensations without their receipts.
+//! Overdue sagas: those that timed out and are not cancelled, and those whose compensation still lacks receipts.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,16 +17,16 @@ use uuid::Uuid;
 
 use crate::StepTransaction;
 
-/// A saga whose compensation takes too long, or has not even begun.
+/// A saga whose compensation is overdue, or has not begun in time.
 #[derive(Debug, Clone)]
 pub struct Overdue {
     pub saga_id: Uuid,
     pub business_key: Uuid,
-    /// How often it was driven again already.
+    /// The number of retries so far.
     pub attempts: i16,
-    /// The step at which the saga turned back.
+    /// The step that refused, detected the timeout, or cancelled.
     pub failed_at_step: Option<String>,
-    /// Who has not confirmed the undo.
+    /// The services whose receipt is missing.
     pub receipts_due: Vec<String>,
     correlation_id: String,
     trace_id: String,
@@ -36,25 +36,25 @@ pub struct Overdue {
 }
 
 impl Overdue {
-    /// The context of driving it on.
+    /// The context of its retry.
     pub fn context(&self, definition: &SagaDefinition) -> Context {
         Context {
             saga: Some(SagaRef { saga_id: self.saga_id, saga_type: definition.saga_type.to_owned() }),
             correlation_id: self.correlation_id.clone(),
             causation_id: Some(self.last_event_id),
-            trace: began_in(self.traceparent.as_deref(), &self.trace_id),
+            trace: initial_trace(self.traceparent.as_deref(), &self.trace_id),
             baggage: self.baggage.as_deref().map(Into::into),
         }
     }
 }
 
 /// The trace context in which the saga began.
-pub(crate) fn began_in(traceparent: Option<&str>, trace_id: &str) -> TraceContext {
-    let told = traceparent.and_then(|told| told.parse().ok());
-    told.or_else(|| TraceContext::in_trace(trace_id)).unwrap_or_else(TraceContext::root)
+pub(crate) fn initial_trace(traceparent: Option<&str>, trace_id: &str) -> TraceContext {
+    let parent = traceparent.and_then(|text| text.parse().ok());
+    parent.or_else(|| TraceContext::in_trace(trace_id)).unwrap_or_else(TraceContext::root)
 }
 
-/// Locks a batch of overdue sagas; those that another transaction works on are left to it.
+/// Locks a batch of overdue sagas; skips those that another transaction has locked.
 pub async fn overdue(
     conn: &mut PgConnection,
     definition: &SagaDefinition,
@@ -77,8 +77,8 @@ pub async fn overdue(
     Ok(found)
 }
 
-/// Sagas as if they were overdue: for an operator who will not wait. Unknown ids are left out.
-pub async fn named(conn: &mut PgConnection, saga_ids: &[Uuid]) -> Result<Vec<Overdue>, StepError> {
+/// Locks these sagas as if they were overdue: for an operator's resume. Unknown ids are skipped.
+pub async fn lock_by_ids(conn: &mut PgConnection, saga_ids: &[Uuid]) -> Result<Vec<Overdue>, StepError> {
     let found = sqlx::query_as!(
         Overdue,
         "select saga_id, business_key, compensation_attempts as attempts, failed_at_step, receipts_due,
@@ -94,8 +94,8 @@ pub async fn named(conn: &mut PgConnection, saga_ids: &[Uuid]) -> Result<Vec<Ove
     Ok(found)
 }
 
-/// The sagas whose last cancellation, an event of this type, has not come to everybody who owes a receipt: it waits in the
-/// outbox, or in the stream for a consumer. While the broker is away, whatever it was given is on its way.
+/// The sagas whose last cancellation, an event of this type, is not yet delivered to every service that owes a receipt: it is
+/// pending in the outbox, or in the stream for a consumer. While the broker cannot be reached, published events count as pending.
 pub async fn under_way(
     tx: &mut StepTransaction<()>,
     cancellation: EventType,
@@ -103,11 +103,12 @@ pub async fn under_way(
     stream: Option<&StreamView>,
 ) -> Result<HashSet<Uuid>, StepError> {
     let ids: Vec<Uuid> = overdue.iter().map(|saga| saga.saga_id).collect();
-    let told = last_told(tx.conn(), cancellation, &ids).await?;
-    let places = outbox::whereabouts(tx.conn(), &told.values().copied().collect::<Vec<_>>()).await?;
-    let undos = tx.definition().steps.iter().filter(|step| step.consumes() == Some(cancellation));
-    let consumers: HashMap<&str, String> = undos.filter_map(|step| Some((step.service?.0, step.consumer()))).collect();
-    let is_under_way = |saga: &&Overdue| match told.get(&saga.saga_id).and_then(|event_id| places.get(event_id)) {
+    let published = last_published(tx.conn(), cancellation, &ids).await?;
+    let places = outbox::whereabouts(tx.conn(), &published.values().copied().collect::<Vec<_>>()).await?;
+    let readers = tx.definition().steps.iter().filter(|step| step.consumes() == Some(cancellation));
+    let consumers: HashMap<&str, String> =
+        readers.filter_map(|step| Some((step.service?.0, step.consumer()))).collect();
+    let is_under_way = |saga: &&Overdue| match published.get(&saga.saga_id).and_then(|event_id| places.get(event_id)) {
         None => false,
         Some(Whereabouts::Waiting) => true,
         Some(Whereabouts::Published { stream_epoch, sequence }) => stream.is_none_or(|stream| {
@@ -118,13 +119,13 @@ pub async fn under_way(
     Ok(overdue.iter().filter(is_under_way).map(|saga| saga.saga_id).collect())
 }
 
-/// The last event of this type that each of the sagas has told, if any.
-async fn last_told(
+/// The last event of this type that was published for each of the sagas, if any.
+async fn last_published(
     conn: &mut PgConnection,
     event: EventType,
     saga_ids: &[Uuid],
 ) -> Result<HashMap<Uuid, Uuid>, StepError> {
-    let told = sqlx::query!(
+    let published = sqlx::query!(
         r#"select distinct on (saga_id) saga_id, event_id as "event_id!"
         from saga.saga_step
         where saga_id = any($1) and event_type = $2 and event_id is not null
@@ -134,10 +135,10 @@ async fn last_told(
     )
     .fetch_all(conn)
     .await?;
-    Ok(told.into_iter().map(|row| (row.saga_id, row.event_id)).collect())
+    Ok(published.into_iter().map(|row| (row.saga_id, row.event_id)).collect())
 }
 
-/// Looks at these sagas again after `wait`, and counts nothing. They are locked.
+/// Postpones the next check of these locked sagas by `wait`, without counting a retry.
 pub async fn postpone(conn: &mut PgConnection, saga_ids: &[Uuid], wait: Duration) -> Result<(), StepError> {
     sqlx::query!(
         "update saga.saga_instance
@@ -151,19 +152,23 @@ pub async fn postpone(conn: &mut PgConnection, saga_ids: &[Uuid], wait: Duration
     Ok(())
 }
 
-/// Which of the sagas that are being undone, or were given up; `None` does not restrict.
+/// Selects sagas whose compensation is not complete; `None` does not restrict.
 #[derive(Debug, Clone)]
-pub struct Unsettled {
+pub struct CompensationFilter {
     pub status: Status,
-    /// Who has not confirmed the undo.
+    /// A service whose receipt is missing.
     pub due_from: Option<String>,
     pub failed_at_step: Option<String>,
     /// Only sagas that began at least this many seconds ago.
     pub older_than_seconds: Option<f64>,
 }
 
-/// How many there are, and the ids of the oldest of them.
-pub async fn unsettled(pool: &PgPool, which: &Unsettled, limit: i64) -> Result<(i64, Vec<Uuid>), sqlx::Error> {
+/// The number of selected sagas, and the ids of the oldest of them.
+pub async fn uncompensated(
+    pool: &PgPool,
+    which: &CompensationFilter,
+    limit: i64,
+) -> Result<(i64, Vec<Uuid>), sqlx::Error> {
     let found = sqlx::query!(
         // The first condition is that of their index.
         r#"with found as materialized (

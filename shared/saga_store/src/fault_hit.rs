@@ -1,4 +1,4 @@
-//! Faults that hit: written before the fault acts, and named by the saga's next journal entry.
+//! Hits of faults: written before the fault acts, and named by the saga's next journal entry.
 
 use saga::Service;
 use sqlx::PgPool;
@@ -7,7 +7,7 @@ use uuid::Uuid;
 /// One hit.
 #[derive(Debug, Clone)]
 pub struct FaultHit {
-    /// None when the fault hit something outside any saga.
+    /// None when the hit is outside any saga.
     pub saga_id: Option<Uuid>,
     pub service: Service,
     pub step: Option<&'static str>,

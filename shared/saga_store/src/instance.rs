@@ -1,5 +1,5 @@
 //! Sagas under their row locks: read once, changed in memory by the pure transitions, written back
-//! as one set together with their journal.
+//! in one statement, together with their journal.
 
 mod count;
 
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use self::count::Written;
 
-/// How sagas of one kind begin.
+/// The first step of new sagas of one type.
 #[derive(Debug)]
 pub struct FirstStep<'a> {
     pub definition: &'static SagaDefinition,
@@ -22,11 +22,11 @@ pub struct FirstStep<'a> {
     pub deadline: Duration,
 }
 
-/// A saga about to begin.
+/// A saga to be started.
 #[derive(Debug)]
 pub struct NewSaga {
     pub saga_id: Uuid,
-    /// What the saga is about; unique per type.
+    /// The id of the business object that the saga is about; unique per type.
     pub business_key: Uuid,
     pub first_event_id: Uuid,
     pub context: Context,
@@ -72,7 +72,7 @@ pub async fn insert(conn: &mut PgConnection, first: &FirstStep<'_>, sagas: &[New
     Ok(())
 }
 
-/// A saga as it was locked, and as it has become since.
+/// A locked saga, with the changes that this transaction makes.
 #[derive(Debug, Clone)]
 struct SagaRow {
     saga_id: Uuid,
@@ -85,13 +85,15 @@ struct SagaRow {
 
 #[derive(Debug, Clone, Default)]
 struct Change {
+    /// A completed saga compensates.
+    reopened: bool,
     last_event: Option<Uuid>,
     /// Set by the first failure, kept by all later ones.
     failure: Option<(String, &'static str)>,
     compensation_deadline: Option<Duration>,
 }
 
-/// The sagas of one transaction: those that it has locked, and those that it begins.
+/// The sagas of one transaction: those that it has locked, and those that it starts.
 #[derive(Debug)]
 pub struct Sagas {
     definition: &'static SagaDefinition,
@@ -101,7 +103,7 @@ pub struct Sagas {
     begun: Option<(FirstStep<'static>, Vec<NewSaga>)>,
 }
 
-/// What a step does to its saga, besides what it publishes.
+/// What a step records of its saga, besides the event that it publishes.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     pub(crate) step: &'static Step,
@@ -125,7 +127,7 @@ struct JournalEntry {
     before: Status,
     after: Status,
     trace_id: String,
-    /// Whether somebody collects the trace.
+    /// Whether the trace is sampled.
     sampled: bool,
 }
 
@@ -134,7 +136,7 @@ impl Sagas {
         Sagas { definition, service, rows: HashMap::new(), journal: Vec::new(), begun: None }
     }
 
-    /// Locks the sagas and reads their states. Unknown ids are left out.
+    /// Locks the sagas and reads their states. Unknown ids are skipped.
     pub(crate) async fn lock(
         &mut self,
         conn: &mut PgConnection,
@@ -157,7 +159,7 @@ impl Sagas {
         self.service
     }
 
-    /// The saga begins with this transaction.
+    /// Starts the saga with this transaction.
     pub(crate) fn begin(&mut self, step: &'static Step, event: EventType, saga: NewSaga) {
         let SagaDefinition { deadline, .. } = *self.definition;
         let (definition, service) = (self.definition, self.service);
@@ -165,24 +167,24 @@ impl Sagas {
         self.begun.get_or_insert_with(|| (first(), Vec::new())).1.push(saga);
     }
 
-    /// Where the saga stands; none when it is not known (any more).
+    /// The saga's status; none when there is no such saga (any more).
     pub(crate) fn status(&self, saga_id: Option<Uuid>) -> Option<Status> {
         self.rows.get(&saga_id?).map(|row| row.state.status)
     }
 
-    /// Whether the saga went on behind its pivot.
+    /// Whether a numbered step after the saga's pivot is done.
     pub(crate) fn is_past_pivot(&self, saga_id: Option<Uuid>) -> bool {
         let row = saga_id.and_then(|id| self.rows.get(&id));
-        row.is_some_and(|row| self.definition.is_past_pivot(&row.state))
+        row.is_some_and(|row| row.state.past_pivot)
     }
 
-    /// What the saga's first request carried along.
+    /// The baggage of the saga's first request.
     pub(crate) fn baggage(&self, saga_id: Uuid) -> Option<Arc<str>> {
         self.rows.get(&saga_id).and_then(|row| row.baggage.clone())
     }
 
-    /// Applies the transition in memory, and journals it with the event that `publish` publishes, if any: both, or, when
-    /// either is refused, none. A saga that is not known any more (purged after its retention) has nothing to record.
+    /// Applies the transition in memory, and journals it with the event that `publish` publishes, if any: both or, when
+    /// either fails, neither. For a saga that was purged after its retention nothing is recorded.
     pub(crate) fn record(
         &mut self,
         context: &Context,
@@ -199,18 +201,22 @@ impl Sagas {
         row.version += 1;
         let change = row.changed.get_or_insert_default();
         change.last_event = event_id.or(change.last_event);
-        // Where the saga turned back: a refusal, a timeout, or else the cancellation itself.
+        change.reopened |= before == Status::Completed && row.state.status == Status::Compensating;
+        // The first failure: a refusal, a timeout, or else the cancellation itself.
         if recorded.status == StepStatus::Failed || matches!(recorded.transition, Transition::Compensate { .. }) {
             let reason = recorded.reason.clone().unwrap_or_default();
             change.failure.get_or_insert((reason, recorded.step.name));
         }
         if recorded.transition == Transition::TimeOut {
-            // Somebody else has to cancel the order; order steps in when nobody does.
+            // The cancellation is normally triggered by the timeout's event; after this time it is done without.
             change.compensation_deadline = Some(self.definition.compensation.deadline / 4);
         }
         row.compensation_attempts = recorded.transition.attempts(row.compensation_attempts);
-        if matches!(recorded.transition, Transition::Compensate { .. } | Transition::Resume | Transition::DriveAgain) {
-            // Each attempt is given twice the time of the one before.
+        if matches!(
+            recorded.transition,
+            Transition::Compensate { .. } | Transition::Resume | Transition::RetryCompensation
+        ) {
+            // Each attempt has twice the time of the one before.
             let doubled = 1u32.checked_shl(row.compensation_attempts.unsigned_abs().into()).unwrap_or(u32::MAX);
             change.compensation_deadline = Some(self.definition.compensation.deadline.saturating_mul(doubled));
         }
@@ -257,7 +263,7 @@ async fn lock_rows(conn: &mut PgConnection, mut ids: Vec<Uuid>) -> Result<HashMa
     ids.sort_unstable();
     ids.dedup();
     let found = sqlx::query!(
-        "select saga_id, status, current_step, receipts_due, version, compensation_attempts, baggage
+        "select saga_id, status, current_step, past_pivot, receipts_due, version, compensation_attempts, baggage
         from saga.saga_instance
         where saga_id = any($1)
         order by saga_id
@@ -271,6 +277,7 @@ async fn lock_rows(conn: &mut PgConnection, mut ids: Vec<Uuid>) -> Result<HashMa
         let state = SagaState {
             status: row.status.parse().map_err(StepError::failed)?,
             current_step: u8::try_from(row.current_step).unwrap_or(u8::MAX),
+            past_pivot: row.past_pivot,
             receipts_due: row.receipts_due,
         };
         let saga = SagaRow {
@@ -295,7 +302,8 @@ async fn write_instances(
         |of: fn(&Change) -> Option<String>| -> Vec<Option<String>> { changed.iter().map(|(_, c)| of(c)).collect() };
     let written = sqlx::query!(
         r#"update saga.saga_instance s
-        set status = t.status, current_step = t.current_step, version = t.version,
+        set status = t.status, current_step = t.current_step, past_pivot = t.past_pivot, version = t.version,
+            reopened = s.reopened or t.reopened,
             receipts_due = case when t.receipts_due = '' then '{}' else string_to_array(t.receipts_due, ',') end,
             completed_at = case
                 when t.status not in ('COMPLETED', 'COMPENSATED', 'FAILED') then null
@@ -314,9 +322,9 @@ async fn write_instances(
             last_progress_at = clock_timestamp(),
             stall_nudged = false
         from unnest($1::uuid[], $2::text[], $3::smallint[], $4::integer[], $5::text[], $6::text[], $7::text[],
-                $8::float8[], $9::smallint[], $10::uuid[])
+                $8::float8[], $9::smallint[], $10::uuid[], $12::boolean[], $13::boolean[])
             as t (saga_id, status, current_step, version, receipts_due, failure_reason, failed_at_step,
-                compensation_seconds, compensation_attempts, last_event_id)
+                compensation_seconds, compensation_attempts, last_event_id, past_pivot, reopened)
         where s.saga_id = t.saga_id
         returning s.saga_id, s.failed_at_step,
             extract(epoch from clock_timestamp() - s.started_at)::float8 as "since_start!",
@@ -339,6 +347,8 @@ async fn write_instances(
         &changed.iter().map(|(r, _)| r.compensation_attempts).collect::<Vec<_>>(),
         &changed.iter().map(|(_, c)| c.last_event).collect::<Vec<_>>() as &[Option<Uuid>],
         service.0,
+        &changed.iter().map(|(r, _)| r.state.past_pivot).collect::<Vec<_>>(),
+        &changed.iter().map(|(_, c)| c.reopened).collect::<Vec<_>>(),
     )
     .fetch_all(conn)
     .await?;

@@ -1,9 +1,12 @@
 #![doc = include_str!("../README.md")]
 
+#[doc(hidden)]
 pub mod annotation;
+#[doc(hidden)]
 pub mod armed_fault;
 mod cause;
 pub mod compensation;
+#[doc(hidden)]
 pub mod fault_hit;
 mod instance;
 pub mod query;
@@ -15,8 +18,8 @@ pub mod timeout;
 
 pub use cause::{Cause, Request};
 pub use instance::{FirstStep, NewSaga, Sagas, insert};
-pub use step::{AnswerError, StepTransaction};
-pub use three_phases::{Finding, Found, Next, Prepared, ThreePhases, three_phases};
+pub use step::{AnswerError, StepTransaction, saga_of};
+pub use three_phases::{DeliveryOutcome, Next, Outcome, Prepared, ThreePhases, three_phases};
 
 /// The saga tables, which all services share.
 pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
@@ -24,7 +27,7 @@ pub static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 /// Their schema.
 pub const SCHEMA: &str = "saga";
 
-/// Makes the saga tables in their schema, or brings them up to date.
+/// Creates or upgrades the saga tables in their schema.
 ///
 /// # Errors
 /// As [`messaging::migrate`].
@@ -32,7 +35,7 @@ pub async fn migrate(options: &sqlx::postgres::PgConnectOptions) -> Result<(), s
     messaging::apply_migrations(options, SCHEMA, "_migration", &MIGRATIONS).await
 }
 
-/// The events that `service` has published for sagas that still run, owe a step, or wait for an operator.
+/// The events that `service` has published for sagas that are running, owe a step, or wait for an operator.
 pub fn open_events(
     conn: &mut sqlx::PgConnection,
     service: saga::Service,

@@ -1,11 +1,11 @@
-//! Looking sagas up.
+//! Queries of sagas, for reading.
 
 use saga::{Service, Status};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// A saga as its table shows it.
+/// A saga's row.
 #[derive(Debug, Clone)]
 pub struct SagaView {
     pub saga_id: Uuid,
@@ -53,8 +53,8 @@ pub struct Filter<'a> {
     pub older_than_seconds: Option<f64>,
 }
 
-/// The sagas before `before`, newest first, and whether the filter takes them. Looks at `limit` of them at most; but those
-/// of an order, and those that run or have failed, have indexes of their own, so that no others are looked at.
+/// The sagas before `before`, newest first, and whether each matches the filter. Reads at most `limit` of them. A filter by
+/// order, or by a status of sagas that run or have failed, uses an index of its own and reads matching sagas only.
 pub async fn walk(
     pool: &PgPool,
     filter: &Filter<'_>,
@@ -168,8 +168,8 @@ pub async fn journal(pool: &PgPool, saga_id: Uuid) -> Result<Vec<StepView>, sqlx
     .await
 }
 
-/// How many sagas are in which status; of those that have ended well only how many of the latest 10,000, for there is no
-/// end to them.
+/// The number of sagas by status; COMPLETED and COMPENSATED ones are counted among the latest 10,000 only, because their
+/// number is unbounded.
 pub async fn counts(pool: &PgPool) -> Result<Vec<(String, i64)>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"select status as "status!", count(*) as "count!"
@@ -189,7 +189,7 @@ pub async fn counts(pool: &PgPool) -> Result<Vec<(String, i64)>, sqlx::Error> {
     Ok(rows.into_iter().map(|r| (r.status, r.count)).collect())
 }
 
-/// For how many seconds the oldest saga that still runs has been running.
+/// The age of the oldest running saga, in seconds.
 pub async fn oldest_active_seconds(pool: &PgPool) -> Result<Option<f64>, sqlx::Error> {
     sqlx::query_scalar!(
         // Two halves, because each has an index of its own.
@@ -206,7 +206,7 @@ pub async fn oldest_active_seconds(pool: &PgPool) -> Result<Option<f64>, sqlx::E
 
 pub(crate) async fn open_events(conn: &mut PgConnection, service: Service) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar!(
-        // Three parts, because each has an index of its own. A completed saga can owe a step behind its pivot.
+        // Three parts, because each has an index of its own. A completed saga can owe a step after its pivot.
         r#"with open as materialized (
             select saga_id from saga.saga_instance where status in ('STARTED', 'IN_PROGRESS')
             union all
@@ -224,7 +224,17 @@ pub(crate) async fn open_events(conn: &mut PgConnection, service: Service) -> Re
     .await
 }
 
-/// Lets old finished sagas be purged, a batch at a time; returns how many went. Order's right only.
+/// Those of these sagas that are no longer COMPLETED. None is locked.
+pub(crate) async fn reopened(conn: &mut PgConnection, saga_ids: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
+    sqlx::query_scalar!(
+        "select saga_id from saga.saga_instance where saga_id = any($1) and status <> 'COMPLETED'",
+        saga_ids,
+    )
+    .fetch_all(conn)
+    .await
+}
+
+/// Purges a batch of old finished sagas that owe nothing; returns how many. Only order's role has the permission.
 pub async fn purge(conn: &mut PgConnection, retention: std::time::Duration, batch: i32) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar!(
         r#"select saga.purge_terminal($1, $2) as "purged!""#,

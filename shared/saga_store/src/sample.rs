@@ -1,4 +1,4 @@
-//! Which sagas run at a moment, as gauges; read by one replica of the service that owns the end of sagas.
+//! Gauges of unfinished sagas; read by one replica of the service that decides how sagas end.
 
 use messaging::sample::{Reading, Sampled};
 use saga::SagaDefinition;
@@ -12,18 +12,24 @@ pub const SAMPLED: &[Sampled] = &[
     },
     Sampled {
         name: "saga_oldest_active_age_seconds",
-        help: "For how long the oldest saga has been running that waits for no operator",
+        help: "Age of the oldest running saga; FAILED ones do not count",
         labels: &["saga_type"],
     },
     Sampled {
         name: "saga_receipts_due",
-        help: "Sagas that wait for a service to confirm its undo, by service",
+        help: "Sagas that wait for a service's receipt, the confirmation of its undo, by service",
         labels: &["service"],
+    },
+    Sampled { name: "saga_owing", help: "Completed sagas that owe a step after their pivot", labels: &["saga_type"] },
+    Sampled {
+        name: "saga_oldest_owing_age_seconds",
+        help: "Time since the completion of the oldest saga that owes a step after its pivot",
+        labels: &["saga_type"],
     },
     Sampled { name: "saga_stuck", help: "Sagas whose compensation has FAILED: an operator resumes them", labels: &[] },
 ];
 
-/// Everything is read through the two partial indexes, which hold only sagas that have not ended.
+/// Reads through the three partial indexes only, which hold sagas that have not ended or that owe a step.
 pub async fn read(pool: &PgPool, definition: &SagaDefinition) -> Result<Vec<Reading>, sqlx::Error> {
     sqlx::query_as!(
         Reading,
@@ -35,6 +41,10 @@ pub async fn read(pool: &PgPool, definition: &SagaDefinition) -> Result<Vec<Read
             select status, started_at, receipts_due
             from saga.saga_instance
             where saga_type = $1 and status in ('TIMED_OUT', 'COMPENSATING', 'FAILED')
+        ), owing as materialized (
+            select completed_at
+            from saga.saga_instance
+            where saga_type = $1 and status = 'COMPLETED' and receipts_due <> '{}'
         )
         select name as "name!", labels as "labels!", value::float8 as "value!"
         from (
@@ -46,6 +56,9 @@ pub async fn read(pool: &PgPool, definition: &SagaDefinition) -> Result<Vec<Read
             union all select 'saga_receipts_due', array[p.service],
                 (select count(*) from running r where p.service = any(r.receipts_due))
                 from unnest($2::text[]) as p (service)
+            union all select 'saga_owing', array[$1::text], (select count(*) from owing)
+            union all select 'saga_oldest_owing_age_seconds', array[$1::text],
+                (select coalesce(extract(epoch from now() - min(completed_at)), 0) from owing)
             union all select 'saga_stuck', '{}', (select count(*) from running where status = 'FAILED')
         ) as readings"#,
         definition.saga_type,

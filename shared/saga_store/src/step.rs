@@ -1,6 +1,6 @@
-//! The step transaction. It claims the inbox, locks the sagas, and wants each of its causes answered exactly once. An answer
-//! publishes an event, journals the step and moves the saga, all in one call: what is published is journalled (but for
-//! sagas that are kept no longer), and what is left unanswered, or answered twice, is not committed.
+//! The step transaction. It claims the inbox, locks the sagas, and requires exactly one answer for each of its causes. An
+//! answer publishes an event, journals the step and applies the saga's transition, in one call. So every published event is
+//! journalled (except for purged sagas), and a transaction with an unanswered or twice answered cause is not committed.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -16,33 +16,40 @@ use crate::{
     timeout::DueSaga,
 };
 
-/// Why a step that would have come too late is skipped before anything is looked up for it.
+/// The reason for skipping a forward step of a saga that does not move forward any more.
 const TOO_LATE: &str = "the saga does not move forward any more";
-/// Why a step behind the pivot is.
-const REOPENED: &str = "the saga has turned back since it was completed";
+/// The reason for skipping a step after the pivot of a saga that was reopened.
+pub(crate) const REOPENED: &str = "the saga is no longer COMPLETED";
 
-/// The transaction of one step, for one or many causes. Dropped, it is rolled back.
+/// The transaction of one step, for one or many causes. Dropped, it is rolled back. Each answer takes its event's `sequence`: its
+/// number among the events of its aggregate, as in [`UnitOfWork::publish`](messaging::UnitOfWork::publish).
 #[derive(Debug)]
 pub struct StepTransaction<C> {
     work: ClaimedWork,
     step: &'static Step,
     sagas: Sagas,
     causes: Arc<[C]>,
-    /// For each cause how many answers are still missing; below zero there were too many.
+    /// For each cause the number of missing answers; negative when there were too many.
     missing: HashMap<Uuid, i32>,
+    deferred: Vec<(Uuid, StepError)>,
 }
 
-/// Why a step transaction cannot be committed: a defect of the step.
+/// A defect in a step's answers. Nothing is committed then.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum AnswerError {
     #[error("{step} has not answered {cause}")]
     Missing { step: &'static str, cause: Uuid },
-    #[error("{step} has answered {cause} more than once, or was not asked")]
+    #[error("{step} has answered {cause} more than once, or it is none of its causes")]
     TooMany { step: &'static str, cause: Uuid },
+    #[error("the kind of {step} does not allow {transition:?}")]
+    NotOfItsKind { step: &'static str, transition: Transition },
+    #[error("{step} publishes the refusal {event}, but does not refuse")]
+    Refusal { step: &'static str, event: &'static str },
 }
 
 impl StepTransaction<()> {
-    /// The transaction of a step that a request or a deadline sets in motion. Nothing is locked yet.
+    /// The transaction of a step that a request or a deadline triggers. Nothing is locked yet.
     pub async fn begin(
         outbox: &Outbox,
         definition: &'static SagaDefinition,
@@ -50,10 +57,10 @@ impl StepTransaction<()> {
     ) -> Result<Self, sqlx::Error> {
         let sagas = Sagas::new(definition, outbox.service());
         let work = outbox.begin_step(step).await?;
-        Ok(StepTransaction { work, step, sagas, causes: Arc::from([]), missing: HashMap::new() })
+        Ok(StepTransaction { work, step, sagas, causes: Arc::from([]), missing: HashMap::new(), deferred: Vec::new() })
     }
 
-    /// Begins a saga, which is about `business_key`, with its first event. `context` is that of the request.
+    /// Starts a saga about `business_key`, with its first event. `context` is that of the request.
     pub fn start<E: Event>(
         &mut self,
         saga_id: Uuid,
@@ -67,22 +74,22 @@ impl StepTransaction<()> {
         Ok(())
     }
 
-    /// Locks the sagas of these causes, each of which has to be answered then.
+    /// Locks the sagas of these causes; each cause must be answered afterwards.
     pub async fn lock<C: Cause>(self, causes: Vec<C>) -> Result<StepTransaction<C>, StepError> {
         let StepTransaction { mut work, step, mut sagas, .. } = self;
         sagas.lock(work.conn(), causes.iter().filter_map(C::saga_id)).await?;
-        Ok(StepTransaction { work, step, sagas, missing: count(&causes), causes: causes.into() })
+        Ok(StepTransaction { work, step, sagas, missing: count(&causes), causes: causes.into(), deferred: Vec::new() })
     }
 
-    /// Commits what answers nothing, such as the intent to ask another system.
+    /// Commits without answers, for example the intent to call another system.
     pub(crate) async fn commit_intent(self) -> Result<(), StepError> {
         if self.sagas.has_anything() {
-            return Err(StepError::failed("an intent begins no saga and publishes nothing"));
+            return Err(StepError::failed("an intent must not start a saga or publish an event"));
         }
         Ok(self.work.into_unclaimed().commit_intent().await?)
     }
 
-    /// Gives up all that was done, and its locks, now; dropping does so some time later.
+    /// Rolls back and releases the locks now; dropping does so some time later.
     pub async fn rollback(self) -> Result<(), sqlx::Error> {
         self.work.into_unclaimed().rollback().await
     }
@@ -97,8 +104,8 @@ fn count<C: Cause>(causes: &[C]) -> HashMap<Uuid, i32> {
 }
 
 impl<E: Event> StepTransaction<Delivery<E>> {
-    /// Claims the inbox for the batch, and locks its sagas. What the step has had before is left out; what could be
-    /// compensated later is skipped at once where the saga has turned back meanwhile.
+    /// Claims the inbox for the batch, and locks its sagas. Duplicates are left out. Deliveries of a compensatable step whose
+    /// saga does not move forward any more are skipped, and so are those of an owed step whose saga was reopened.
     pub async fn take(
         outbox: &Outbox,
         definition: &'static SagaDefinition,
@@ -112,9 +119,9 @@ impl<E: Event> StepTransaction<Delivery<E>> {
         for delivery in &late {
             tx.skip(delivery, TOO_LATE)?;
         }
-        let is_owed = definition.is_behind_pivot(step);
+        let is_owed = definition.is_after_pivot(step);
         let (reopened, timely): (Vec<_>, Vec<_>) =
-            timely.into_iter().partition(|d| is_owed && tx.status(d).is_some_and(|now| now != Status::Completed));
+            timely.into_iter().partition(|delivery| is_owed && tx.is_reopened(delivery));
         for delivery in &reopened {
             tx.skip(delivery, REOPENED)?;
         }
@@ -122,7 +129,7 @@ impl<E: Event> StepTransaction<Delivery<E>> {
         Ok(tx)
     }
 
-    /// The same without skipping any, and what is to be answered.
+    /// The same without skipping, and the deliveries to be answered.
     pub(crate) async fn claim(
         outbox: &Outbox,
         definition: &'static SagaDefinition,
@@ -130,78 +137,95 @@ impl<E: Event> StepTransaction<Delivery<E>> {
         batch: Batch<E>,
     ) -> Result<(Self, Vec<Delivery<E>>), StepError> {
         if batch.step().name != step.step.name {
-            return Err(StepError::failed(format!("a batch of {} was given to {}", batch.step().name, step.step.name)));
+            return Err(StepError::failed(format!("{} received a batch of {}", step.step.name, batch.step().name)));
         }
         let (mut work, deliveries) = outbox.claim(batch).await?;
         if deliveries.iter().any(|delivery| delivery.meta.saga_id().is_none()) {
-            return Err(outside());
+            return Err(outside_saga());
         }
         let mut sagas = Sagas::new(definition, outbox.service());
         sagas.lock(work.conn(), deliveries.iter().filter_map(Delivery::saga_id)).await?;
         let (step, missing, causes) = (&step.step, count(&deliveries), Arc::from([]));
-        Ok((StepTransaction { work, step, sagas, causes, missing }, deliveries))
+        Ok((StepTransaction { work, step, sagas, causes, missing, deferred: Vec::new() }, deliveries))
     }
 
-    /// Each of them has to be answered; all are of a saga.
+    /// The deliveries, each of which must be answered; all belong to a saga.
     pub fn deliveries(&self) -> Arc<[Delivery<E>]> {
         self.causes()
     }
 
-    /// One more step on the way forward is done.
-    pub fn advance<A: Event>(&mut self, delivery: &Delivery<E>, version: i64, event: &A) -> Result<(), StepError> {
+    /// A forward step is done.
+    pub fn advance<A: Event>(&mut self, delivery: &Delivery<E>, sequence: i64, event: &A) -> Result<(), StepError> {
         let transition = Transition::Advance { step: self.step.number };
-        self.say(delivery, version, event, (StepStatus::Completed, transition, None))
+        self.publish_answer(delivery, sequence, event, (StepStatus::Completed, transition, None))
     }
 
-    /// The step says no, for a business reason.
-    pub fn refuse<A: Refusal>(&mut self, delivery: &Delivery<E>, version: i64, event: &A) -> Result<(), StepError> {
-        self.say(delivery, version, event, (StepStatus::Failed, Transition::Stay, Some(event.reason())))
+    /// The step refuses, for a business reason.
+    pub fn refuse<A: Refusal>(&mut self, delivery: &Delivery<E>, sequence: i64, event: &A) -> Result<(), StepError> {
+        self.publish_answer(delivery, sequence, event, (StepStatus::Failed, Transition::Stay, Some(event.reason())))
     }
 
     /// The pivot is done, and the saga with it.
-    pub fn complete<A: Event>(&mut self, delivery: &Delivery<E>, version: i64, event: &A) -> Result<(), StepError> {
+    pub fn complete<A: Event>(&mut self, delivery: &Delivery<E>, sequence: i64, event: &A) -> Result<(), StepError> {
         let transition = Transition::Complete { step: self.step.number };
-        self.say(delivery, version, event, (StepStatus::Completed, transition, None))
+        self.publish_answer(delivery, sequence, event, (StepStatus::Completed, transition, None))
     }
 
-    /// What this service did for the saga is undone: its receipt.
-    pub fn undone<A: Event>(&mut self, delivery: &Delivery<E>, version: i64, event: &A) -> Result<(), StepError> {
+    /// This service's steps of the saga are undone: publishes its receipt.
+    pub fn undone<A: Event>(&mut self, delivery: &Delivery<E>, sequence: i64, event: &A) -> Result<(), StepError> {
         let transition = Transition::Receipt { from: self.sagas.service() };
-        self.say(delivery, version, event, (StepStatus::Compensated, transition, None))
+        self.publish_answer(delivery, sequence, event, (StepStatus::Compensated, transition, None))
     }
 
-    /// A step beside or behind the way forward is done; the saga stays where it is, and owes a step behind its pivot no more.
-    pub fn done<A: Event>(&mut self, delivery: &Delivery<E>, version: i64, event: &A) -> Result<(), StepError> {
-        let transition = match self.definition().is_behind_pivot(self.step) {
+    /// A retriable step is done; the saga's status does not change, and a step after its pivot is no longer owed.
+    /// If the saga was reopened while its step after the pivot was running, the step is skipped and publishes nothing.
+    pub fn done<A: Event>(&mut self, delivery: &Delivery<E>, sequence: i64, event: &A) -> Result<(), StepError> {
+        let transition = match self.definition().is_after_pivot(self.step) {
+            true if self.is_reopened(delivery) => return self.skip(delivery, REOPENED),
             true => Transition::Fulfil { step: self.step.number, by: self.sagas.service() },
             false => Transition::Stay,
         };
-        self.say(delivery, version, event, (StepStatus::Completed, transition, None))
+        self.publish_answer(delivery, sequence, event, (StepStatus::Completed, transition, None))
     }
 
-    /// The delivery came too late, and changes nothing.
+    /// Excludes a delivery that cannot be answered from this transaction; `error` decides how it is handled, as if it had been
+    /// delivered alone. The others of its batch are not delayed.
+    pub fn defer(&mut self, delivery: &Delivery<E>, error: StepError) {
+        self.deferred.push((delivery.meta.event_id, error));
+        self.answered(delivery);
+    }
+
+    /// The delivery is too late, and changes nothing.
     pub fn skip(&mut self, delivery: &Delivery<E>, reason: &str) -> Result<(), StepError> {
         self.work.refused_by_state(reason);
-        let said = (StepStatus::Skipped, Transition::Stay, Some(reason.to_owned()));
-        self.answer(delivery, E::TYPE.wire_name(), said, |_, _| Ok(None))
+        let entry = (StepStatus::Skipped, Transition::Stay, Some(reason.to_owned()));
+        self.answer(delivery, E::TYPE.wire_name(), entry, |_, _| Ok(None))
     }
 }
 
-/// Nobody publishes a saga's events outside one.
-pub(crate) fn outside() -> StepError {
+/// The saga of a delivery that a step transaction has claimed.
+///
+/// # Errors
+/// [`StepError::Poison`] for an event of no saga; a step transaction does not claim such an event.
+pub fn saga_of<E>(delivery: &Delivery<E>) -> Result<Uuid, StepError> {
+    delivery.meta.saga_id().ok_or_else(outside_saga)
+}
+
+/// The error of an event whose header names no saga.
+pub(crate) fn outside_saga() -> StepError {
     StepError::Poison("the event belongs to no saga".into())
 }
 
-/// How the journal has an answer, what it makes of the saga, and why.
-type Said = (StepStatus, Transition, Option<String>);
+/// The journal's status of an answer, the saga's transition, and the reason.
+type Entry = (StepStatus, Transition, Option<String>);
 
 impl<C: Cause> StepTransaction<C> {
-    /// Each of them has to be answered.
+    /// The causes, each of which must be answered.
     pub fn causes(&self) -> Arc<[C]> {
         Arc::clone(&self.causes)
     }
 
-    /// Where the saga stands; none when it is not known (any more).
+    /// The saga's status; none when there is no such saga (any more).
     pub fn status(&self, cause: &C) -> Option<Status> {
         self.sagas.status(cause.saga_id())
     }
@@ -210,23 +234,30 @@ impl<C: Cause> StepTransaction<C> {
         self.status(cause).is_some_and(Status::moves_forward)
     }
 
-    /// Whether the saga went on behind its pivot: then it cannot turn back any more, whoever wishes it.
+    fn is_reopened(&self, cause: &C) -> bool {
+        self.status(cause).is_some_and(|now| now != Status::Completed)
+    }
+
+    /// Whether a numbered step after the pivot is done: then the saga cannot be compensated any more.
     pub fn is_past_pivot(&self, cause: &C) -> bool {
         self.sagas.is_past_pivot(cause.saga_id())
     }
 
-    /// The saga turns back: all that was done is to be undone, and each participant owes a receipt. Only where its customer
-    /// asks for it does a completed saga turn back, too.
-    pub fn compensate<A: Event>(&mut self, cause: &C, version: i64, event: &A, reason: &str) -> Result<(), StepError> {
+    /// Starts the compensation: all steps are to be undone, and each participant owes a receipt. A completed saga is compensated
+    /// only on its customer's request.
+    pub fn compensate<A: Event>(&mut self, cause: &C, sequence: i64, event: &A, reason: &str) -> Result<(), StepError> {
         let by_customer = self.step.on == Trigger::Http;
-        let said = (StepStatus::Completed, Transition::Compensate { by_customer }, Some(reason.to_owned()));
-        self.say(cause, version, event, said)
+        let entry = (StepStatus::Completed, Transition::Compensate { by_customer }, Some(reason.to_owned()));
+        self.publish_answer(cause, sequence, event, entry)
     }
 
-    fn say<A: Event>(&mut self, cause: &C, version: i64, event: &A, said: Said) -> Result<(), StepError> {
+    fn publish_answer<A: Event>(&mut self, cause: &C, sequence: i64, event: &A, entry: Entry) -> Result<(), StepError> {
         let step = self.step;
-        self.answer(cause, A::TYPE.wire_name(), said, |work, context| {
-            Ok(Some(work.publish(step, context, version, event)?))
+        if A::TYPE.refusal && entry.0 != StepStatus::Failed {
+            return Err(StepError::failed(AnswerError::Refusal { step: step.name, event: A::TYPE.name }));
+        }
+        self.answer(cause, A::TYPE.wire_name(), entry, |work, context| {
+            Ok(Some(work.publish(step, context, sequence, event)?))
         })
     }
 
@@ -235,9 +266,12 @@ impl<C: Cause> StepTransaction<C> {
         &mut self,
         cause: &C,
         event_type: String,
-        (status, transition, reason): Said,
+        (status, transition, reason): Entry,
         publish: impl FnOnce(&mut UnitOfWork, &Context) -> Result<Option<Uuid>, StepError>,
     ) -> Result<(), StepError> {
+        if !self.step.kind.allows(transition) {
+            return Err(StepError::failed(AnswerError::NotOfItsKind { step: self.step.name, transition }));
+        }
         let context = cause.context(&self.sagas);
         let recorded = Recorded { step: self.step, status, transition, event_type, reason };
         let work = &mut self.work;
@@ -255,38 +289,38 @@ impl StepTransaction<DueSaga> {
     /// The saga's deadline has passed.
     pub(crate) fn time_out<A: Event>(&mut self, due: &DueSaga, event: &A) -> Result<(), StepError> {
         let reason = format!("no end by the deadline, after step {}", due.current_step);
-        // The timeout is about the saga itself, and the next entry in its journal.
-        let version = due.next_version();
-        self.say(due, version, event, (StepStatus::Failed, Transition::TimeOut, Some(reason)))
+        // The timeout's aggregate is the saga, so its sequence is the next position in the journal.
+        let sequence = due.next_version();
+        self.publish_answer(due, sequence, event, (StepStatus::Failed, Transition::TimeOut, Some(reason)))
     }
 }
 
-/// A saga whose compensation is overdue, or resumed by an operator, is driven again, given up or left alone.
+/// A saga whose compensation is overdue, or resumed by an operator, is retried, given up or left unchanged.
 impl StepTransaction<Overdue> {
-    /// The participants are asked once more to undo their parts.
-    pub fn drive_again<A: Event>(
+    /// Publishes the cancellation again.
+    pub fn retry_compensation<A: Event>(
         &mut self,
         saga: &Overdue,
-        version: i64,
+        sequence: i64,
         event: &A,
         reason: String,
     ) -> Result<(), StepError> {
-        self.say(saga, version, event, (StepStatus::Completed, Transition::DriveAgain, Some(reason)))
+        self.publish_answer(saga, sequence, event, (StepStatus::Completed, Transition::RetryCompensation, Some(reason)))
     }
 
-    /// The same on behalf of an operator; the attempts are counted anew.
-    pub fn resume<A: Event>(&mut self, saga: &Overdue, version: i64, event: &A, why: String) -> Result<(), StepError> {
-        self.say(saga, version, event, (StepStatus::Completed, Transition::Resume, Some(why)))
+    /// The same on behalf of an operator; resets the number of retries.
+    pub fn resume<A: Event>(&mut self, saga: &Overdue, sequence: i64, event: &A, why: String) -> Result<(), StepError> {
+        self.publish_answer(saga, sequence, event, (StepStatus::Completed, Transition::Resume, Some(why)))
     }
 
-    /// Nobody is asked any more; an operator has to look.
+    /// The retries are exhausted; operator action required.
     pub fn give_up(&mut self, saga: &Overdue, reason: String) -> Result<(), StepError> {
         let unpublished = self.step.emits.first().map(|event| event.wire_name()).unwrap_or_default();
-        let said = (StepStatus::Failed, Transition::GiveUp, Some(reason));
-        self.answer(saga, unpublished, said, |_, _| Ok(None))
+        let entry = (StepStatus::Failed, Transition::GiveUp, Some(reason));
+        self.answer(saga, unpublished, entry, |_, _| Ok(None))
     }
 
-    /// Nothing is done about it this time.
+    /// Leaves the saga unchanged this time.
     pub fn leave(&mut self, saga: &Overdue) {
         self.answered(saga);
     }
@@ -301,7 +335,7 @@ impl<C> StepTransaction<C> {
         self.work.conn()
     }
 
-    /// Counts something if and when this step is committed; a dry run counts nothing.
+    /// Runs `count` if and when this step is committed; a dry run counts nothing.
     pub fn after_commit(&mut self, count: impl FnOnce(&Metrics) + Send + 'static) {
         self.work.after_commit(count);
     }
@@ -311,7 +345,7 @@ impl<C> StepTransaction<C> {
     /// # Errors
     /// [`AnswerError`] when a cause is left unanswered, or answered more than once; nothing is committed then.
     pub async fn commit(self) -> StepResult {
-        let StepTransaction { mut work, step, sagas, missing, .. } = self;
+        let StepTransaction { mut work, step, sagas, missing, deferred, .. } = self;
         if let Some((cause, missing)) = missing.into_iter().find(|(_, missing)| *missing != 0) {
             let step = step.name;
             return Err(StepError::failed(match missing {
@@ -320,6 +354,6 @@ impl<C> StepTransaction<C> {
             }));
         }
         sagas.save(&mut work).await?;
-        work.commit().await
+        work.commit_without(deferred).await
     }
 }

@@ -1,8 +1,9 @@
-//! A step that asks another system, in three phases: what is about to be asked is written down in a short transaction, the
-//! other system is asked with no transaction open, and the answers are settled as they arrive, each in a step transaction.
-//! A crash between any two of them means a redelivery.
+//! A step that calls another system, in three phases: a short transaction writes the intent, the other system is called with no
+//! transaction open, and the answers are applied as they arrive, in step transactions. A crash between two phases leads to a
+//! redelivery. A step after the pivot makes no call for a saga that was reopened; if the saga is reopened during the call, the
+//! answer is still applied, and [`StepTransaction::done`] skips it.
 
-use std::{collections::HashMap, iter, time::Duration};
+use std::{collections::HashMap, pin::pin, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use messaging::{Batch, Committed, Context, Delivery, Outbox, StepError, StepResult, inbox, retry_contended};
@@ -10,31 +11,34 @@ use saga::{Event, SagaDefinition, StepOn};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use crate::{StepTransaction, step::outside};
+use crate::{
+    StepTransaction, query,
+    step::{REOPENED, outside_saga},
+};
 
-/// Answers that come within this time of each other are settled together.
-const SETTLE_WINDOW: Duration = Duration::from_millis(5);
+/// Answers that arrive within this time of each other are applied in one transaction.
+const ANSWER_WINDOW: Duration = Duration::from_millis(5);
 
 /// The three phases of one step.
 pub trait ThreePhases: Sync {
-    /// What sets the step in motion.
+    /// The event that triggers the step.
     type Event: Event + Clone;
     type Question: Send;
     type Answer: Clone + Send + Sync;
 
-    /// What a dry run says instead of asking.
+    /// What a dry run reports instead of calling.
     const WOULD_ASK: &'static str;
 
     fn step(&self) -> &'static StepOn<Self::Event>;
 
-    /// Writes down what is about to be asked, and says it of each delivery, in their order. Nothing is locked.
+    /// Writes the intents, and returns what to do for each delivery, in their order. Nothing is locked.
     fn prepare(
         &self,
         tx: &mut StepTransaction<()>,
         deliveries: &[&Delivery<Self::Event>],
     ) -> impl Future<Output = Prepared<Self::Question, Self::Answer>> + Send;
 
-    /// Asks until the answer is known, or patience ends: then the delivery goes back to the broker.
+    /// Calls the other system until the answer is known, or its time limit ends: then the delivery goes back to the broker.
     fn ask(
         &self,
         question: Self::Question,
@@ -42,45 +46,45 @@ pub trait ThreePhases: Sync {
     ) -> impl Future<Output = Result<Self::Answer, StepError>> + Send;
 
     /// Answers each delivery.
-    fn settle(
+    fn apply_outcomes(
         &self,
         tx: &mut StepTransaction<Delivery<Self::Event>>,
-        found: &[Found<Self::Event, Self::Answer>],
+        outcomes: &[DeliveryOutcome<Self::Event, Self::Answer>],
     ) -> impl Future<Output = Result<(), StepError>> + Send;
 }
 
-/// What is left to do before a delivery can be settled.
+/// What is left to do for a delivery.
 #[derive(Debug)]
 pub enum Next<Q, A> {
     Ask(Q),
-    Settle(Finding<A>),
+    Apply(Outcome<A>),
 }
 
-/// What is to be asked of each delivery.
+/// What is left to do for each delivery.
 pub type Prepared<Q, A> = Result<Vec<Next<Q, A>>, StepError>;
 
-/// What is known when a delivery is settled.
+/// The outcome of the call for a delivery.
 #[derive(Debug, Clone)]
-pub enum Finding<A> {
+pub enum Outcome<A> {
     Answer(A),
-    /// The other system was not asked, and why.
+    /// The other system was not called, for this reason.
     NotAsked(&'static str),
 }
 
-impl<A> Finding<A> {
+impl<A> Outcome<A> {
     pub fn answer(&self) -> Option<&A> {
         match self {
-            Finding::Answer(answer) => Some(answer),
-            Finding::NotAsked(_) => None,
+            Outcome::Answer(answer) => Some(answer),
+            Outcome::NotAsked(_) => None,
         }
     }
 }
 
-/// A delivery that can be settled.
-pub type Found<E, A> = (Delivery<E>, Finding<A>);
+/// A delivery and the outcome of its call.
+pub type DeliveryOutcome<E, A> = (Delivery<E>, Outcome<A>);
 
-/// Takes the step for a batch. All deliveries are asked for at the same time, and each is settled soon after its answer is
-/// there, together with those whose answers come at about the same time: a slow answer holds up no other delivery.
+/// Takes the step for a batch. The calls for all deliveries run concurrently, and each outcome is applied soon after its answer
+/// arrives, together with those that arrive at about the same time: a slow answer delays no other delivery.
 pub async fn three_phases<S: ThreePhases>(
     outbox: &Outbox,
     definition: &'static SagaDefinition,
@@ -92,25 +96,39 @@ pub async fn three_phases<S: ThreePhases>(
         batch.into_deliveries().into_iter().partition(|delivery| delivery.meta.saga_id().is_some());
     let mut committed = Committed::nothing();
     for stray in strays {
-        committed.defer(stray.meta.event_id, outside());
+        committed.defer(stray.meta.event_id, outside_saga());
     }
     let next = retry_contended(|| prepare(outbox, definition, step, &deliveries)).await?;
     let mut asked: FuturesUnordered<_> =
         deliveries.into_iter().zip(next).map(|(delivery, next)| ask(outbox, step, delivery, next)).collect();
-    while let Some(first) = asked.next().await {
-        let others: Vec<_> = asked.by_ref().take_until(sleep(SETTLE_WINDOW)).collect().await;
-        let mut found = Vec::with_capacity(others.len() + 1);
-        for (delivery, outcome) in iter::once(first).chain(others) {
-            match outcome {
-                Ok(finding) => found.push((delivery, finding)),
+    let mut answered = Vec::new();
+    loop {
+        if answered.is_empty() {
+            let Some(first) = asked.next().await else { return Ok(committed) };
+            answered.push(first);
+        }
+        answered.extend(asked.by_ref().take_until(sleep(ANSWER_WINDOW)).collect::<Vec<_>>().await);
+        let mut outcomes = Vec::with_capacity(answered.len());
+        for (delivery, result) in answered.drain(..) {
+            match result {
+                Ok(outcome) => outcomes.push((delivery, outcome)),
                 Err(error) => committed.defer(delivery.meta.event_id, error),
             }
         }
-        if !found.is_empty() {
-            committed = committed.and(retry_contended(|| settle(outbox, definition, step, &found)).await?);
+        if outcomes.is_empty() {
+            continue;
         }
+        let mut applying = pin!(retry_contended(|| apply_outcomes(outbox, definition, step, &outcomes)));
+        // The other calls make progress meanwhile, because their time limits run.
+        let applied = loop {
+            tokio::select! {
+                biased;
+                applied = &mut applying => break applied?,
+                Some(next) = asked.next() => answered.push(next),
+            }
+        };
+        committed = committed.and(applied);
     }
-    Ok(committed)
 }
 
 async fn prepare<S: ThreePhases>(
@@ -121,13 +139,24 @@ async fn prepare<S: ThreePhases>(
 ) -> Prepared<S::Question, S::Answer> {
     let event_ids: Vec<Uuid> = deliveries.iter().map(|delivery| delivery.meta.event_id).collect();
     let mut tx = StepTransaction::begin(outbox, definition, step.step()).await?;
-    let had = inbox::already_had(tx.conn(), &step.step().consumer(), &event_ids).await?;
-    let fresh: Vec<_> = deliveries.iter().filter(|delivery| !had.contains(&delivery.meta.event_id)).collect();
+    let processed = inbox::already_processed(tx.conn(), &step.step().consumer(), &event_ids).await?;
+    let reopened = match definition.is_after_pivot(step.step()) {
+        true => {
+            let saga_ids: Vec<Uuid> = deliveries.iter().filter_map(|delivery| delivery.meta.saga_id()).collect();
+            query::reopened(tx.conn(), &saga_ids).await?
+        }
+        false => Vec::new(),
+    };
+    let not_asked = |delivery: &Delivery<S::Event>| {
+        let repeated = processed.contains(&delivery.meta.event_id).then_some("a repeated delivery");
+        repeated.or_else(|| delivery.meta.saga_id().filter(|saga_id| reopened.contains(saga_id)).map(|_| REOPENED))
+    };
+    let fresh: Vec<_> = deliveries.iter().filter(|delivery| not_asked(delivery).is_none()).collect();
     let mut prepared = step.prepare(&mut tx, &fresh).await?.into_iter();
     tx.commit_intent().await?;
-    let next = deliveries.iter().map(|delivery| match had.contains(&delivery.meta.event_id) {
-        true => Ok(Next::Settle(Finding::NotAsked("a repeated delivery"))),
-        false => prepared.next().ok_or_else(|| StepError::failed("a delivery was left out when the step was prepared")),
+    let next = deliveries.iter().map(|delivery| match not_asked(delivery) {
+        Some(reason) => Ok(Next::Apply(Outcome::NotAsked(reason))),
+        None => prepared.next().ok_or_else(|| StepError::failed("the prepare phase left out a delivery")),
     });
     next.collect()
 }
@@ -137,33 +166,33 @@ async fn ask<S: ThreePhases>(
     step: &S,
     delivery: Delivery<S::Event>,
     next: Next<S::Question, S::Answer>,
-) -> (Delivery<S::Event>, Result<Finding<S::Answer>, StepError>) {
+) -> (Delivery<S::Event>, Result<Outcome<S::Answer>, StepError>) {
     let question = match next {
-        Next::Settle(finding) => return (delivery, Ok(finding)),
+        Next::Apply(outcome) => return (delivery, Ok(outcome)),
         Next::Ask(question) => question,
     };
     if outbox.would_call(S::WOULD_ASK) {
-        return (delivery, Err(StepError::unavailable("nobody is asked in a dry run")));
+        return (delivery, Err(StepError::unavailable("a dry run makes no calls")));
     }
     let answer = step.ask(question, &delivery.meta.context()).await;
-    (delivery, answer.map(Finding::Answer))
+    (delivery, answer.map(Outcome::Answer))
 }
 
-/// One transaction for the deliveries whose answers are there.
-async fn settle<S: ThreePhases>(
+/// One transaction for the deliveries whose outcomes are known.
+async fn apply_outcomes<S: ThreePhases>(
     outbox: &Outbox,
     definition: &'static SagaDefinition,
     step: &S,
-    found: &[Found<S::Event, S::Answer>],
+    outcomes: &[DeliveryOutcome<S::Event, S::Answer>],
 ) -> StepResult {
-    let findings: HashMap<Uuid, &Finding<S::Answer>> = found.iter().map(|(d, f)| (d.meta.event_id, f)).collect();
-    let batch = Batch::new(&step.step().step, found.iter().map(|(delivery, _)| delivery.clone()).collect());
+    let by_event: HashMap<Uuid, &Outcome<S::Answer>> = outcomes.iter().map(|(d, o)| (d.meta.event_id, o)).collect();
+    let batch = Batch::new(&step.step().step, outcomes.iter().map(|(delivery, _)| delivery.clone()).collect());
     let (mut tx, deliveries) = StepTransaction::claim(outbox, definition, step.step(), batch).await?;
-    let with_finding = |delivery: Delivery<S::Event>| {
-        let finding = findings.get(&delivery.meta.event_id).copied().cloned()?;
-        Some((delivery, finding))
+    let with_outcome = |delivery: Delivery<S::Event>| {
+        let outcome = by_event.get(&delivery.meta.event_id).copied().cloned()?;
+        Some((delivery, outcome))
     };
-    let fresh: Vec<_> = deliveries.into_iter().filter_map(with_finding).collect();
-    step.settle(&mut tx, &fresh).await?;
+    let fresh: Vec<_> = deliveries.into_iter().filter_map(with_outcome).collect();
+    step.apply_outcomes(&mut tx, &fresh).await?;
     tx.commit().await
 }

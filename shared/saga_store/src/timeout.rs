@@ -1,6 +1,6 @@
-//! The timeout detector, in every service: marks sagas whose deadline has passed, journals it and
-//! publishes the event, in one transaction. A saga that another transaction holds is left to it:
-//! either that one finishes the saga, or the next round finds it still due.
+//! The timeout detector, which runs in every service: marks sagas whose deadline has passed, journals it and
+//! publishes the event, in one transaction. It skips a saga that another transaction has locked:
+//! either that one ends the saga, or the next round finds it still due.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{StepTransaction, compensation::began_in};
+use crate::{StepTransaction, compensation::initial_trace};
 
 /// A saga whose deadline has passed.
 #[derive(Debug, Clone)]
@@ -34,12 +34,12 @@ impl DueSaga {
             saga: Some(SagaRef { saga_id: self.saga_id, saga_type: definition.saga_type.to_owned() }),
             correlation_id: self.correlation_id.clone(),
             causation_id: Some(self.last_event_id),
-            trace: began_in(self.traceparent.as_deref(), &self.trace_id),
+            trace: initial_trace(self.traceparent.as_deref(), &self.trace_id),
             baggage: self.baggage.as_deref().map(Into::into),
         }
     }
 
-    /// What the event may say of it.
+    /// The facts for the event's body.
     pub fn expired(&self) -> Expired {
         Expired {
             saga_id: self.saga_id,
@@ -54,7 +54,7 @@ impl DueSaga {
     }
 }
 
-/// How the detector works.
+/// The timeout detector and its settings.
 #[derive(Clone)]
 pub struct Detector<E> {
     pub outbox: Outbox,
@@ -74,7 +74,7 @@ impl<E: Event> Detector<E> {
                     Ok(found) if found == self.batch => {}
                     Ok(_) => break,
                     Err(error) => {
-                        tracing::warn!(%error, "timeouts could not be detected and will be looked for again");
+                        tracing::warn!(%error, "timeout detection failed; it is retried in the next round");
                         break;
                     }
                 }

@@ -1,5 +1,5 @@
-//! A database per test, copied in a moment from a template that holds all tables. The templates live in one shared
-//! server: the one `TEST_POSTGRES_URL` names, or one that this test process starts for itself.
+//! A database per test, a quick copy of a template with all tables. The templates are on one shared server: the one that
+//! `TEST_POSTGRES_URL` names, or one that this test process starts.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -49,7 +49,7 @@ impl Server {
     }
 }
 
-/// A database of one test's own, dropped with it.
+/// The private database of one test, dropped with it.
 #[derive(Debug)]
 pub struct Database {
     server: Server,
@@ -57,10 +57,10 @@ pub struct Database {
 }
 
 impl Database {
-    /// A copy of the template `key`. Where there is none yet, `prepare` makes it: it is given the superuser's URL of an
-    /// empty database, creates roles and tables, and closes its connections. No two templates are prepared at a time.
+    /// A copy of the template `key`. If there is none yet, `prepare` makes it: it gets the superuser's URL of an empty
+    /// database, creates roles and tables, and closes its connections. Templates are prepared one at a time.
     ///
-    /// A template is made anew when the test program was built anew; `key` tells apart what else may differ.
+    /// A template is prepared again for each new build of the test program; `key` distinguishes other differences.
     pub async fn from_template(
         key: &str,
         prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
@@ -68,7 +68,7 @@ impl Database {
         Self::from_template_on(&shared_server().await?, key, prepare).await
     }
 
-    /// Like [`Database::from_template`], on a server of the test's own.
+    /// Like [`Database::from_template`], on a private server of the test.
     pub async fn from_template_on(
         server: &Server,
         key: &str,
@@ -117,8 +117,8 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         let (server, name) = (self.server.clone(), self.name.clone());
-        // A thread of its own, because a runtime cannot wait inside another one. If it fails, the database stays until
-        // the server goes.
+        // In its own thread, because a runtime cannot block inside another one. If it fails, the database stays until the
+        // server ends.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
             runtime.block_on(async {
@@ -134,7 +134,7 @@ async fn shared_server() -> anyhow::Result<Server> {
     static OWN: OnceCell<Postgres> = OnceCell::const_new();
     match std::env::var("TEST_POSTGRES_URL") {
         Ok(url) => Server::parse(&url),
-        // It is never dropped; its watcher ends it when this process is gone.
+        // Never dropped; its watcher ends it when this process has ended.
         Err(_) => Ok(OWN.get_or_try_init(Postgres::start).await?.server()),
     }
 }
@@ -145,7 +145,7 @@ async fn make_template(
     template: &str,
     prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    // Under another name until it is complete: a test that is killed meanwhile leaves no half of one.
+    // Under another name until it is complete: a test that is killed meanwhile leaves no incomplete template.
     let unfinished = format!("{template}_unfinished");
     run(connection, format!("drop database if exists {unfinished} with (force)")).await?;
     run(connection, format!("create database {unfinished}")).await?;
@@ -163,7 +163,7 @@ async fn run(connection: &mut PgConnection, statement: String) -> anyhow::Result
     Ok(())
 }
 
-/// Changes whenever the test program does, and with it the migrations that are compiled into it.
+/// Changes with each build of the test program, and so with the migrations compiled into it.
 fn fingerprint() -> anyhow::Result<String> {
     let program = std::env::current_exe()?;
     let built = program.metadata()?;

@@ -1,11 +1,9 @@
-//! What tests need of the outside world: private PostgreSQL and NATS servers that can be stopped, crashed, frozen and
-//! wiped, a private Prometheus and Alertmanager, databases made from a template, services as processes, and waiting without sleeping. Every process started
-//! here ends with the test that started it, however that test ends. Nothing here knows the suite's own crates.
+//! The environment of tests: private PostgreSQL and NATS servers that can be stopped, crashed, frozen and wiped, a private
+//! Prometheus and Alertmanager, links that can be slow, silent or cut, databases created from a template, services as processes,
+//! and waiting without sleeping. Every process started here ends with the test that started it, however that test ends. This
+//! crate does not depend on the suite's own crates.
 
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests are told by ./scripts/test, through the environment, where the servers are"
-)]
+#![allow(clippy::disallowed_methods, reason = "./scripts/test passes the addresses of the servers in the environment")]
 
 mod database;
 mod nats;
@@ -13,6 +11,7 @@ mod postgres;
 mod process;
 mod programs;
 mod prometheus;
+mod proxy;
 mod wait;
 
 pub use database::{Database, Server};
@@ -20,5 +19,6 @@ pub use nats::{Nats, Store};
 pub use postgres::Postgres;
 pub use process::{Process, Signal};
 pub use programs::{bin, promtool};
-pub use prometheus::{Alertmanager, Prometheus};
+pub use prometheus::Monitor;
+pub use proxy::{Manner, Proxy};
 pub use wait::{Answer, eventually, free_port};

@@ -14,23 +14,23 @@ use crate::process::{Process, Signal};
 use crate::programs::nats_server;
 use crate::wait::free_port;
 
-const START_LIMIT: Duration = Duration::from_secs(20);
-const STOP_LIMIT: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+const STOP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How much of what a broker has stored.
+/// A part of a broker's store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Store {
     Whole,
-    /// What its streams hold, but not where their consumers are.
+    /// The messages of its streams, without the state of consumers.
     Messages,
-    /// The same, and of the consumers nothing is left but where they were: files that are young when the power fails
-    /// come back empty, unless somebody has waited for the disk.
+    /// The same, and of the consumers only their positions: files that were written shortly before a power failure are empty
+    /// afterwards unless they were synced.
     PowerCut,
-    /// And not even that can be read: it was being written.
+    /// The same, and the positions are unreadable, because they were being written.
     TornPowerCut,
 }
 
-/// A nats-server on a port and with a store of its own; both stay the same when it is started again.
+/// A nats-server with a private port and store; both stay the same when it is started again.
 #[derive(Debug)]
 pub struct Nats {
     // Dropped before the folder that it uses.
@@ -73,7 +73,7 @@ impl Nats {
         self.port
     }
 
-    /// Starts it again on the same port and store; nothing happens when it runs.
+    /// Starts it again on the same port and store; does nothing when it runs.
     pub async fn start_again(&mut self) -> anyhow::Result<()> {
         if self.process.is_some() {
             return Ok(());
@@ -81,14 +81,14 @@ impl Nats {
         let mut command = Command::new(nats_server()?);
         command.args(["-a", "127.0.0.1", "-p", &self.port.to_string()]);
         match &self.config {
-            // With its store on the command line, nats-server 2.9 does not read its configuration again.
+            // With its store on the command line, nats-server 2.9 does not reload its configuration.
             Some(config) => command.arg("-c").arg(config).env("NATS_STORE_DIR", format!("{:?}", self.store())),
             None => command.args(["-js", "-sd"]).arg(self.store()),
         };
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let mut process = Process::start_in(self.folder.clone(), "nats-server", &mut command, Signal::Kill)?;
         let port = self.port;
-        process.ready(START_LIMIT, async || greets(port)).await?;
+        process.ready(START_TIMEOUT, async || greets(port)).await?;
         self.process = Some(process);
         Ok(())
     }
@@ -96,7 +96,7 @@ impl Nats {
     /// An orderly stop (SIGTERM).
     pub async fn stop(&mut self) -> anyhow::Result<()> {
         if let Some(mut process) = self.process.take() {
-            process.stop(Signal::Term, STOP_LIMIT).await?;
+            process.stop(Signal::Term, STOP_TIMEOUT).await?;
         }
         Ok(())
     }
@@ -112,14 +112,14 @@ impl Nats {
         self.start_again().await
     }
 
-    /// kill -9, all data deleted, and a start: the broker comes back knowing nothing.
+    /// kill -9, all data deleted, and a start: the broker starts empty.
     pub async fn wipe(&mut self) -> anyhow::Result<()> {
         self.kill();
         std::fs::remove_dir_all(self.store()).context("the store cannot be deleted")?;
         self.start_again().await
     }
 
-    /// Keeps a copy of its store as it is now. Stops it for that.
+    /// Copies its store as it is now. Stops it for that.
     pub async fn keep_copy(&mut self) -> anyhow::Result<TempDir> {
         let copy = TempDir::new()?;
         self.stop().await?;
@@ -128,7 +128,7 @@ impl Nats {
         Ok(copy)
     }
 
-    /// kill -9, and a start with this part of its store as it was when the copy was made.
+    /// kill -9, and a start with this part of its store as of the copy.
     pub async fn roll_back(&mut self, copy: &TempDir, what: Store) -> anyhow::Result<()> {
         self.kill();
         let store = self.store();
@@ -154,12 +154,12 @@ impl Nats {
         self.start_again().await
     }
 
-    /// Lets it read its configuration again, without ending any connection whose user is still there.
+    /// Reloads its configuration, without closing connections of users that still exist.
     pub fn reload(&mut self) -> anyhow::Result<()> {
         self.process.as_mut().map_or(Ok(()), |process| process.signal(Signal::Hup))
     }
 
-    /// Freezes it: connections stay open and nothing is answered.
+    /// Freezes it: connections stay open without responses.
     pub fn pause(&mut self) -> anyhow::Result<()> {
         self.process.as_mut().map_or(Ok(()), Process::pause)
     }
@@ -169,7 +169,7 @@ impl Nats {
         self.process.as_mut().map_or(Ok(()), Process::resume)
     }
 
-    /// What it has logged since it runs; empty while it is stopped.
+    /// Its log since its start; empty while it is stopped.
     pub fn log(&self) -> String {
         self.process.as_ref().map(Process::log).unwrap_or_default()
     }
@@ -179,7 +179,7 @@ impl Nats {
     }
 }
 
-/// It greets clients only after JetStream has recovered its streams.
+/// Whether it sends its greeting, which it does only after JetStream has recovered its streams.
 fn greets(port: u16) -> bool {
     let greeting = TcpStream::connect(("127.0.0.1", port)).and_then(|mut connection| {
         connection.set_read_timeout(Some(Duration::from_secs(1)))?;
@@ -189,7 +189,7 @@ fn greets(port: u16) -> bool {
     greeting.is_ok_and(|word| word == *b"INFO")
 }
 
-/// Where the streams of the store keep their messages (`msgs`) or their consumers (`obs`).
+/// The folders of messages (`msgs`) or consumers (`obs`) of all streams in the store.
 fn folders_of_streams(store: &Path, name: &str) -> anyhow::Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
     for account in std::fs::read_dir(store.join("jetstream"))? {

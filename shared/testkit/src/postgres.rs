@@ -1,5 +1,4 @@
-//! A private PostgreSQL server. Its data needs to survive crashes of the server, not of the machine, so it never waits
-//! for a disk.
+//! A private PostgreSQL server. Its data needs to survive crashes of the server, not of the machine, so it never syncs to disk.
 
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
@@ -18,10 +17,10 @@ use crate::process::{Process, Signal};
 use crate::programs::postgres_folder;
 use crate::wait::free_port;
 
-const START_LIMIT: Duration = Duration::from_secs(60);
-const STOP_LIMIT: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A server on a port and with data of its own; both stay the same when it is started again.
+/// A server with a private port and data; both stay the same when it is started again.
 /// Every user may connect without a password; the superuser is `postgres`.
 #[derive(Debug)]
 pub struct Postgres {
@@ -34,17 +33,17 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Makes a new cluster and starts it.
+    /// Creates a new cluster and starts it.
     pub async fn start() -> anyhow::Result<Self> {
         Self::with_settings(&[]).await
     }
 
-    /// Like [`Postgres::start`], with settings of your own, such as `("fsync", "on")`.
+    /// Like [`Postgres::start`], with additional settings, such as `("fsync", "on")`.
     pub async fn with_settings(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         Self::with_environment(settings, &[]).await
     }
 
-    /// Like [`Postgres::with_settings`], with environment variables of your own.
+    /// Like [`Postgres::with_settings`], with additional environment variables.
     pub async fn with_environment(settings: &[(&str, &str)], environment: &[(String, String)]) -> anyhow::Result<Self> {
         let environment = environment.to_owned();
         let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -64,12 +63,12 @@ impl Postgres {
         self.port
     }
 
-    /// Starts it again on the same port and data; nothing happens when it runs.
+    /// Starts it again on the same port and data; does nothing when it runs.
     pub async fn start_again(&mut self) -> anyhow::Result<()> {
         if self.process.is_some() {
             return Ok(());
         }
-        // Behind the change of user: what a library makes for one user, another may not touch.
+        // After the change of user, because files that a library creates for one user may not be accessible to another.
         let mut command = as_server_user(Path::new("/usr/bin/env"))?;
         command.args(self.environment.iter().map(|(name, value)| format!("{name}={value}")));
         command
@@ -90,37 +89,37 @@ impl Postgres {
         for (name, value) in defaults.into_iter().chain(own) {
             command.arg("-c").arg(format!("{name}={value}"));
         }
-        // Its immediate shutdown, because a kill -9 would leave shared memory behind.
+        // The immediate shutdown, because a kill -9 would leave shared memory.
         let mut process = Process::start_in(self.folder.clone(), "postgres", &mut command, Signal::Quit)?;
         let options = PgConnectOptions::from_str(&self.server().url("postgres"))?;
-        process.ready(START_LIMIT, async || accepts(&options).await).await?;
+        process.ready(START_TIMEOUT, async || accepts(&options).await).await?;
         self.process = Some(process);
         Ok(())
     }
 
-    /// The immediate shutdown: every session ends as in a crash, and the next start recovers from the log.
+    /// The immediate shutdown: sessions end as in a crash, and the next start recovers from the log.
     pub async fn stop_immediate(&mut self) -> anyhow::Result<()> {
         self.stop(Signal::Quit).await
     }
 
-    /// The fast shutdown: transactions are rolled back, sessions ended, everything written.
+    /// The fast shutdown: transactions are rolled back, sessions closed, all data written.
     pub async fn stop_fast(&mut self) -> anyhow::Result<()> {
         self.stop(Signal::Int).await
     }
 
     async fn stop(&mut self, signal: Signal) -> anyhow::Result<()> {
         if let Some(mut process) = self.process.take() {
-            process.stop(signal, STOP_LIMIT).await?;
+            process.stop(signal, STOP_TIMEOUT).await?;
         }
         Ok(())
     }
 
-    /// Copies the data of the stopped server, in place of an earlier copy.
+    /// Copies the data of the stopped server, replacing an earlier copy.
     pub fn back_up(&self) -> anyhow::Result<()> {
         self.copy(&self.data(), &self.backup())
     }
 
-    /// Sets the stopped server back to the moment of [`Postgres::back_up`].
+    /// Restores the stopped server to the state of [`Postgres::back_up`].
     pub fn put_back(&self) -> anyhow::Result<()> {
         self.copy(&self.backup(), &self.data())
     }
@@ -155,7 +154,7 @@ fn make_folder() -> anyhow::Result<TempDir> {
     let Some(user) = server_user()? else {
         return Ok(TempDir::new()?);
     };
-    // Root's own temporary folder may be out of reach for that user.
+    // Root's temporary folder may not be accessible to that user.
     let folder = TempDir::new_in("/var/tmp")?;
     chown(folder.path(), Some(user.id), Some(user.group))?;
     Ok(folder)

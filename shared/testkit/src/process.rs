@@ -1,4 +1,4 @@
-//! Child processes that never outlive the test that started them.
+//! Child processes that end with the test that started them.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,17 +16,17 @@ const LOG: &str = "log";
 /// A signal by its POSIX name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// Please finish and end.
+    /// SIGTERM: finish and exit.
     Term,
-    /// What Ctrl-C sends; PostgreSQL's fast shutdown.
+    /// SIGINT, as Ctrl-C; PostgreSQL's fast shutdown.
     Int,
     /// PostgreSQL's immediate shutdown.
     Quit,
-    /// Please read your configuration again.
+    /// SIGHUP: reload the configuration.
     Hup,
     /// Ends at once.
     Kill,
-    /// Freezes: the process keeps its memory, files and connections, and does nothing. See [`Process::pause`].
+    /// Freezes the process, which keeps its memory, files and connections. See [`Process::pause`].
     Stop,
     /// Ends a freeze.
     Cont,
@@ -46,10 +46,10 @@ impl Signal {
     }
 }
 
-/// A running program with a folder of its own, which holds its log and is deleted with it.
+/// A running program with a private folder, which has its log and is deleted with it.
 ///
-/// Dropping it ends the program. If the test is killed before it can drop anything, a watcher does the same: a shell that
-/// waits for its standard input to close.
+/// Dropping it ends the program. If the test is killed first, a watcher ends it: a shell that waits until its standard input is
+/// closed.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -66,7 +66,7 @@ impl Process {
         Self::start_in(Arc::new(TempDir::new()?), &name, command, Signal::Kill)
     }
 
-    /// Like [`Process::start`], in a folder that outlives it. `last_signal` is what ends it at the latest.
+    /// Like [`Process::start`], in a folder that outlives it. Drop and watcher send `last_signal`.
     pub(crate) fn start_in(
         folder: Arc<TempDir>,
         name: &str,
@@ -94,7 +94,7 @@ impl Process {
         if !self.is_running() {
             return Ok(());
         }
-        // Our child is not reaped before try_wait says so, so the id cannot be another process's.
+        // The child is not reaped before try_wait, so the id cannot belong to another process.
         let status =
             Command::new("sh").args(["-c", "kill -s \"$0\" \"$1\"", signal.name(), &self.id().to_string()]).status()?;
         if !status.success() && self.is_running() {
@@ -130,12 +130,12 @@ impl Process {
 
     /// kill -9, as a crash would. Returns when it is gone.
     pub fn kill(&mut self) {
-        // Both fail only when it is gone already.
+        // Both fail only when the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits until the check succeeds; an end of the process ends the wait.
+    /// Waits until the check succeeds, or the process ends.
     ///
     /// # Errors
     /// When the process ends or the limit is over; the error shows the end of its log.
@@ -153,7 +153,7 @@ impl Process {
         Ok(())
     }
 
-    /// All it has printed so far.
+    /// Its output so far.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.folder.path().join(LOG)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -168,7 +168,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // First the watcher, so that it cannot signal a later process with the same id.
+        // The watcher first, so that it cannot signal a later process with the same id.
         let _ = self.watcher.kill();
         let _ = self.watcher.wait();
         let _ = self.signal(self.last_signal);
@@ -182,7 +182,7 @@ impl Drop for Process {
 
 fn is_frozen(id: u32) -> anyhow::Result<bool> {
     for thread in std::fs::read_dir(format!("/proc/{id}/task"))? {
-        // A thread may end while we look.
+        // A thread may end during the check.
         let stat = std::fs::read_to_string(thread?.path().join("stat")).unwrap_or_default();
         if stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('T')) {
             return Ok(false);
@@ -192,7 +192,7 @@ fn is_frozen(id: u32) -> anyhow::Result<bool> {
 }
 
 fn watch(child: &Child, last_signal: Signal, folder: &Path) -> anyhow::Result<Child> {
-    // Ctrl-C and an orderly end of the test runner reach the whole group; the watcher stays to the last.
+    // Ctrl-C and the end of the test runner signal the whole group; the watcher ignores them.
     const SCRIPT: &str = r#"
         trap '' INT TERM HUP
         read -r _
@@ -208,5 +208,5 @@ fn watch(child: &Child, last_signal: Signal, folder: &Path) -> anyhow::Result<Ch
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .context("a shell to watch over a process cannot be started")
+        .context("cannot start the shell that watches a process")
 }

@@ -1,4 +1,4 @@
-//! Where the programs are that tests start: the servers on this machine, and the services of this build.
+//! The paths of the programs that tests start: servers on this machine, and programs of this build.
 
 use std::path::{Path, PathBuf};
 
@@ -16,37 +16,33 @@ pub fn bin(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// nats-server: `NATS_SERVER_BIN`, or where it usually is, or where ./scripts/up unpacks it.
+/// nats-server: `NATS_SERVER_BIN`, or the usual path, or where ./scripts/up unpacks it.
 pub(crate) fn nats_server() -> anyhow::Result<PathBuf> {
-    if let Some(path) = std::env::var_os("NATS_SERVER_BIN") {
-        return Ok(path.into());
-    }
-    let folders = on_path().chain(["/usr/sbin".into(), "/usr/local/bin".into(), unpacked("usr/sbin")]);
-    let found = folders.map(|folder| folder.join("nats-server")).find(|path| path.is_file());
-    found.context("found no nats-server: ./scripts/test gets one, or set NATS_SERVER_BIN")
+    program("NATS_SERVER_BIN", "sbin", &["nats-server"])
 }
 
-/// prometheus: `PROMETHEUS_BIN`, or where it usually is, or where ./scripts/up unpacks it.
+/// prometheus: `PROMETHEUS_BIN`, or the usual path, or where ./scripts/up unpacks it.
 pub(crate) fn prometheus() -> anyhow::Result<PathBuf> {
-    monitor("PROMETHEUS_BIN", &["prometheus"])
+    program("PROMETHEUS_BIN", "bin", &["prometheus"])
 }
 
 /// alertmanager, which Debian calls prometheus-alertmanager: `ALERTMANAGER_BIN`, or likewise.
 pub(crate) fn alertmanager() -> anyhow::Result<PathBuf> {
-    monitor("ALERTMANAGER_BIN", &["prometheus-alertmanager", "alertmanager"])
+    program("ALERTMANAGER_BIN", "bin", &["prometheus-alertmanager", "alertmanager"])
 }
 
 /// promtool, which comes with prometheus: `PROMTOOL_BIN`, or likewise.
 pub fn promtool() -> anyhow::Result<PathBuf> {
-    monitor("PROMTOOL_BIN", &["promtool"])
+    program("PROMTOOL_BIN", "bin", &["promtool"])
 }
 
-fn monitor(variable: &str, names: &[&str]) -> anyhow::Result<PathBuf> {
+/// The program that the variable names, or one of these names in `/usr/FOLDER` or on the search path.
+fn program(variable: &str, folder: &str, names: &[&str]) -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Ok(path.into());
     }
-    let folders: Vec<PathBuf> =
-        on_path().chain(["/usr/bin".into(), "/usr/local/bin".into(), unpacked("usr/bin")]).collect();
+    let usual = [format!("/usr/{folder}").into(), "/usr/local/bin".into(), unpacked(&format!("usr/{folder}"))];
+    let folders: Vec<PathBuf> = on_path().chain(usual).collect();
     let found = names.iter().flat_map(|name| folders.iter().map(move |folder| folder.join(name))).find(|p| p.is_file());
     found.with_context(|| format!("found no {}: ./scripts/test gets one, or set {variable}", names[0]))
 }
@@ -58,7 +54,7 @@ fn unpacked(folder: &str) -> PathBuf {
     here.ancestors().map(|above| above.join(&tools)).find(|path| path.is_dir()).unwrap_or(tools)
 }
 
-/// The folder of PostgreSQL's programs: `POSTGRES_BIN_DIR`, or where they usually are, the newest version first.
+/// The folder of PostgreSQL's programs: `POSTGRES_BIN_DIR`, or the usual paths, the newest version first.
 pub(crate) fn postgres_folder() -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os("POSTGRES_BIN_DIR") {
         return Ok(path.into());

@@ -1,4 +1,4 @@
-//! A private Prometheus and a private Alertmanager, each with the configuration that a test gives it.
+//! A private Prometheus and a private Alertmanager, each with a test's configuration.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,83 +14,36 @@ use crate::process::{Process, Signal};
 use crate::programs::{alertmanager, prometheus};
 use crate::wait::free_port;
 
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A Prometheus on a port and with data of its own. It keeps exemplars.
+/// A Prometheus or an Alertmanager with a private port and data.
 #[derive(Debug)]
-pub struct Prometheus {
-    server: Server,
-}
-
-/// An Alertmanager on a port and with data of its own. It looks for no others.
-#[derive(Debug)]
-pub struct Alertmanager {
-    server: Server,
-}
-
-#[derive(Debug)]
-struct Server {
+pub struct Monitor {
     // Dropped before the folder that it uses.
     process: Process,
     port: u16,
     _folder: Arc<TempDir>,
 }
 
-impl Prometheus {
-    /// Starts one with this configuration (YAML). Returns when it answers queries.
+impl Monitor {
+    /// Starts a Prometheus with this configuration (YAML), which keeps exemplars. Returns when it answers queries.
     ///
     /// # Errors
-    /// When there is no Prometheus on this machine, or it does not start; the error shows what it has said.
-    pub async fn start(config: &str) -> anyhow::Result<Self> {
-        let arguments = |data: PathBuf| {
-            let data = format!("--storage.tsdb.path={}", data.display());
-            [data, "--enable-feature=exemplar-storage".to_owned(), "--log.level=warn".to_owned()]
-        };
-        Ok(Prometheus { server: Server::start("prometheus", prometheus()?, config, arguments).await? })
+    /// When it is not installed, or does not start; the error shows its log.
+    pub async fn prometheus(config: &str) -> anyhow::Result<Self> {
+        let own = "--enable-feature=exemplar-storage";
+        Self::start("prometheus", prometheus()?, config, "--storage.tsdb.path", own).await
     }
 
-    /// `http://127.0.0.1:PORT`
-    pub fn url(&self) -> String {
-        self.server.url()
-    }
-
-    /// What it has logged: complaints only.
-    pub fn log(&self) -> String {
-        self.server.process.log()
-    }
-}
-
-impl Alertmanager {
-    /// Starts one with this configuration (YAML).
+    /// Starts an Alertmanager with this configuration (YAML), without clustering.
     ///
     /// # Errors
-    /// When there is no Alertmanager on this machine, or it does not start; the error shows what it has said.
-    pub async fn start(config: &str) -> anyhow::Result<Self> {
-        let arguments = |data: PathBuf| {
-            let data = format!("--storage.path={}", data.display());
-            [data, "--cluster.listen-address=".to_owned(), "--log.level=warn".to_owned()]
-        };
-        Ok(Alertmanager { server: Server::start("alertmanager", alertmanager()?, config, arguments).await? })
+    /// As [`Monitor::prometheus`].
+    pub async fn alertmanager(config: &str) -> anyhow::Result<Self> {
+        Self::start("alertmanager", alertmanager()?, config, "--storage.path", "--cluster.listen-address=").await
     }
 
-    /// `http://127.0.0.1:PORT`
-    pub fn url(&self) -> String {
-        self.server.url()
-    }
-
-    /// What it has logged: complaints only.
-    pub fn log(&self) -> String {
-        self.server.process.log()
-    }
-}
-
-impl Server {
-    async fn start(
-        name: &str,
-        program: PathBuf,
-        config: &str,
-        arguments: impl FnOnce(PathBuf) -> [String; 3],
-    ) -> anyhow::Result<Self> {
+    async fn start(name: &str, program: PathBuf, config: &str, data: &str, own: &str) -> anyhow::Result<Self> {
         let (folder, port) = (Arc::new(TempDir::new()?), free_port());
         let file = folder.path().join("config.yml");
         std::fs::write(&file, config).context("the configuration cannot be written")?;
@@ -98,14 +51,21 @@ impl Server {
         command
             .arg(format!("--config.file={}", file.display()))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .args(arguments(folder.path().join("data")));
+            .arg(format!("{data}={}", folder.path().join("data").display()))
+            .args([own, "--log.level=warn"]);
         let mut process = Process::start_in(folder.clone(), name, &mut command, Signal::Kill)?;
-        process.ready(START_LIMIT, async || is_ready(port)).await?;
-        Ok(Server { process, port, _folder: folder })
+        process.ready(START_TIMEOUT, async || is_ready(port)).await?;
+        Ok(Monitor { process, port, _folder: folder })
     }
 
-    fn url(&self) -> String {
+    /// `http://127.0.0.1:PORT`
+    pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Its log: warnings and errors only.
+    pub fn log(&self) -> String {
+        self.process.log()
     }
 }
 

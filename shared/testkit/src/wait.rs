@@ -1,4 +1,4 @@
-//! Waiting for something to become true, instead of sleeping and hoping.
+//! Waiting for a condition instead of sleeping.
 
 use std::collections::hash_map::RandomState;
 use std::fmt::Display;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Asks every 10 ms until the answer is `true`, `Some` or such an answer in an `Ok`, and returns what it holds.
+/// Polls every 10 ms until the answer is `true`, `Some` or such an answer in an `Ok`, and returns its value.
 ///
-/// An `Err` means "not yet"; the last one is part of the error, as is the place that waited.
-/// A probe that takes longer than the limit is not waited for.
+/// An `Err` means "not yet"; the last one is part of the error, as is the caller's location. A probe that takes longer than the
+/// limit is cancelled.
 #[track_caller]
 pub fn eventually<A: Answer>(
     limit: Duration,
@@ -26,7 +26,7 @@ pub fn eventually<A: Answer>(
         let start = Instant::now();
         let mut reason = "the probe has not answered".to_owned();
         while let Some(left) = limit.checked_sub(start.elapsed()) {
-            match tokio::time::timeout(left, probe()).await.map(Answer::settle) {
+            match tokio::time::timeout(left, probe()).await.map(Answer::into_result) {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(why)) => reason = why,
                 Err(_) => break,
@@ -37,19 +37,19 @@ pub fn eventually<A: Answer>(
     }
 }
 
-/// What a probe of [`eventually`] may answer.
+/// The result of a probe of [`eventually`].
 pub trait Answer {
-    /// What is known once the wait is over.
+    /// The value after the wait.
     type Value;
 
-    /// The value, or why it is not there yet.
-    fn settle(self) -> Result<Self::Value, String>;
+    /// The value, or why it is not available yet.
+    fn into_result(self) -> Result<Self::Value, String>;
 }
 
 impl Answer for () {
     type Value = ();
 
-    fn settle(self) -> Result<(), String> {
+    fn into_result(self) -> Result<(), String> {
         Ok(())
     }
 }
@@ -57,7 +57,7 @@ impl Answer for () {
 impl Answer for bool {
     type Value = ();
 
-    fn settle(self) -> Result<(), String> {
+    fn into_result(self) -> Result<(), String> {
         if self { Ok(()) } else { Err("still false".to_owned()) }
     }
 }
@@ -65,7 +65,7 @@ impl Answer for bool {
 impl<T> Answer for Option<T> {
     type Value = T;
 
-    fn settle(self) -> Result<T, String> {
+    fn into_result(self) -> Result<T, String> {
         self.ok_or_else(|| "still None".to_owned())
     }
 }
@@ -73,23 +73,22 @@ impl<T> Answer for Option<T> {
 impl<A: Answer, E: Display> Answer for Result<A, E> {
     type Value = A::Value;
 
-    fn settle(self) -> Result<A::Value, String> {
+    fn into_result(self) -> Result<A::Value, String> {
         match self {
-            Ok(answer) => answer.settle(),
+            Ok(answer) => answer.into_result(),
             Err(error) => Err(format!("{error:#}")),
         }
     }
 }
 
-/// A port on which nobody listens, and which no other test process is given while this one runs.
+/// A free port that no other test process gets while this one runs.
 ///
-/// It lies below the range from which outgoing connections take theirs, so that a server which is stopped for a while
-/// finds its port free when it comes back.
+/// It lies below the range of ephemeral ports, so that a stopped server finds its port free at its next start.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 12_000;
     const COUNT: u16 = 20_000;
-    // Several test processes run at a time, so each begins somewhere else.
+    // Several test processes run concurrently, so each starts at another port.
     let random = RandomState::new().build_hasher().finish() % u64::from(COUNT);
     let start = u16::try_from(random).unwrap_or(0);
     let _ = NEXT.compare_exchange(0, start, Ordering::Relaxed, Ordering::Relaxed);
@@ -101,8 +100,8 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// Takes the port among test processes until this one ends. A port that is free at this moment may be another
-/// process's, whose server is just about to listen.
+/// Reserves the port among test processes until this one ends. A port that is free now may be reserved by another process, whose
+/// server is about to listen.
 fn reserve(port: u16) -> bool {
     static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
     let path = std::env::temp_dir().join(format!("suite-test-port-{port}.lock"));

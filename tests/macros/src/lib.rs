@@ -1,4 +1,4 @@
-//! `#[suite_tests::test]`: a test of the suite, which fails when it leaves a stage without an audit.
+//! `#[suite_tests::test]`: a test of the suite, which fails when it leaves a suite without an audit.
 
 use proc_macro::{TokenStream, TokenTree};
 
@@ -17,7 +17,7 @@ pub fn test(arguments: TokenStream, function: TokenStream) -> TokenStream {
     let Some(TokenTree::Group(body)) = tokens.pop() else {
         return parsed("compile_error!(\"#[suite_tests::test] is for a function\");");
     };
-    // The body keeps its own tokens, so that errors in it are told where they are.
+    // The body keeps its own tokens, so that compile errors in it have the right position.
     let mut call: Vec<TokenTree> =
         parsed(&format!("::suite_tests::audited({excuse}, async move BODY).await")).into_iter().collect();
     for token in &mut call {

@@ -1,152 +1,163 @@
-//! The catalogue: what inventory supplies, and what order knows of it.
+//! The catalogue: inventory owns the products, and order keeps a view of them.
 
 use std::time::Duration;
 
 use anyhow::ensure;
 use contracts::INVENTORY;
 use serde_json::json;
-use suite_tests::{App, Stage, Tuning};
+use suite_tests::{App, TestSuite, Tuning};
 use testkit::eventually;
 
 use crate::Test;
 
 #[suite_tests::test]
-async fn two_replicas_replenish_what_runs_low_once() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    let second = stage.start(INVENTORY).await?;
-    suite.sell("PLENTY", 100, 150).await?;
-    suite.sell("SCARCE", 100, 5).await?;
-    suite.confirmed(&[("PLENTY", 120)]).await?;
-    let (App::Inventory(one), App::Inventory(two)) = (&suite.inventory.app, &second.app) else {
+async fn two_replicas_replenish_a_product_once() -> Test {
+    let suite = TestSuite::new().await?;
+    let participants = suite.participants().await?;
+    let second = suite.start(INVENTORY).await?;
+    participants.sell("PLENTY", 100, 150).await?;
+    participants.sell("SCARCE", 100, 5).await?;
+    participants.confirmed(&[("PLENTY", 120)]).await?;
+    let (App::Inventory(one), App::Inventory(two)) = (&participants.inventory.app, &second.app) else {
         anyhow::bail!("inventory is not inventory")
     };
-    // Their own rounds may come first; whoever holds the lease, each product is supplied once.
+    // The replicas' own rounds may come first; each product is supplied once by the holder of the lease.
     tokio::try_join!(inventory::replenish_what_runs_low(one), inventory::replenish_what_runs_low(two))?;
     eventually(Duration::from_secs(20), async || {
-        suite.product("PLENTY").await.is_ok_and(|p| p["supplied"] == 1150 && p["available"] == 1030)
+        participants.product("PLENTY").await.is_ok_and(|p| p["supplied"] == 1150 && p["available"] == 1030)
     })
     .await?;
-    ensure!(suite.product("SCARCE").await?["supplied"] == 5);
-    let told = "select count(*) from inventory.outbox_published where event_type = 'StockReplenished.v1'";
-    stage.becomes(told, 1).await?;
-    let more =
-        suite.inventory.client.post("/api/products/SCARCE/replenish", &json!({"quantity": 7})).await?.expect(200)?;
+    ensure!(participants.product("SCARCE").await?["supplied"] == 5);
+    let replenished = "select count(*) from inventory.outbox_published where event_type = 'StockReplenished.v1'";
+    suite.becomes(replenished, 1).await?;
+    let more = participants
+        .inventory
+        .client
+        .post("/api/products/SCARCE/replenish", &json!({"quantity": 7}))
+        .await?
+        .expect(200)?;
     ensure!(more["available"] == 12 && more["supplied"] == 12, "{more}");
-    stage.audit().await
+    suite.audit().await
 }
 
 #[suite_tests::test(unaudited = "nothing is ordered")]
-async fn a_view_that_missed_something_is_rebuilt_from_inventory() -> Test {
-    let (stage, suite) = Stage::selling(100, 10).await?;
-    suite.sell("B", 200, 10).await?;
-    stage.execute("update orders.product_view set price = 1 where sku = 'A'").await?;
-    stage.execute("delete from orders.product_view where sku = 'B'").await?;
+async fn a_view_that_missed_an_event_is_rebuilt_from_inventory() -> Test {
+    let (suite, participants) = TestSuite::selling(100, 10).await?;
+    participants.sell("B", 200, 10).await?;
+    suite.execute("update orders.product_view set price = 1 where sku = 'A'").await?;
+    suite.execute("delete from orders.product_view where sku = 'B'").await?;
     let ghost = "insert into orders.product_view (sku, name, price, currency, status, version, updated_at)
         values ('GHOST', 'ghost', 1, 'USD', 'ACTIVE', 9, now() - interval '1 hour')";
-    stage.execute(ghost).await?;
-    let rebuilt = suite.order.client.post("/api/admin/catalogue/rebuild", &json!({})).await?.expect(200)?;
+    suite.execute(ghost).await?;
+    let rebuilt = participants.order.client.act("/api/admin/catalogue/rebuild").await?;
     ensure!(rebuilt["products"] == 2 && rebuilt["removed"] == 1, "{rebuilt}");
     for (sku, price) in [("A", 100), ("B", 200)] {
-        let view = suite.order.client.get(&format!("/api/products/{sku}")).await?.expect(200)?;
+        let view = participants.order.client.get(&format!("/api/products/{sku}")).await?.expect(200)?;
         ensure!(view["price"]["amount"] == price, "{view}");
     }
-    ensure!(suite.order.client.get("/api/products/GHOST").await?.status == 404);
+    ensure!(participants.order.client.get("/api/products/GHOST").await?.status == 404);
     Ok(())
 }
 
 #[suite_tests::test]
-async fn a_price_that_no_event_told_of_is_learned_all_the_same() -> Test {
+async fn a_price_change_without_an_event_is_found() -> Test {
     let tuning = Tuning { catalogue_rebuild_every: Duration::from_millis(300), ..Default::default() };
-    let (stage, _suite) = Stage::selling_with(tuning, 100, 10).await?;
+    let (suite, _participants) = TestSuite::selling_with(tuning, 100, 10).await?;
     let missed = "update inventory.product set price = 250, version = version + 1";
-    stage.execute(missed).await?;
+    suite.execute(missed).await?;
     let view = "select count(*) from orders.product_view where price = 250";
-    stage.becomes(view, 1).await?;
-    stage.audit().await
+    suite.becomes(view, 1).await?;
+    suite.audit().await
 }
 
 #[suite_tests::test(unaudited = "nothing is ordered")]
 async fn an_inventory_without_products_empties_no_catalogue() -> Test {
     let tuning = Tuning { catalogue_rebuild_every: Duration::from_millis(300), ..Default::default() };
-    let (stage, _suite) = Stage::selling_with(tuning, 100, 10).await?;
-    stage.execute("delete from inventory.product").await?;
-    // Each round renews the lease first, so the round of the first renewal is over by the second.
+    let (suite, _participants) = TestSuite::selling_with(tuning, 100, 10).await?;
+    suite.execute("delete from inventory.product").await?;
+    // Each round renews the lease first, so the round of the first renewal has ended by the second.
     let renewed = "select coalesce(max((extract(epoch from expires_at) * 1000000)::bigint), 0)
         from orders.lease where name = 'catalogue'";
-    let mut last = stage.number(renewed).await?;
+    let mut last = suite.number(renewed).await?;
     for _ in 0..2 {
-        eventually(Duration::from_secs(20), async || stage.number(renewed).await.is_ok_and(|at| at > last)).await?;
-        last = stage.number(renewed).await?;
+        eventually(Duration::from_secs(20), async || suite.number(renewed).await.is_ok_and(|at| at > last)).await?;
+        last = suite.number(renewed).await?;
     }
-    ensure!(stage.number("select count(*) from orders.product_view").await? == 1);
+    ensure!(suite.number("select count(*) from orders.product_view").await? == 1);
     Ok(())
 }
 
 #[suite_tests::test]
-async fn a_reservation_shows_its_lines_and_what_became_of_them() -> Test {
-    let (stage, suite) = Stage::selling(100, 10).await?;
-    let order = suite.confirmed(&[("A", 2), ("A", 1)]).await?;
+async fn a_reservation_shows_its_lines_and_their_status() -> Test {
+    let (suite, participants) = TestSuite::selling(100, 10).await?;
+    let order = participants.confirmed(&[("A", 2), ("A", 1)]).await?;
     let path = format!("/api/reservations/{}", order["order_id"].as_str().unwrap());
-    let held = suite.inventory.client.get(&path).await?.expect(200)?;
+    let held = participants.inventory.client.get(&path).await?.expect(200)?;
     ensure!(held["status"] == "RESERVED" && held["lines"][0]["quantity"] == 3, "lines of one SKU are summed: {held}");
-    suite.cancel(&order).await?;
-    suite.saga_becomes(&order, "COMPENSATED").await?;
-    let released = suite.inventory.client.get(&path).await?.expect(200)?;
+    participants.cancel(&order).await?;
+    participants.saga_becomes(&order, "COMPENSATED").await?;
+    let released = participants.inventory.client.get(&path).await?.expect(200)?;
     ensure!(released["status"] == "RELEASED" && released["lines"][0]["status"] == "RELEASED", "{released}");
-    ensure!(suite.inventory.client.get(&format!("/api/reservations/{}", uuid::Uuid::now_v7())).await?.status == 404);
-    stage.audit().await
+    ensure!(
+        participants.inventory.client.get(&format!("/api/reservations/{}", uuid::Uuid::now_v7())).await?.status == 404
+    );
+    suite.audit().await
 }
 
 #[suite_tests::test(unaudited = "sagas are made old by hand, and purged")]
 async fn an_order_whose_saga_was_purged_cannot_be_cancelled() -> Test {
-    let (stage, suite) = Stage::selling(100, 10).await?;
-    let order = suite.confirmed(&[("A", 1)]).await?;
-    let mut service = as_order(&stage).await?;
+    let (suite, participants) = TestSuite::selling(100, 10).await?;
+    let order = participants.confirmed(&[("A", 1)]).await?;
+    let mut service = as_order(&suite).await?;
     ensure!(saga_store::query::purge(&mut service, DAY, 10).await? == 0, "it has only just ended");
-    make_old(&stage).await?;
+    make_old(&suite).await?;
     ensure!(saga_store::query::purge(&mut service, DAY, 10).await? == 1);
-    ensure!(suite.cancel(&order).await? == 409, "nothing could undo it any more");
+    ensure!(participants.cancel(&order).await? == 409, "no saga is left that could undo it");
     ensure!(
-        suite.order.client.get(&format!("/api/orders/{}/explain", order["order_id"].as_str().unwrap())).await?.status
+        participants
+            .order
+            .client
+            .get(&format!("/api/orders/{}/explain", order["order_id"].as_str().unwrap()))
+            .await?
+            .status
             == 200
     );
     Ok(())
 }
 
 #[suite_tests::test(unaudited = "sagas are made old by hand, and purged")]
-async fn a_purge_leaves_a_saga_alone_that_somebody_is_about_to_undo() -> Test {
-    let (stage, suite) = Stage::selling(100, 10).await?;
-    suite.confirmed(&[("A", 1)]).await?;
-    make_old(&stage).await?;
-    let mut cancelling = stage.pool.begin().await?;
+async fn a_purge_keeps_a_saga_that_is_being_cancelled() -> Test {
+    let (suite, participants) = TestSuite::selling(100, 10).await?;
+    participants.confirmed(&[("A", 1)]).await?;
+    make_old(&suite).await?;
+    let mut cancelling = suite.pool.begin().await?;
     let cancel = "update saga.saga_instance
         set status = 'COMPENSATING', completed_at = null, failed_at_step = 'cancel_order_on_request'";
     sqlx::query(cancel).execute(&mut *cancelling).await?;
-    let mut service = as_order(&stage).await?;
+    let mut service = as_order(&suite).await?;
     let purge = tokio::spawn(async move { saga_store::query::purge(&mut service, DAY, 10).await });
-    // It has looked: either it is done, or it waits for the lock.
+    // The purge has run: it has finished, or it waits for the lock.
     let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%purge_terminal%'
         and datname = current_database()";
     eventually(Duration::from_secs(20), async || {
-        purge.is_finished() || stage.number(waits).await.is_ok_and(|n| n == 1)
+        purge.is_finished() || suite.number(waits).await.is_ok_and(|n| n == 1)
     })
     .await?;
     cancelling.commit().await?;
-    ensure!(purge.await?? == 0 && stage.number("select count(*) from saga.saga_instance").await? == 1);
+    ensure!(purge.await?? == 0 && suite.number("select count(*) from saga.saga_instance").await? == 1);
     Ok(())
 }
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-async fn as_order(stage: &Stage) -> anyhow::Result<sqlx::PgConnection> {
-    let role = stage.database.url_for("order_service:order_service");
+async fn as_order(suite: &TestSuite) -> anyhow::Result<sqlx::PgConnection> {
+    let role = suite.database.url_for("order_service:order_service");
     Ok(<sqlx::PgConnection as sqlx::Connection>::connect(&role).await?)
 }
 
 /// As if the saga had ended two days ago.
-async fn make_old(stage: &Stage) -> Test {
-    stage
+async fn make_old(suite: &TestSuite) -> Test {
+    suite
         .execute(
             "begin;
         alter table saga.saga_step drop constraint saga_step_saga;

@@ -1,4 +1,4 @@
-//! The scripts on a suite of Docker Compose, with a `docker` that writes down what it is asked.
+//! The scripts on a Docker Compose suite, with a fake `docker` that records its calls.
 
 use std::{
     fs,
@@ -13,9 +13,9 @@ use crate::Test;
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts");
 
-/// Answers `docker` and `docker-compose`. A console in a container asks for a process to be stopped, and tells the answer.
+/// Answers `docker` and `docker-compose`. A console in a container requests to stop a process, and prints the answer.
 const DOCKER: &str = r#"#!/bin/sh
-echo "${0##*/} $*" >>"$FOLDER/asked"
+echo "${0##*/} $*" >>"$FOLDER/calls"
 case "${0##*/} $*" in
     "docker ps --filter label=com.docker.compose.service=postgres"*) cat "$FOLDER/projects" ;;
     "docker ps"*service=gateway_simulator*"{{.State}}") echo exited ;;
@@ -29,18 +29,18 @@ case "${0##*/} $*" in
         printf '\0361 service stop nats\n'; read -r answer; echo "answered: $answer"
         printf '\0362 service status gateway_simulator\n'; read -r answer; echo "answered: $answer"
         exit 1 ;;
-    *"compose up"*) cat "$FOLDER"/suite/.run/compose-settings.yml >>"$FOLDER/asked" 2>/dev/null ;;
+    *"compose up"*) cat "$FOLDER"/suite/.run/compose-settings.yml >>"$FOLDER/calls" 2>/dev/null ;;
 esac
 exit 0
 "#;
 
-/// A folder with the scripts, and what they believe to run.
+/// A folder with the scripts and the state of a fake machine.
 struct Machine {
     folder: tempfile::TempDir,
 }
 
 impl Machine {
-    /// `projects`: what Docker says of them; `SUITE` stands for the folder of the scripts.
+    /// `projects`: the output of Docker; `SUITE` stands for the folder of the scripts.
     fn with(projects: &str) -> anyhow::Result<Self> {
         let machine = Machine { folder: tempfile::tempdir()? };
         let suite = machine.path("suite");
@@ -72,7 +72,7 @@ impl Machine {
         Ok(fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755))?)
     }
 
-    /// A suite of `./scripts/up`, whose processes run or do not.
+    /// A suite of `./scripts/up`, whose processes are running or stopped.
     fn up(&self, running: bool) -> anyhow::Result<()> {
         fs::create_dir_all(self.path("suite/.run"))?;
         fs::write(
@@ -97,7 +97,7 @@ impl Machine {
         command.args(words).env("PATH", path).env("FOLDER", self.folder.path()).stdin(std::process::Stdio::null());
         command.env("SUITE_BIN_DIR", self.path("programs"));
         let output = command.envs(environment.iter().copied()).output()?;
-        Ok((output, fs::read_to_string(self.path("asked")).unwrap_or_default()))
+        Ok((output, fs::read_to_string(self.path("calls")).unwrap_or_default()))
     }
 }
 
@@ -110,43 +110,43 @@ const ONE: &str =
 
 #[test]
 fn the_compose_project_of_this_folder_is_found() -> Test {
-    let (output, asked) = Machine::with(ONE)?.run("audit --settle 1s", &[])?;
+    let (output, calls) = Machine::with(ONE)?.run("audit --settle 1s", &[])?;
     ensure!(output.status.success(), "{}", said(&output));
-    ensure!(asked.ends_with("docker compose run --rm --no-deps -T console audit --settle 1s\n"), "{asked}");
+    ensure!(calls.ends_with("docker compose run --rm --no-deps -T console audit --settle 1s\n"), "{calls}");
     Ok(())
 }
 
 #[test]
-fn a_project_is_spoken_to_by_the_compose_that_made_it() -> Test {
+fn a_project_is_managed_by_the_compose_that_created_it() -> Test {
     let machine = Machine::with("shop|SUITE|1.29.2|docker-compose.yml|\n")?;
-    let (output, asked) = machine.run("load --orders 5", &[])?;
+    let (output, calls) = machine.run("load --orders 5", &[])?;
     ensure!(output.status.success(), "{}", said(&output));
-    ensure!(asked.ends_with("docker-compose run --rm --no-deps -T console load --orders 5\n"), "{asked}");
+    ensure!(calls.ends_with("docker-compose run --rm --no-deps -T console load --orders 5\n"), "{calls}");
     Ok(())
 }
 
 #[test]
-fn a_running_suite_of_up_wins_unless_told_otherwise() -> Test {
+fn a_running_suite_of_up_is_the_default() -> Test {
     let machine = Machine::with(ONE)?;
     machine.up(true)?;
-    let (output, asked) = machine.run("audit --json", &[])?;
-    ensure!(said(&output) == "local audit --json\n" && asked.is_empty(), "{}{asked}", said(&output));
-    let (output, asked) = machine.run("audit --json", &[("SUITE", "compose")])?;
-    ensure!(output.status.success() && asked.contains("console audit --json"), "{}{asked}", said(&output));
+    let (output, calls) = machine.run("audit --json", &[])?;
+    ensure!(said(&output) == "local audit --json\n" && calls.is_empty(), "{}{calls}", said(&output));
+    let (output, calls) = machine.run("audit --json", &[("SUITE", "compose")])?;
+    ensure!(output.status.success() && calls.contains("console audit --json"), "{}{calls}", said(&output));
     Ok(())
 }
 
 #[test]
-fn a_stopped_suite_of_up_gives_way_to_compose() -> Test {
+fn compose_is_used_when_the_suite_of_up_is_stopped() -> Test {
     let machine = Machine::with(ONE)?;
     machine.up(false)?;
-    let (output, asked) = machine.run("audit --json", &[])?;
-    ensure!(asked.contains("console audit --json"), "{}{asked}", said(&output));
+    let (output, calls) = machine.run("audit --json", &[])?;
+    ensure!(calls.contains("console audit --json"), "{}{calls}", said(&output));
     Ok(())
 }
 
 #[test]
-fn without_a_suite_the_scripts_say_how_to_start_one() -> Test {
+fn without_a_suite_scripts_explain_how_to_start_one() -> Test {
     for script in ["audit", "load", "demo list"] {
         let (output, _) = Machine::with("other|/elsewhere|2.40.3|x|\n")?.run(script, &[])?;
         let said = said(&output);
@@ -156,57 +156,57 @@ fn without_a_suite_the_scripts_say_how_to_start_one() -> Test {
 }
 
 #[test]
-fn of_several_projects_one_has_to_be_chosen() -> Test {
+fn several_projects_need_a_choice() -> Test {
     let machine = Machine::with("a|SUITE|2.40.3|f|\nb|SUITE|2.40.3|f|\na-without-inbox|SUITE|2.40.3|f|\n")?;
     let (output, _) = machine.run("audit", &[])?;
     ensure!(!output.status.success() && said(&output).contains("chooses one: a b"), "{}", said(&output));
-    let (output, asked) = machine.run("audit", &[("COMPOSE_PROJECT_NAME", "b")])?;
-    ensure!(output.status.success() && asked.contains("console audit"), "{}", said(&output));
+    let (output, calls) = machine.run("audit", &[("COMPOSE_PROJECT_NAME", "b")])?;
+    ensure!(output.status.success() && calls.contains("console audit"), "{}", said(&output));
     Ok(())
 }
 
 #[test]
-fn what_the_console_asks_is_done_and_answered() -> Test {
+fn requests_of_the_console_are_executed_and_answered() -> Test {
     let machine = Machine::with(ONE)?;
-    let (output, asked) = machine.run("demo 8", &[])?;
+    let (output, calls) = machine.run("demo 8", &[])?;
     let said = said(&output);
-    ensure!(output.status.code() == Some(1), "the console's own verdict counts: {said}");
-    ensure!(said.contains("answered: 1 ok") && asked.contains("docker stop -t 30 one\n"), "{said}{asked}");
+    ensure!(output.status.code() == Some(1), "the exit code is the console's: {said}");
+    ensure!(said.contains("answered: 1 ok") && calls.contains("docker stop -t 30 one\n"), "{said}{calls}");
     ensure!(said.contains("answered: 2 ok gateway_simulator  stopped\n"), "{said}");
-    let (output, asked) = machine.run("demo nonsense", &[])?;
-    ensure!(self::said(&output).contains("before\nanswered: 1 failed order is no question"), "{}", self::said(&output));
-    ensure!(asked.contains("--name shop-demo "), "{asked}");
+    let (output, calls) = machine.run("demo nonsense", &[])?;
+    ensure!(self::said(&output).contains("before\nanswered: 1 failed order is no request"), "{}", self::said(&output));
+    ensure!(calls.contains("--name shop-demo "), "{calls}");
     Ok(())
 }
 
 #[test]
-fn settings_go_to_all_replicas_of_a_service_made_anew() -> Test {
+fn new_settings_reach_all_replicas_of_a_service() -> Test {
     let machine = Machine::with(ONE)?;
-    let (output, asked) = machine.run("compose restart order SAGA_DEADLINE=4s RESILIENCE=a.open_for=5s", &[])?;
+    let (output, calls) = machine.run("compose restart order SAGA_DEADLINE=4s RESILIENCE=a.open_for=5s", &[])?;
     ensure!(output.status.success(), "{}", said(&output));
-    ensure!(asked.contains("docker stop -t 30 one two\ndocker rm -f one two\n"), "{asked}");
-    ensure!(asked.contains("docker compose up -d --no-deps --no-build --scale order=2 order\n"), "{asked}");
+    ensure!(calls.contains("docker stop -t 30 one two\ndocker rm -f one two\n"), "{calls}");
+    ensure!(calls.contains("docker compose up -d --no-deps --no-build --scale order=2 order\n"), "{calls}");
     ensure!(
-        asked.contains("  order:\n    environment:\n      SAGA_DEADLINE: '4s'\n      RESILIENCE: 'a.open_for=5s'\n"),
-        "{asked}"
+        calls.contains("  order:\n    environment:\n      SAGA_DEADLINE: '4s'\n      RESILIENCE: 'a.open_for=5s'\n"),
+        "{calls}"
     );
     Ok(())
 }
 
 #[test]
-fn a_counter_proofs_project_is_thrown_away() -> Test {
+fn the_project_of_a_counter_proof_is_removed() -> Test {
     let machine = Machine::with(ONE)?;
-    let (output, asked) = machine.run("demo --without outbox", &[])?;
-    ensure!(!output.status.success(), "it is there already, says this docker: {}", said(&output));
+    let (output, calls) = machine.run("demo --without outbox", &[])?;
+    ensure!(!output.status.success(), "the project exists already: {}", said(&output));
     machine.program(
         "bin/docker",
         &DOCKER.replace("\"docker ps\"*\" -q\"*", "\"docker ps -aq\"*) ;;\n    \"docker ps\"*\" -q\"*"),
     )?;
-    let (output, asked_then) = machine.run("demo --without outbox", &[])?;
-    let asked = asked_then.strip_prefix(&asked).context("a longer list")?;
-    ensure!(asked.contains("docker compose up -d --no-build keeper payment inventory order\n"), "{asked}");
-    ensure!(asked.contains("console demo --without outbox\n"), "{asked}{}", said(&output));
-    ensure!(asked.ends_with("docker compose down --volumes --timeout 5\n"), "{asked}");
+    let (output, calls_before) = machine.run("demo --without outbox", &[])?;
+    let calls = calls_before.strip_prefix(&calls).context("a longer list")?;
+    ensure!(calls.contains("docker compose up -d --no-build keeper payment inventory order\n"), "{calls}");
+    ensure!(calls.contains("console demo --without outbox\n"), "{calls}{}", said(&output));
+    ensure!(calls.ends_with("docker compose down --volumes --timeout 5\n"), "{calls}");
     ensure!(!machine.path("suite/.run/without-outbox.yml").exists());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Connections to the database that open more slowly than anybody waits for one.
+//! Database connections that open more slowly than a request waits for one.
 
 use std::{
     sync::{
@@ -8,11 +8,11 @@ use std::{
     time::Duration,
 };
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use contracts::ORDER;
 use sqlx::postgres::PgPoolOptions;
-use suite_tests::{Door, Running, Stage};
-use testkit::eventually;
+use suite_tests::{Running, TestSuite};
+use testkit::{Manner, Proxy, eventually};
 use tokio::task::JoinSet;
 
 use crate::Test;
@@ -24,26 +24,33 @@ const LIMIT: Duration = Duration::from_secs(30);
 const SLOW: Duration = Duration::from_millis(600);
 const IMPATIENT: [(&str, &str); 2] = [("DATABASE_ACQUIRE_TIMEOUT", "500ms"), ("DATABASE_HTTP_POOL", "4")];
 
-async fn door(stage: &Stage) -> anyhow::Result<Door> {
-    Door::before(&stage.database.url_for("order_service")).await
+/// A link to PostgreSQL that passes nothing, and the URL through it.
+async fn link(suite: &TestSuite) -> anyhow::Result<(Proxy, String)> {
+    let url = suite.database.url_for("order_service");
+    let (before, place) = url.rsplit_once(':').context("a URL without a port")?;
+    let (port, database) = place.split_once('/').context("a URL without a database")?;
+    let link = Proxy::start(port.parse()?).await?;
+    link.behave(Manner::Shut);
+    let url = format!("{before}:{}/{database}", link.port());
+    Ok((link, url))
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_service_waits_for_a_slow_database_and_says_why() -> Test {
-    let stage = Stage::new().await?;
-    let door = door(&stage).await?;
-    let settings = [&IMPATIENT[..], &[("DATABASE_URL", door.url.as_str())]].concat();
-    let mut order = Running::launch(&stage, ORDER, "order", &settings)?;
-    let says = async |order: &Running, why: &str| {
+async fn a_service_waits_for_a_slow_database_and_logs_why() -> Test {
+    let suite = TestSuite::new().await?;
+    let (link, url) = link(&suite).await?;
+    let settings = [&IMPATIENT[..], &[("DATABASE_URL", url.as_str())]].concat();
+    let mut order = Running::launch(&suite, ORDER, "order", &settings)?;
+    let reports = async |order: &Running, why: &str| {
         let answer = order.client.get("/health/ready").await?;
         ensure!(answer.status == 503, "{answer:?}");
         let reason = answer.body["checks"]["postgres"]["reason"].as_str().unwrap_or_default();
         ensure!(reason.contains(why), "{reason}");
         anyhow::Ok(())
     };
-    eventually(LIMIT, async || says(&order, "no connection can be opened").await).await?;
-    door.open(SLOW);
-    eventually(LIMIT, async || says(&order, "connections are open").await).await?;
+    eventually(LIMIT, async || reports(&order, "no connection can be opened").await).await?;
+    link.behave(Manner::SlowToOpen(SLOW));
+    eventually(LIMIT, async || reports(&order, "connections are open").await).await?;
     order.ready().await?;
     let log = order.process.log();
     for waiting in ["waiting for PostgreSQL at ", "waiting for all 4 http connections to PostgreSQL at "] {
@@ -54,12 +61,12 @@ async fn a_service_waits_for_a_slow_database_and_says_why() -> Test {
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn connections_are_opened_again_though_300_requests_wait() -> Test {
-    let stage = Stage::new().await?;
-    let door = door(&stage).await?;
-    door.open(Duration::ZERO);
-    let settings = [&IMPATIENT[..], &[("DATABASE_URL", door.url.as_str())]].concat();
-    let mut order = Running::start(&stage, ORDER, &settings).await?;
-    door.shut();
+    let suite = TestSuite::new().await?;
+    let (link, url) = link(&suite).await?;
+    link.behave(Manner::Pass);
+    let settings = [&IMPATIENT[..], &[("DATABASE_URL", url.as_str())]].concat();
+    let mut order = Running::start(&suite, ORDER, &settings).await?;
+    link.behave(Manner::Shut);
     eventually(LIMIT, async || order.client.get("/health/ready").await.is_ok_and(|answer| answer.status == 503))
         .await?;
     let (served, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -79,22 +86,22 @@ async fn connections_are_opened_again_though_300_requests_wait() -> Test {
         eventually(LIMIT, async || count.load(Ordering::Relaxed) > before + 600).await
     };
     more(&refused).await?;
-    door.open(SLOW);
+    link.behave(Manner::SlowToOpen(SLOW));
     more(&served).await?;
     order.ready().await
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_schema_that_cannot_be_read_yet_is_waited_for() -> Test {
-    let stage = Stage::new().await?;
-    let door = door(&stage).await?;
-    let pool = PgPoolOptions::new().acquire_timeout(Duration::from_millis(200)).connect_lazy(&door.url)?;
+async fn a_service_waits_for_an_unreadable_schema() -> Test {
+    let suite = TestSuite::new().await?;
+    let (link, url) = link(&suite).await?;
+    let pool = PgPoolOptions::new().acquire_timeout(Duration::from_millis(200)).connect_lazy(&url)?;
     let expect = bootstrap::postgres::expect_migrations;
     ensure!(expect(&pool, "orders._migration", &order::MIGRATIONS, Duration::ZERO).await.is_err());
-    let before = door.turned_away();
+    let before = link.clients();
     let (expected, came) = tokio::join!(expect(&pool, "orders._migration", &order::MIGRATIONS, LIMIT), async {
-        eventually(LIMIT, async || door.turned_away() > before).await?;
-        door.open(Duration::ZERO);
+        eventually(LIMIT, async || link.clients() > before).await?;
+        link.behave(Manner::Pass);
         anyhow::Ok(())
     });
     came?;

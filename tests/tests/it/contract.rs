@@ -13,7 +13,7 @@ use contracts::{
 };
 use saga::Event;
 use serde_json::Value;
-use suite_tests::Stage;
+use suite_tests::TestSuite;
 use time::macros::datetime;
 use uuid::uuid;
 
@@ -26,13 +26,12 @@ const ORDER_ID: OrderId = OrderId(uuid!("019af3a0-0000-7000-8000-000000000001"))
 const PAYMENT_ID: PaymentId = PaymentId(uuid!("019af3a0-0000-7000-8000-000000000002"));
 const TOTAL: Money = Money::new(259_800, Currency::USD);
 
-/// Compares the event with its golden file: a field that changed its name or form would be silently
-/// lost on a reader of another version.
+/// Compares the event with its golden file: readers of another version would silently lose a renamed or changed field.
 fn golden<E: Event + PartialEq + std::fmt::Debug>(event: &E) -> Test {
     let path = format!("{}/golden/{}.json", env!("CARGO_MANIFEST_DIR"), E::TYPE.wire_name());
     let written = serde_json::to_string_pretty(event)? + "\n";
     let golden = fs::read_to_string(&path).with_context(|| format!("{path} is missing; it should hold\n{written}"))?;
-    ensure!(golden == written, "{} is not what {path} says:\n{written}", E::TYPE.wire_name());
+    ensure!(golden == written, "{} is not what {path} holds:\n{written}", E::TYPE.wire_name());
     ensure!(&serde_json::from_str::<E>(&golden)? == event);
     let mut newer: Value = serde_json::from_str(&golden)?;
     add_fields(&mut newer);
@@ -40,7 +39,7 @@ fn golden<E: Event + PartialEq + std::fmt::Debug>(event: &E) -> Test {
     Ok(())
 }
 
-/// To the event, and to all that it consists of.
+/// Adds a member to the event and to every object within it.
 fn add_fields(value: &mut Value) {
     match value {
         Value::Object(members) => {
@@ -53,7 +52,7 @@ fn add_fields(value: &mut Value) {
 }
 
 #[test]
-fn every_event_looks_as_its_golden_file_says() -> Test {
+fn every_event_matches_its_golden_file() -> Test {
     let sku = || Sku::try_from("LAPTOP-15".to_owned()).expect("a SKU");
     let line = || StockLine { sku: sku(), quantity: 2 };
     let product = || Product {
@@ -114,9 +113,9 @@ fn every_event_looks_as_its_golden_file_says() -> Test {
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn every_documented_operation_is_served() -> Test {
-    let stage = Stage::new().await?;
+    let suite = TestSuite::new().await?;
     for service in [ORDER, INVENTORY, PAYMENT] {
-        let replica = stage.start(service).await?;
+        let replica = suite.start(service).await?;
         let document = serde_json::to_value(&replica.openapi)?;
         let served = replica.client.get("/openapi.json").await?.expect(200)?;
         ensure!(served == document, "{service} serves another document");
@@ -198,17 +197,17 @@ fn routes_of(service: &str) -> impl Iterator<Item = &'static (&'static str, &'st
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn whatever_undoes_an_order_says_so() -> Test {
-    let (stage, suite) = Stage::selling(100, 10).await?;
-    let order = suite.place(&[("A", 1)], "tok_declined").await?;
-    let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
+async fn every_event_that_undoes_an_order_is_documented() -> Test {
+    let (suite, participants) = TestSuite::selling(100, 10).await?;
+    let order = participants.place(&[("A", 1)], "tok_declined").await?;
+    let saga = participants.saga_becomes(&order, "COMPENSATED").await?;
     let undoing = ["cancel_unpaid_order", "refund_payment", "release_stock"];
     for entry in saga["steps"].as_array().into_iter().flatten() {
         let undoes = entry["step"].as_str().is_some_and(|step| undoing.contains(&step));
         let direction = if undoes { "COMPENSATION" } else { "FORWARD" };
         ensure!(entry["direction"] == direction, "{entry:#}");
     }
-    let jetstream = stage.jetstream().await?;
+    let jetstream = suite.jetstream().await?;
     let mut marked = Vec::new();
     for service in contracts::SERVICES {
         let stream = jetstream.get_stream(service.stream()).await?;

@@ -1,5 +1,4 @@
-//! Dead letters: replayed one by one or in batches, to the failed step only; what a replay would come to; and what
-//! is kept of all of it.
+//! Dead letters: replayed one by one or in batches, only in the failed step; the outcome of a dry run; and their retention.
 
 mod auto_replay;
 mod batch;
@@ -11,11 +10,11 @@ mod single;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use async_nats::{HeaderMap, jetstream::message::PublishMessage};
+use async_nats::HeaderMap;
 use contracts::{INVENTORY, ORDER, catalogue::ProductCreated};
 use reqwest::Method;
 use serde_json::{Value, json};
-use suite_tests::{Answer, Forged, Replica, Stage, Tuning};
+use suite_tests::{Answer, Forged, Replica, TestSuite, Tuning};
 use testkit::eventually;
 use uuid::Uuid;
 
@@ -25,42 +24,42 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 const STEP: &str = "project_product_created";
 
-/// A failure of the step is a dead letter at once, and no breaker gets between.
+/// Dead-letters a failing event at once, without a breaker.
 fn at_once() -> Tuning {
     Tuning { resilience: "project_product_created.attempts=1", breakers_enabled: false, ..Tuning::default() }
 }
 
-/// A product that order's view does not take while [`forbid`] holds.
+/// A product that order's view rejects while [`forbid`] is in effect.
 fn unwelcome(n: usize) -> ProductCreated {
     product(&format!("X-{n}"))
 }
 
-/// Makes the step fail for the SKUs that are like this.
-async fn forbid(stage: &Stage, like: &str) -> anyhow::Result<()> {
+/// Makes the step fail for the SKUs that match this pattern.
+async fn forbid(suite: &TestSuite, like: &str) -> anyhow::Result<()> {
     let sql = format!("alter table orders.product_view add constraint forbidden check (sku not like '{like}')");
-    stage.execute(sql).await?;
+    suite.execute(sql).await?;
     Ok(())
 }
 
-/// The cause is gone.
-async fn mend(stage: &Stage) -> anyhow::Result<()> {
-    stage.execute("alter table orders.product_view drop constraint forbidden").await?;
+/// Removes the cause.
+async fn remove_cause(suite: &TestSuite) -> anyhow::Result<()> {
+    suite.execute("alter table orders.product_view drop constraint forbidden").await?;
     Ok(())
 }
 
-/// Holds up every replay of the step until it is dropped, though not for longer than the lock timeout.
-async fn hold_up(stage: &Stage) -> anyhow::Result<sqlx::Transaction<'static, sqlx::Postgres>> {
-    let mut transaction = stage.pool.begin().await?;
+/// Blocks every replay of the step until it is dropped, for at most the lock timeout.
+async fn hold_up(suite: &TestSuite) -> anyhow::Result<sqlx::Transaction<'static, sqlx::Postgres>> {
+    let mut transaction = suite.pool.begin().await?;
     sqlx::query("lock table orders.product_view in exclusive mode").execute(&mut *transaction).await?;
     Ok(transaction)
 }
 
-/// Makes `n` dead letters of the step, whose cause goes on; returns them oldest first.
-async fn make_letters(stage: &Stage, order: &Replica, n: usize) -> anyhow::Result<Vec<Value>> {
-    forbid(stage, "X%").await?;
-    let jetstream = stage.jetstream().await?;
+/// Makes `n` dead letters of the step, whose cause persists; returns them oldest first.
+async fn make_letters(suite: &TestSuite, order: &Replica, n: usize) -> anyhow::Result<Vec<Value>> {
+    forbid(suite, "X%").await?;
+    let jetstream = suite.jetstream().await?;
     for n in 0..n {
-        stage.publish_to(&jetstream, &Forged::new(INVENTORY, Uuid::now_v7(), &unwelcome(n))).await?;
+        suite.publish_to(&jetstream, &Forged::new(INVENTORY, Uuid::now_v7(), &unwelcome(n))).await?;
     }
     eventually(LIMIT, async || {
         let letters = letters(order, &format!("step={STEP}")).await?;
@@ -70,15 +69,15 @@ async fn make_letters(stage: &Stage, order: &Replica, n: usize) -> anyhow::Resul
     .await
 }
 
-/// A stage with so many dead letters of order, whose cause is gone.
-async fn mended(n: usize) -> anyhow::Result<(Stage, Replica, Vec<Value>)> {
-    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
-    let made = make_letters(&stage, &order, n).await?;
-    mend(&stage).await?;
-    Ok((stage, order, made))
+/// A suite with `n` dead letters of order, whose cause is removed.
+async fn suite_with_dead_letters(n: usize) -> anyhow::Result<(TestSuite, Replica, Vec<Value>)> {
+    let (suite, order) = TestSuite::alone_with(at_once(), ORDER).await?;
+    let made = make_letters(&suite, &order, n).await?;
+    remove_cause(&suite).await?;
+    Ok((suite, order, made))
 }
 
-/// The dead letters of a service that a query finds, oldest first.
+/// The dead letters of a service that match a query, oldest first.
 async fn letters(replica: &Replica, query: &str) -> anyhow::Result<Vec<Value>> {
     let page = replica.client.get(&format!("/api/admin/dlq?limit=200&{query}")).await?.expect(200)?;
     let mut letters = page["items"].as_array().context("no items")?.clone();
@@ -101,10 +100,10 @@ async fn letter(replica: &Replica, letter: &Value) -> anyhow::Result<Value> {
 }
 
 async fn replay_one(replica: &Replica, letter: &Value) -> anyhow::Result<Answer> {
-    replica.client.post(&format!("/api/admin/dlq/{}/replay", id(letter)), &json!({"reason": "mended"})).await
+    replica.client.post(&format!("/api/admin/dlq/{}/replay", id(letter)), &json!({"reason": "repaired"})).await
 }
 
-/// Asks for a batch (or a dry run), as somebody who gives their name.
+/// Requests a batch (or a dry run) under the name of an operator.
 async fn ask(replica: &Replica, body: &Value) -> anyhow::Result<Answer> {
     let request = replica.client.request(Method::POST, "/api/admin/dlq/replay").header("x-actor", "ann").json(body);
     replica.client.send(request).await
@@ -134,21 +133,14 @@ async fn shown(replica: &Replica, batch: &Value) -> anyhow::Result<Value> {
     replica.client.get(&path).await?.expect(200)
 }
 
-/// Publishes what a dead letter holds once more.
-async fn publish_again(stage: &Stage, letter: &Value) -> anyhow::Result<()> {
+/// Publishes the message of a dead letter again.
+async fn publish_again(suite: &TestSuite, letter: &Value) -> anyhow::Result<()> {
     let mut headers = HeaderMap::new();
     for (name, value) in letter["headers"].as_object().context("no headers")? {
-        if let Some(text) = value.as_str().filter(|_| !name.starts_with("Nats-")) {
+        if let Some(text) = value.as_str() {
             headers.insert(name.as_str(), text);
         }
     }
-    let payload = letter["payload"].as_str().context("no payload")?.to_owned();
-    publish(stage, letter["subject"].as_str().context("no subject")?, headers, payload).await
-}
-
-async fn publish(stage: &Stage, subject: &str, headers: HeaderMap, body: impl Into<Vec<u8>>) -> anyhow::Result<()> {
-    let message = PublishMessage::build().payload(body.into().into()).headers(headers);
-    let message = message.message_id(Uuid::now_v7().to_string());
-    stage.jetstream().await?.send_publish(subject.to_owned(), message).await?.await?;
-    Ok(())
+    let subject = letter["subject"].as_str().context("no subject")?;
+    suite.publish(&Forged::again(subject, &headers, letter["payload"].as_str().context("no payload")?)).await
 }

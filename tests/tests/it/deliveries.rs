@@ -1,4 +1,4 @@
-//! A consumer with a step of the test's own: what it holds it answers for, each event once.
+//! A consumer with a step of the test's own: it acknowledges each delivery once, and only those that it holds.
 
 use std::{
     future::ready,
@@ -13,12 +13,12 @@ use std::{
 use anyhow::ensure;
 use bootstrap::CancellationToken;
 use contracts::{
-    Currency, Money, ORDER, OrderId, PAYMENT, PaymentId,
+    ORDER, OrderId, PAYMENT,
     order_fulfillment::{CONFIRM_ORDER, PaymentProcessed},
 };
 use futures_util::FutureExt as _;
 use messaging::{Batch, Committed, StepError, subscribe, topology};
-use suite_tests::{Forged, Replica, Stage, Tuning};
+use suite_tests::{Forged, Replica, TestSuite, Tuning};
 use testkit::eventually;
 use tokio::{sync::Semaphore, task::JoinHandle};
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -29,31 +29,31 @@ use crate::Test;
 /// Why no test of this file audits.
 const UNAUDITED: &str = "events are made up, with no order behind them";
 
-/// How long the broker waits for an answer before it delivers again.
+/// How long the broker waits for an acknowledgement before it delivers again.
 const ACK_WAIT: Duration = Duration::from_secs(1);
 
-/// What the step makes of a batch.
+/// The outcome of the step for a batch.
 enum Work {
     Takes(Duration),
     Fails,
-    /// It could not be done now.
+    /// The step defers the event.
     Defers,
 }
 
-/// Nothing consumes but what the test starts.
-async fn stage() -> anyhow::Result<(Stage, Replica)> {
-    stage_with(ACK_WAIT).await
+/// Nothing consumes but the consumers that the test starts.
+async fn suite() -> anyhow::Result<(TestSuite, Replica)> {
+    suite_with(ACK_WAIT).await
 }
 
-async fn stage_with(ack_wait: Duration) -> anyhow::Result<(Stage, Replica)> {
-    let stage = Stage::with(Tuning { by_hand: true, ..Tuning::default() }).await?;
+async fn suite_with(ack_wait: Duration) -> anyhow::Result<(TestSuite, Replica)> {
+    let suite = TestSuite::with(Tuning { by_hand: true, ..Tuning::default() }).await?;
     let settings = topology::ConsumerSettings { ack_wait, ..Default::default() };
-    topology::ensure_consumer(&stage.jetstream().await?, &CONFIRM_ORDER, PAYMENT, &settings).await?;
-    let order = stage.start(ORDER).await?;
-    Ok((stage, order))
+    topology::ensure_consumer(&suite.jetstream().await?, &CONFIRM_ORDER, PAYMENT, &settings).await?;
+    let order = suite.start(ORDER).await?;
+    Ok((suite, order))
 }
 
-/// A consumer that runs until it is dropped, or ended: then it finishes what it has in hand.
+/// A consumer that runs until it is dropped, or stopped: then it finishes the work in hand.
 struct Consuming {
     stop: CancellationToken,
     task: JoinHandle<()>,
@@ -72,7 +72,7 @@ impl Drop for Consuming {
     }
 }
 
-/// Consumes `confirm_order` by this step, which is given the ids of a batch.
+/// Consumes `confirm_order` with this step, which gets the ids of a batch.
 fn consume<F, W>(order: &Replica, consumer_batch: usize, step: F) -> Consuming
 where
     F: Fn(Vec<Uuid>) -> W + Clone + Send + Sync + 'static,
@@ -102,58 +102,54 @@ where
 }
 
 fn paid() -> Forged {
-    let order_id = OrderId::new();
-    let event = PaymentProcessed {
-        order_id,
-        payment_id: PaymentId::of(order_id),
-        amount: Money::new(100, Currency::USD),
-        gateway_reference: "forged".to_owned(),
-    };
-    Forged::new(PAYMENT, Uuid::now_v7(), &event)
+    Forged::paid(OrderId::new(), Uuid::now_v7())
 }
 
-/// Waits until so many events are had and all are acknowledged; how often the broker has delivered any.
-async fn deliveries_of(stage: &Stage, events: i64) -> anyhow::Result<u64> {
-    let stream = stage.jetstream().await?.get_stream(PAYMENT.stream()).await?;
+/// Waits until this many events are processed and all are acknowledged; returns the number of deliveries.
+async fn deliveries_of(suite: &TestSuite, events: i64) -> anyhow::Result<u64> {
+    let stream = suite.jetstream().await?.get_stream(PAYMENT.stream()).await?;
     eventually(Duration::from_secs(20), async || {
-        let had = stage.number("select count(*) from orders.inbox").await?;
+        let processed = suite.number("select count(*) from orders.inbox").await?;
         let info = stream.consumer_info(CONFIRM_ORDER.consumer()).await?;
-        ensure!(had == events && info.num_pending == 0 && info.num_ack_pending == 0, "{had} of {events}: {info:?}");
+        ensure!(
+            processed == events && info.num_pending == 0 && info.num_ack_pending == 0,
+            "{processed} of {events}: {info:?}"
+        );
         Ok(Some(info.delivered.consumer_sequence))
     })
     .await
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn what_is_fetched_ahead_of_slow_work_is_not_delivered_again() -> Test {
-    let (stage, order) = stage().await?;
+async fn prefetched_events_are_not_redelivered_during_slow_work() -> Test {
+    let (suite, order) = suite().await?;
     for _ in 0..3 {
-        stage.publish(&paid()).await?;
+        suite.publish(&paid()).await?;
     }
     let _consuming = consume(&order, 1, |_| ready(Work::Takes(2 * ACK_WAIT)));
-    let delivered = deliveries_of(&stage, 3).await?;
+    let delivered = deliveries_of(&suite, 3).await?;
     ensure!(delivered == 3, "{delivered} deliveries of 3 events");
     Ok(())
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn what_waits_behind_the_half_of_a_batch_is_not_delivered_again() -> Test {
-    let (stage, order) = stage().await?;
+async fn the_second_half_of_a_batch_is_not_redelivered() -> Test {
+    let (suite, order) = suite().await?;
     for _ in 0..8 {
-        stage.publish(&paid()).await?;
+        suite.publish(&paid()).await?;
     }
     let alone = |ids: Vec<Uuid>| ready(if ids.len() > 1 { Work::Fails } else { Work::Takes(ACK_WAIT / 2) });
     let _consuming = consume(&order, 8, alone);
-    let delivered = deliveries_of(&stage, 8).await?;
+    let delivered = deliveries_of(&suite, 8).await?;
     ensure!(delivered == 8, "{delivered} deliveries of 8 events");
     Ok(())
 }
 
-/// Its request for messages is open until it expires, and the broker answers that first.
+/// Its pull request stays open until it expires, and the broker answers that one first.
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn what_comes_to_a_stopping_consumer_goes_to_another() -> Test {
-    let (stage, order) = stage_with(Duration::from_secs(600)).await?;
-    stage.publish(&paid()).await?;
+async fn events_of_a_stopping_consumer_go_to_another() -> Test {
+    let (suite, order) = suite_with(Duration::from_secs(600)).await?;
+    suite.publish(&paid()).await?;
     let (in_hand, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let first = consume(&order, 1, {
         let (in_hand, go_on) = (in_hand.clone(), go_on.clone());
@@ -161,22 +157,22 @@ async fn what_comes_to_a_stopping_consumer_goes_to_another() -> Test {
     });
     in_hand.acquire().await?.forget();
     first.stop.cancel();
-    stage.publish(&paid()).await?;
+    suite.publish(&paid()).await?;
     let second = consume(&order, 1, |_| ready(Work::Takes(Duration::ZERO)));
-    stage.becomes("select count(*) from orders.inbox", 1).await?;
+    suite.becomes("select count(*) from orders.inbox", 1).await?;
     go_on.add_permits(1);
     first.end().await?;
-    deliveries_of(&stage, 2).await?;
+    deliveries_of(&suite, 2).await?;
     second.end().await
 }
 
-/// The broker comes back empty while a step works on its first message. What takes the same place in the stream is in
-/// somebody else's hands when that work is answered for, and is given back then.
+/// The broker loses its data while a step works on its first message. When that work is acknowledged, another consumer holds
+/// the message that has the same sequence now; the acknowledgement must not apply to it.
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn an_answer_to_a_lost_message_is_none_to_its_successor() -> Test {
-    let (stage, order) = stage().await?;
+async fn the_ack_of_a_lost_message_does_not_ack_its_successor() -> Test {
+    let (suite, order) = suite().await?;
     let (lost, successor) = (paid(), paid());
-    stage.publish(&lost).await?;
+    suite.publish(&lost).await?;
     let (in_hand, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
     let first = consume(&order, 1, {
         let (in_hand, go_on) = (in_hand.clone(), go_on.clone());
@@ -184,10 +180,10 @@ async fn an_answer_to_a_lost_message_is_none_to_its_successor() -> Test {
     });
     in_hand.acquire().await?.forget();
     let bus = &order.app.participant().bus;
-    stage.nats.lock().await.kill();
+    suite.nats.lock().await.kill();
     eventually(Duration::from_secs(10), async || !bus.is_connected()).await?;
-    stage.nats.lock().await.wipe().await?;
-    eventually(Duration::from_secs(10), async || stage.publish(&successor).await.is_ok()).await?;
+    suite.nats.lock().await.wipe().await?;
+    eventually(Duration::from_secs(10), async || suite.publish(&successor).await.is_ok()).await?;
     let given_back = Arc::new(Semaphore::new(0));
     let second = consume(&order, 1, {
         let (in_hand, given_back) = (in_hand.clone(), given_back.clone());
@@ -201,11 +197,11 @@ async fn an_answer_to_a_lost_message_is_none_to_its_successor() -> Test {
     go_on.add_permits(1);
     first.end().await?;
     given_back.add_permits(1);
-    deliveries_of(&stage, 2).await?;
+    deliveries_of(&suite, 2).await?;
     second.end().await
 }
 
-/// Says that it has begun, and waits until it may go on.
+/// Reports that it has begun, and waits for permission to continue.
 async fn hold(begun: Arc<Semaphore>, go_on: Arc<Semaphore>, work: Work) -> Work {
     begun.add_permits(1);
     if let Ok(permit) = go_on.acquire().await {
@@ -214,7 +210,7 @@ async fn hold(begun: Arc<Semaphore>, go_on: Arc<Semaphore>, work: Work) -> Work 
     work
 }
 
-/// Where errors are logged to.
+/// The target of error logs.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -234,20 +230,20 @@ async fn an_event_deferred_twice_in_a_batch_is_no_error() -> Test {
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
     let _guard = subscriber.with_max_level(tracing_subscriber::filter::LevelFilter::ERROR).finish().set_default();
-    let (stage, order) = stage().await?;
+    let (suite, order) = suite().await?;
     let twice = paid();
     for _ in 0..10 {
-        stage.publish(&twice).await?;
+        suite.publish(&twice).await?;
     }
     let seen = Arc::new(AtomicBool::new(false));
     let deferring = seen.clone();
-    // Until it has come twice at a time.
+    // Until two copies are in one batch.
     let _consuming = consume(&order, 10, move |ids| {
         let done = deferring.fetch_or(ids.len() > 1, Ordering::Relaxed);
         ready(if done { Work::Takes(Duration::ZERO) } else { Work::Defers })
     });
-    deliveries_of(&stage, 1).await?;
-    ensure!(seen.load(Ordering::Relaxed), "it never came twice");
+    deliveries_of(&suite, 1).await?;
+    ensure!(seen.load(Ordering::Relaxed), "no batch held two copies");
     let log = String::from_utf8(log.0.lock().unwrap_or_else(PoisonError::into_inner).clone())?;
     ensure!(log.is_empty(), "{log}");
     Ok(())

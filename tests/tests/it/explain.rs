@@ -1,5 +1,4 @@
-//! `GET /api/orders/{id}/explain`: which steps an order waits for, what is in their way, that what an operator is told to do
-//! about it helps, and the deadline.
+//! `GET /api/orders/{id}/explain`: the awaited steps, the obstacles, that each remedy works, and the deadline.
 
 mod obstacles;
 
@@ -9,13 +8,13 @@ use anyhow::{Context, ensure};
 use contracts::order_fulfillment::SAGA;
 use reqwest::Method;
 use serde_json::{Value, json};
-use suite_tests::{Dancers, Replica, Stage, Tuning, order_of};
+use suite_tests::{Participants, Replica, TestSuite, Tuning, order_of};
 use testkit::eventually;
 
 use crate::Test;
 
 /// Why no test of this file audits.
-const UNAUDITED: &str = "what is looked at is an order in the middle of its way; most are left there";
+const UNAUDITED: &str = "orders are left in the middle of their saga";
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -29,7 +28,7 @@ fn kinds(explanation: &Value) -> Vec<&str> {
     explanation["findings"].as_array().into_iter().flatten().filter_map(|f| f["kind"].as_str()).collect()
 }
 
-/// Waits until the explanation has a finding of this kind, which is a sentence with these words; returns both.
+/// Waits until the explanation has a finding of this kind whose sentence contains these words; returns both.
 async fn found(order: &Replica, placed: &Value, kind: &str, words: &[&str]) -> anyhow::Result<(Value, Value)> {
     eventually(LIMIT, async || {
         let explanation = explained(order, placed).await?;
@@ -45,13 +44,13 @@ async fn found(order: &Replica, placed: &Value, kind: &str, words: &[&str]) -> a
     .await
 }
 
-/// The steps that the explanation says are awaited, with their services.
+/// The awaited steps in the explanation, with their services.
 fn awaited(explanation: &Value) -> Vec<String> {
     let steps = explanation["waiting_for"].as_array().into_iter().flatten();
     steps.map(|s| format!("{} of {}", s["step"].as_str().unwrap(), s["service"].as_str().unwrap())).collect()
 }
 
-/// Does what the finding's remedy says, at the service that it names.
+/// Carries out the finding's remedy at the service that it names.
 async fn follow(finding: &Value, service: &Replica) -> Test {
     let remedy = &finding["remedy"];
     ensure!(remedy["service"] == service.service.0, "the remedy is to be found elsewhere: {finding:#}");
@@ -63,19 +62,20 @@ async fn follow(finding: &Value, service: &Replica) -> Test {
     Ok(())
 }
 
-/// Walks the saga's table: an order is stopped before each step that an event sets in motion, and says which it is.
+/// Goes through the saga's table: an order is stopped before each step that an event triggers, and must name it.
 #[suite_tests::test]
-async fn whichever_step_an_order_waits_for_is_named() -> Test {
-    let (stage, suite) = Stage::selling(100, 1_000).await?;
-    suite.sell("RARE", 100, 1).await?;
+async fn the_step_an_order_waits_for_is_named() -> Test {
+    let (suite, participants) = TestSuite::selling(100, 1_000).await?;
+    participants.sell("RARE", 100, 1).await?;
     for step in SAGA.steps.iter().filter(|step| step.consumes().is_some()) {
         let service = step.service.context("no service")?;
-        let replica = suite.all().find(|r| r.service == service);
+        let replica = participants.all().find(|r| r.service == service);
         let replica = replica.context("no replica")?;
-        stage.pause(replica, step.name).await?;
-        let placed = bring_to(&stage, &suite, step.name).await.with_context(|| format!("going to {}", step.name))?;
+        suite.pause(replica, step.name).await?;
+        let placed =
+            bring_to(&suite, &participants, step.name).await.with_context(|| format!("going to {}", step.name))?;
         let (explanation, paused) = eventually(LIMIT, async || {
-            let (explanation, paused) = found(&suite.order, &placed, "consumer_paused", &["operator"]).await?;
+            let (explanation, paused) = found(&participants.order, &placed, "consumer_paused", &["operator"]).await?;
             ensure!(awaited(&explanation) == [format!("{} of {service}", step.name)], "{explanation:#}");
             anyhow::Ok(Some((explanation, paused)))
         })
@@ -86,75 +86,76 @@ async fn whichever_step_an_order_waits_for_is_named() -> Test {
         ensure!(summary.contains(step.name), "the summary does not name {}: {summary}", step.name);
         follow(&paused, replica).await?;
         let ended = eventually(LIMIT, async || {
-            let status = suite.saga(&placed).await?["status"].clone();
+            let status = participants.saga(&placed).await?["status"].clone();
             ensure!(status == "COMPLETED" || status == "COMPENSATED", "{status}");
-            anyhow::Ok(Some(explained(&suite.order, &placed).await?))
+            anyhow::Ok(Some(explained(&participants.order, &placed).await?))
         })
         .await?;
         for nothing in ["since", "deadline", "at_deadline"] {
             ensure!(ended[nothing].is_null() && ended["waiting_for"] == json!([]), "{ended:#}");
         }
     }
-    stage.audit().await
+    suite.audit().await
 }
 
-/// Places an order that goes up to this step.
-async fn bring_to(stage: &Stage, suite: &Dancers, step: &str) -> anyhow::Result<Value> {
+/// Places an order that stops before this step.
+async fn bring_to(suite: &TestSuite, participants: &Participants, step: &str) -> anyhow::Result<Value> {
     Ok(match step {
-        "cancel_unfillable_order" => suite.place(&[("RARE", 2)], "tok_visa").await?,
-        "cancel_unpaid_order" => suite.place(&[("A", 1)], "tok_declined").await?,
+        "cancel_unfillable_order" => participants.place(&[("RARE", 2)], "tok_visa").await?,
+        "cancel_unpaid_order" => participants.place(&[("A", 1)], "tok_declined").await?,
         "cancel_timed_out_order" => {
-            stage.pause(&suite.payment, "process_payment").await?;
-            let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-            suite.saga_becomes(&placed, "IN_PROGRESS").await?;
-            stage.execute("update saga.saga_instance set deadline = now() where status = 'IN_PROGRESS'").await?;
-            suite.saga_becomes(&placed, "TIMED_OUT").await?;
-            stage.resume(&suite.payment, "process_payment").await?;
+            suite.pause(&participants.payment, "process_payment").await?;
+            let placed = participants.place(&[("A", 1)], "tok_visa").await?;
+            participants.saga_becomes(&placed, "IN_PROGRESS").await?;
+            suite.execute("update saga.saga_instance set deadline = now() where status = 'IN_PROGRESS'").await?;
+            participants.saga_becomes(&placed, "TIMED_OUT").await?;
+            suite.resume(&participants.payment, "process_payment").await?;
             placed
         }
         "release_stock" | "refund_payment" => {
-            let placed = suite.confirmed(&[("A", 1)]).await?;
-            ensure!(suite.cancel(&placed).await? == 202);
+            let placed = participants.confirmed(&[("A", 1)]).await?;
+            ensure!(participants.cancel(&placed).await? == 202);
             placed
         }
-        _ => suite.place(&[("A", 1)], "tok_visa").await?,
+        _ => participants.place(&[("A", 1)], "tok_visa").await?,
     })
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_compensation_tells_its_attempts_until_it_is_stuck() -> Test {
-    let (stage, suite) = Stage::selling(100, 1_000).await?;
-    let placed = suite.confirmed(&[("A", 1)]).await?;
-    stage.pause(&suite.payment, "refund_payment").await?;
-    ensure!(suite.cancel(&placed).await? == 202);
-    let (explanation, _) = found(&suite.order, &placed, "consumer_paused", &[]).await?;
+async fn a_compensation_shows_its_attempts_until_it_is_stuck() -> Test {
+    let (suite, participants) = TestSuite::selling(100, 1_000).await?;
+    let placed = participants.confirmed(&[("A", 1)]).await?;
+    suite.pause(&participants.payment, "refund_payment").await?;
+    ensure!(participants.cancel(&placed).await? == 202);
+    let (explanation, _) = found(&participants.order, &placed, "consumer_paused", &[]).await?;
     ensure!(explanation["at_deadline"].as_str().is_some_and(|s| s.contains("1 of 5 times")), "{explanation:#}");
     eventually(LIMIT, async || {
-        let explanation = explained(&suite.order, &placed).await?;
+        let explanation = explained(&participants.order, &placed).await?;
         ensure!(awaited(&explanation) == ["refund_payment of payment"], "inventory has not answered: {explanation:#}");
         anyhow::Ok(())
     })
     .await?;
-    // Payment is not told, and five repetitions have been in vain.
-    stage.lose_last("events.order.OrderCancelled").await?;
+    // Payment gets no event, and all five retries have failed.
+    suite.lose_last("events.order.OrderCancelled").await?;
     let in_vain = "update saga.saga_instance set compensation_attempts = 5, compensation_deadline = now()";
-    stage.execute(in_vain).await?;
-    suite.saga_becomes(&placed, "FAILED").await?;
-    let stuck = explained(&suite.order, &placed).await?;
+    suite.execute(in_vain).await?;
+    participants.saga_becomes(&placed, "FAILED").await?;
+    let stuck = explained(&participants.order, &placed).await?;
     ensure!(stuck["summary"].as_str().is_some_and(|s| s.contains("an operator has to resume it")), "{stuck:#}");
     ensure!(stuck["deadline"].is_null() && awaited(&stuck) == ["refund_payment of payment"], "{stuck:#}");
     let then = stuck["at_deadline"].as_str().context("no way on")?;
     let (_, path) = then.split_once("POST ").context("no request")?;
-    stage.resume(&suite.payment, "refund_payment").await?;
-    suite.order.client.post(path.trim_end_matches(" drives it on."), &json!({})).await?.expect(200)?;
-    suite.saga_becomes(&placed, "COMPENSATED").await.map(drop)
+    suite.resume(&participants.payment, "refund_payment").await?;
+    participants.order.client.act(path.trim_end_matches(" retries the compensation.")).await?;
+    participants.saga_becomes(&placed, "COMPENSATED").await.map(drop)
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn an_order_explains_itself_with_nothing_else_there() -> Test {
+async fn an_order_is_explained_while_all_else_is_down() -> Test {
     let tuning = Tuning { saga_deadline: Duration::from_secs(60), ..Tuning::default() };
-    let (stage, Dancers { order, inventory, payment, others }) = Stage::selling_with(tuning, 100, 1_000).await?;
-    stage.nats.lock().await.kill();
+    let (suite, Participants { order, inventory, payment, others }) =
+        TestSuite::selling_with(tuning, 100, 1_000).await?;
+    suite.nats.lock().await.kill();
     drop((inventory, payment, others));
     let placed = order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
     let (explanation, _) = found(&order, &placed, "broker_away", &[]).await?;

@@ -1,4 +1,4 @@
-//! Faults on purpose: every kind at every point where it can happen, what is outside a fault's scope, and the routes.
+//! Injected faults: every kind at every point where it can happen, the scope of a fault, and the routes.
 
 mod crashes;
 mod matrix;

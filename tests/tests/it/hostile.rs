@@ -1,4 +1,4 @@
-//! Those who mean harm, or do not know better: at the doors, on the wire, in requests, in events, in the database.
+//! Malicious and malformed input: at the routes, on the wire, in requests, in events, in the database.
 
 mod charges;
 mod dice;

@@ -5,21 +5,20 @@ use std::collections::BTreeSet;
 use anyhow::ensure;
 use futures_util::future::join_all;
 use serde_json::json;
-use suite_tests::{Answer, Stage, order_of};
+use suite_tests::{Answer, TestSuite, order_of};
 
 use crate::Test;
 
 #[suite_tests::test]
-async fn eight_identical_requests_at_once_place_one_order() -> Test {
-    let (stage, suite) = Stage::selling(100, 1000).await?;
-    let second = stage.start(contracts::ORDER).await?;
+async fn eight_identical_concurrent_requests_place_one_order() -> Test {
+    let (suite, participants) = TestSuite::selling(100, 1000).await?;
+    let second = suite.start(contracts::ORDER).await?;
     let body = order_of(&[("A", 1)], "tok_visa");
     for round in 0..100 {
         let key = format!("key-{round}");
         let place = |copy: usize| {
-            let client = if copy.is_multiple_of(2) { &suite.order.client } else { &second.client };
-            client
-                .send(client.request(reqwest::Method::POST, "/api/orders").header("idempotency-key", &key).json(&body))
+            let client = if copy.is_multiple_of(2) { &participants.order.client } else { &second.client };
+            client.place(&key, &body)
         };
         let answers: Vec<Answer> = join_all((0..8).map(place)).await.into_iter().collect::<Result<_, _>>()?;
         let created = answers.iter().filter(|a| a.status == 201).count();
@@ -32,19 +31,19 @@ async fn eight_identical_requests_at_once_place_one_order() -> Test {
         let again = place(0).await?;
         ensure!(again.status == 200 && again.body["order_id"].as_str() == ids.first().copied());
     }
-    ensure!(stage.number("select count(*) from orders.customer_order").await? == 100);
-    stage.audit().await
+    ensure!(suite.number("select count(*) from orders.customer_order").await? == 100);
+    suite.audit().await
 }
 
-/// They are placed in transactions that they share.
+/// The requests share transactions.
 #[suite_tests::test]
-async fn each_of_ninety_requests_at_once_has_an_answer_of_its_own() -> Test {
-    let (stage, suite) = Stage::selling(100, 1000).await?;
-    let client = &suite.order.client;
-    let place = |n: usize| {
+async fn each_of_ninety_concurrent_requests_gets_its_own_answer() -> Test {
+    let (suite, participants) = TestSuite::selling(100, 1000).await?;
+    let client = &participants.order.client;
+    let place = async |n: usize| {
         let mut body = order_of(&[(if n.is_multiple_of(3) { "NOPE" } else { "A" }, 1)], "tok_visa");
         body["customer_id"] = json!(format!("customer-{n}"));
-        client.send(client.request(reqwest::Method::POST, "/api/orders").header("idempotency-key", "k").json(&body))
+        client.place("k", &body).await
     };
     let before = join_all((0..30).map(|n| place(3 * n + 1))).await;
     for (n, answer) in (0..90).zip(join_all((0..90).map(place)).await) {
@@ -58,47 +57,36 @@ async fn each_of_ninety_requests_at_once_has_an_answer_of_its_own() -> Test {
             ensure!(answer.body["order_id"] == first.body["order_id"], "request {n}: {answer:?}");
         }
     }
-    ensure!(stage.number("select count(*) from orders.customer_order").await? == 60);
-    stage.audit().await
+    ensure!(suite.number("select count(*) from orders.customer_order").await? == 60);
+    suite.audit().await
 }
 
 #[suite_tests::test]
 async fn a_key_with_another_body_is_refused() -> Test {
-    let (stage, suite) = Stage::selling(100, 1000).await?;
-    let client = &suite.order.client;
-    let place = |body: serde_json::Value| {
-        client.send(client.request(reqwest::Method::POST, "/api/orders").header("idempotency-key", "k").json(&body))
-    };
+    let (suite, participants) = TestSuite::selling(100, 1000).await?;
+    let client = &participants.order.client;
+    let place = async |body: serde_json::Value| client.place("k", &body).await;
     let first = place(order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
     ensure!(place(order_of(&[("A", 2)], "tok_visa")).await?.status == 422);
     let mut another = order_of(&[("A", 1)], "tok_visa");
     another["customer_id"] = json!("bob");
     let bobs = place(another).await?.expect(201)?;
     ensure!(first["order_id"] != bobs["order_id"]);
-    stage.audit().await
+    suite.audit().await
 }
 
 #[suite_tests::test]
 async fn a_client_that_hangs_up_has_one_order_after_its_retry() -> Test {
-    let (stage, suite) = Stage::selling(100, 1000).await?;
-    let client = &suite.order.client;
+    let (suite, participants) = TestSuite::selling(100, 1000).await?;
+    let client = &participants.order.client;
     let body = order_of(&[("A", 1)], "tok_visa");
-    let request =
-        |key: &str| client.request(reqwest::Method::POST, "/api/orders").header("idempotency-key", key).json(&body);
     for round in 0u64..200 {
-        let key = format!("key-{round}");
-        let patience = std::time::Duration::from_micros(round * 50);
-        let _ = tokio::time::timeout(patience, client.send(request(&key))).await;
+        let abort_after = std::time::Duration::from_micros(round * 50);
+        let _ = tokio::time::timeout(abort_after, client.place(&format!("key-{round}"), &body)).await;
     }
     for round in 0..200 {
-        let key = format!("key-{round}");
-        testkit::eventually(std::time::Duration::from_secs(5), async || {
-            let answer = client.send(request(&key)).await?;
-            ensure!(matches!(answer.status, 200 | 201), "{answer:?}");
-            anyhow::Ok(())
-        })
-        .await?;
+        client.place_until_accepted(&format!("key-{round}"), &body).await?;
     }
-    ensure!(stage.number("select count(*) from orders.customer_order").await? == 200);
-    stage.audit().await
+    ensure!(suite.number("select count(*) from orders.customer_order").await? == 200);
+    suite.audit().await
 }

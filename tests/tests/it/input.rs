@@ -1,9 +1,9 @@
-//! Bad input gets a problem with the right status and a sentence that helps, and writes nothing.
+//! Bad input gets a problem document with the right status and a helpful sentence, and writes nothing.
 
 use anyhow::ensure;
 use reqwest::Method;
 use serde_json::{Value, json};
-use suite_tests::{Stage, order_of};
+use suite_tests::{TestSuite, order_of};
 
 use crate::Test;
 
@@ -12,7 +12,7 @@ const UNAUDITED: &str = "nothing is written";
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn every_bad_order_is_refused_and_nothing_is_written() -> Test {
-    let (stage, suite) = Stage::selling(9_000_000_000_000_000, 1000).await?;
+    let (suite, participants) = TestSuite::selling(9_000_000_000_000_000, 1000).await?;
     let line = |sku: &str, quantity: Value| json!({"customer_id": "a", "payment_method": "t", "lines": [{"sku": sku, "quantity": quantity}]});
     let many: Vec<_> = (0..101).map(|_| ("A", 1)).collect();
     let mut unknown_field = order_of(&[("A", 1)], "tok_visa");
@@ -36,8 +36,9 @@ async fn every_bad_order_is_refused_and_nothing_is_written() -> Test {
         ("huge", format!("{{\"customer_id\":\"{}\"}}", "x".repeat(70_000)), 413),
     ];
     for (name, body, status) in cases {
-        let request = suite.order.client.request(Method::POST, "/api/orders");
-        let answer = suite.order.client.send(request.header("content-type", "application/json").body(body)).await?;
+        let request = participants.order.client.request(Method::POST, "/api/orders");
+        let answer =
+            participants.order.client.send(request.header("content-type", "application/json").body(body)).await?;
         ensure!(answer.status == status, "{name}: {} instead of {status}: {}", answer.status, answer.body);
         ensure!(answer.header("content-type") == Some("application/problem+json"), "{name}");
         ensure!(answer.body["detail"].as_str().is_some_and(|d| d.len() > 10), "{name}: {}", answer.body);
@@ -48,30 +49,36 @@ async fn every_bad_order_is_refused_and_nothing_is_written() -> Test {
         );
     }
     let request =
-        suite.order.client.request(Method::POST, "/api/orders").header("content-type", "text/plain").body("{}");
-    ensure!(suite.order.client.send(request).await?.status == 415);
-    ensure!(suite.order.client.send(suite.order.client.request(Method::PUT, "/api/orders")).await?.status == 405);
-    ensure!(suite.order.client.get("/api/orders/not-an-id").await?.status == 422);
-    ensure!(suite.order.client.get("/nowhere").await?.status == 404);
+        participants.order.client.request(Method::POST, "/api/orders").header("content-type", "text/plain").body("{}");
+    ensure!(participants.order.client.send(request).await?.status == 415);
+    ensure!(
+        participants.order.client.send(participants.order.client.request(Method::PUT, "/api/orders")).await?.status
+            == 405
+    );
+    ensure!(participants.order.client.get("/api/orders/not-an-id").await?.status == 422);
+    ensure!(participants.order.client.get("/nowhere").await?.status == 404);
     let exact = json!({"amount": 1, "currency": "USD", "exponent": 2});
     let product = json!({"sku": "B", "name": "b", "initial_quantity": 1, "price": exact});
-    ensure!(suite.inventory.client.post("/api/products", &product).await?.status == 422, "a price with another member");
+    ensure!(
+        participants.inventory.client.post("/api/products", &product).await?.status == 422,
+        "a price with another member"
+    );
     let written = "select (select count(*) from orders.customer_order) + (select count(*) from saga.saga_instance)
         + (select count(*) from orders.outbox) + (select count(*) from orders.idempotency_key)";
-    ensure!(stage.number(written).await? == 0, "something was written");
+    ensure!(suite.number(written).await? == 0, "something was written");
     Ok(())
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn what_cannot_be_kept_as_it_is_is_refused() -> Test {
-    let (_stage, suite) = Stage::selling(100, 1000).await?;
+async fn values_that_cannot_be_stored_unchanged_are_refused() -> Test {
+    let (_suite, participants) = TestSuite::selling(100, 1000).await?;
     let placed = async |address: &str, wait: &str| {
         let body = format!(
             r#"{{"customer_id": "a", "payment_method": "tok_visa", "lines": [{{"sku": "A", "quantity": 1}}],
             "shipping_address": {address}}}"#
         );
-        let request = suite.order.client.request(Method::POST, "/api/orders").header("prefer", wait).body(body);
-        suite.order.client.send(request.header("content-type", "application/json")).await
+        let request = participants.order.client.request(Method::POST, "/api/orders").header("prefer", wait).body(body);
+        participants.order.client.send(request.header("content-type", "application/json")).await
     };
     for large in ["18446744073709551616", "-9223372036854775809", "12345678901234567890123", "1e300"] {
         let refused = placed(&format!(r#"{{"door": [{{"code": {large}}}]}}"#), "wait=0").await?.expect(422)?;
@@ -88,22 +95,10 @@ async fn what_cannot_be_kept_as_it_is_is_refused() -> Test {
         let product = json!({
             "sku": currency, "name": "b", "initial_quantity": 1, "price": {"amount": 1, "currency": currency}
         });
-        suite.inventory.client.post("/api/products", &product).await?.expect(status)?;
-        let path = "/api/products/A";
+        participants.inventory.client.post("/api/products", &product).await?.expect(status)?;
         let price = json!({"price": {"amount": 1, "currency": currency}});
-        let request = suite.inventory.client.request(Method::PATCH, path).json(&price);
-        suite.inventory.client.send(request).await?.expect(if status == 201 { 200 } else { 422 })?;
+        let changed = participants.inventory.client.patch("/api/products/A", &price).await?;
+        changed.expect(if status == 201 { 200 } else { 422 })?;
     }
-    Ok(())
-}
-
-#[suite_tests::test(unaudited = UNAUDITED)]
-async fn administration_needs_the_token() -> Test {
-    let (_stage, payment) = Stage::alone(contracts::PAYMENT).await?;
-    let bare = reqwest::Client::new();
-    let url = format!("{}/api/admin/relay", payment.url);
-    ensure!(bare.get(&url).send().await?.status() == 401);
-    ensure!(bare.get(&url).bearer_auth("wrong").send().await?.status() == 403);
-    ensure!(bare.get(&url).bearer_auth("dev-admin-token").send().await?.status() == 200);
     Ok(())
 }

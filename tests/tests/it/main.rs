@@ -30,14 +30,17 @@ mod model;
 mod observability;
 mod overtaking;
 mod parked;
+mod plans;
 mod processes;
 mod redelivery;
 mod refusals;
 mod relay;
 mod saga_paths;
 mod settings;
+mod sources;
 mod traces;
 mod trip_booking;
+mod tutorial;
 mod windows;
 
 type Test = anyhow::Result<()>;

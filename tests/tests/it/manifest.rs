@@ -1,20 +1,26 @@
-//! Who takes part is said once, in `shared/contracts/src/manifest.rs`. A list of the participants anywhere else is read or made
-//! from it, or it would be forgotten when one more takes part.
+//! The participants are listed once, in `shared/contracts/src/manifest.rs`. Every other list is read or generated from it;
+//! otherwise a new participant would be missing there.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::collections::BTreeSet;
 
 use anyhow::ensure;
 use contracts::SERVICES;
 
-use crate::Test;
+use crate::{Test, sources};
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+/// Generated from the manifest; `./scripts/check generated` or a test compares.
+const MADE: &[&str] = &[
+    ".env",
+    ".sqlx",
+    "shared/contracts/participants.tsv",
+    "docker",
+    "docker-compose.yml",
+    "grafana/alerts",
+    "grafana/dashboards",
+    "tests/golden",
+];
 
-/// Made from the manifest; `./scripts/check generated` or a test compares.
-const MADE: &[&str] =
-    &[".env", ".sqlx", "docker", "docker-compose.yml", "grafana/alerts", "grafana/dashboards", "tests/golden"];
-
-/// About single participants by their names: what they decide, what becomes of an order among them, and tests of that.
+/// Files about single participants: their decisions, and tests of them.
 const ABOUT_SINGLE_ONES: &[&str] = &[
     "Cargo.lock",
     "docs",
@@ -33,35 +39,36 @@ const ABOUT_SINGLE_ONES: &[&str] = &[
     "tests/tests",
 ];
 
-/// Lines and rows of lines elsewhere that name several, and why.
+/// Other files with a line, or consecutive lines, that name several participants, and the reason.
 const ALLOWED: &[(&str, &str)] = &[
     ("grafana/boards/palette.py", "the colours of the reasons why orders are cancelled"),
     ("grafana/boards/sagas.py", "the way of an order, hop by hop"),
-    ("proof/chaos/src/sweep/load.rs", "a request that each knows"),
-    ("scripts/check.d/compose_rules.py", "what is broken in a copy to see that it is noticed"),
+    ("proof/chaos/src/sweep/load.rs", "a request to each"),
+    ("scripts/check.d/compose_rules.py", "breaks a copy to test the checks"),
     ("shared/saga/src/state.rs", "two services of a test"),
+    ("tests/src/participants.rs", "those that tests address by name"),
     ("tests/src/replica.rs", "each service as it is composed"),
-    ("tests/src/stage.rs", "those that tests move by name"),
-    ("tools/console/src/demo/stage/orders.rs", "both undos of an order"),
+    ("tests/src/running.rs", "each service as a process"),
+    ("tools/console/src/demo/scenario_run/orders.rs", "both undos of an order"),
     ("tools/console/src/suite/mod.rs", "the REST contract of each"),
 ];
 
 #[test]
-fn participants_are_listed_nowhere_but_in_the_manifest() -> Test {
+fn participants_are_listed_only_in_the_manifest() -> Test {
     let listed = listing_files()?;
     let allowed: BTreeSet<String> = ALLOWED.iter().map(|(file, _)| (*file).to_owned()).collect();
     let more: Vec<_> = listed.difference(&allowed).collect();
     ensure!(
         more.is_empty(),
-        "these list the participants; they shall read contracts::PARTICIPANTS, or be made from it: {more:?}"
+        "these files list the participants; read contracts::PARTICIPANTS instead, or generate the list: {more:?}"
     );
     let gone: Vec<_> = allowed.difference(&listed).collect();
-    ensure!(gone.is_empty(), "these do so no more: {gone:?}");
+    ensure!(gone.is_empty(), "these files no longer list them: {gone:?}");
     Ok(())
 }
 
 #[test]
-fn a_list_on_one_line_or_on_several_is_noticed() {
+fn lists_on_one_line_or_several_are_found() {
     let names = SERVICES.map(|service| service.0);
     assert!(lists_participants(&format!("for name in {}; do", names.join(" "))));
     assert!(lists_participants(&format!("[{}]", names.map(str::to_uppercase).join(", "))));
@@ -70,41 +77,19 @@ fn a_list_on_one_line_or_on_several_is_noticed() {
     assert!(!lists_participants("the order's payment\nis in order"));
 }
 
-/// The files that list participants, but for those that may.
+/// The files that list participants and are not exempt.
 fn listing_files() -> anyhow::Result<BTreeSet<String>> {
     let exempt = |file: &str| {
         let below =
             |folder: &&str| file.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         MADE.iter().chain(ABOUT_SINGLE_ONES).any(below) || file.ends_with(".md")
     };
-    let mut files = Vec::new();
-    walk(Path::new(ROOT), "", &mut files)?;
-    files.retain(|file| !exempt(file));
-    let lists =
-        |file: &String| fs::read_to_string(Path::new(ROOT).join(file)).is_ok_and(|text| lists_participants(&text));
-    Ok(files.into_iter().filter(lists).collect())
+    let lists = |file: &String| sources::read(file).is_ok_and(|text| lists_participants(&text));
+    Ok(sources::files("", "")?.into_iter().filter(|file| !exempt(file)).filter(lists).collect())
 }
 
-/// Every file below the folder that is no product of a build or a run.
-fn walk(folder: &Path, prefix: &str, files: &mut Vec<String>) -> Test {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if [".git", ".run", "target", "node_modules", "dist"].contains(&name.as_str()) {
-            continue;
-        }
-        let file = format!("{prefix}{name}");
-        if entry.file_type()?.is_dir() {
-            walk(&entry.path(), &format!("{file}/"), files)?;
-        } else {
-            files.push(file);
-        }
-    }
-    Ok(())
-}
-
-/// Whether a line names two of them besides the first, whose name is a word of every day; or three lines in a row name
-/// another one each. Imports do not count.
+/// Whether one line names two participants other than the first, whose name is an everyday word, or three consecutive lines
+/// name a different one each. Imports do not count.
 fn lists_participants(text: &str) -> bool {
     let imports = |line: &&str| line.trim_start().starts_with("use ") || line.trim_start().starts_with("pub use ");
     let named: Vec<BTreeSet<&str>> = text.lines().filter(|line| !imports(line)).map(named).collect();

@@ -1,4 +1,4 @@
-//! Events that cannot be applied: the lane goes on, and nothing is lost.
+//! Events that cannot be applied: the consumer goes on, and nothing is lost.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use contracts::{
 use messaging::{Batch, Committed, Outbox, StepError, subscribe};
 use saga::{Event, EventType, Kind, StepOn};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use suite_tests::{Dancers, Forged, Stage};
+use serde_json::{Value, json};
+use suite_tests::{Forged, Participants, TestSuite};
 use testkit::eventually;
 use uuid::Uuid;
 
@@ -37,13 +37,13 @@ pub(crate) fn product(sku: &str) -> ProductCreated {
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn one_poison_in_a_batch_of_fifty_is_one_dead_letter() -> Test {
-    let (stage, order) = Stage::alone(ORDER).await?;
-    stage.pause(&order, "project_product_created").await?;
+    let (suite, order) = TestSuite::alone(ORDER).await?;
+    suite.pause(&order, "project_product_created").await?;
     for n in 0..50 {
         let event = product(&format!("P-{n}"));
         let mut forged = Forged::new(INVENTORY, Uuid::now_v7(), &event);
         if n == 20 {
-            // Readable, but no database will take it: the view's check constraint refuses the text.
+            // Readable, but the view's check constraint refuses the text.
             let mut poison = product("POISON");
             poison.product.name = "nul \u{0} in a text".to_owned();
             forged = forged.body(serde_json::to_vec(&poison)?);
@@ -54,13 +54,13 @@ async fn one_poison_in_a_batch_of_fifty_is_one_dead_letter() -> Test {
         if n == 40 {
             forged = forged.header("ce-type", "ProductCreated.v9");
         }
-        stage.publish(&forged).await?;
+        suite.publish(&forged).await?;
     }
-    stage.resume(&order, "project_product_created").await?;
+    suite.resume(&order, "project_product_created").await?;
     let applied = "select count(*) from orders.product_view";
-    stage.becomes(applied, 47).await?;
+    suite.becomes(applied, 47).await?;
     let dead = eventually(Duration::from_secs(20), async || {
-        stage.end_the_wait_for_newer_replicas().await?;
+        suite.end_the_wait_for_newer_replicas().await?;
         let dead = order.client.get("/api/admin/dlq?step=project_product_created").await?.expect(200)?;
         ensure!(dead["items"].as_array().is_some_and(|items| items.len() == 3), "{dead:#}");
         anyhow::Ok(Some(dead))
@@ -74,7 +74,7 @@ async fn one_poison_in_a_batch_of_fifty_is_one_dead_letter() -> Test {
     Ok(())
 }
 
-/// As a newer build of inventory would tell of a product.
+/// As a newer build of inventory would publish a product.
 #[derive(Debug, Serialize, Deserialize)]
 struct NewerProductCreated {
     sku: String,
@@ -88,7 +88,7 @@ impl Event for NewerProductCreated {
     }
 }
 
-/// As a newer build of order has it.
+/// As a newer build of order writes it.
 static NEWER_STEP: StepOn<NewerProductCreated> =
     StepOn::new(0, "project_product_created", ORDER, &[], Kind::Projection);
 
@@ -98,135 +98,110 @@ async fn take(outbox: Outbox, batch: Batch<NewerProductCreated>) -> Result<Commi
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn an_event_of_a_newer_version_is_left_to_a_newer_replica() -> Test {
-    let (stage, order) = Stage::alone(ORDER).await?;
+    let (suite, order) = TestSuite::alone(ORDER).await?;
     let newer = NewerProductCreated { sku: "A".to_owned() };
     for _ in 0..20 {
-        stage.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &newer)).await?;
+        suite.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &newer)).await?;
     }
     let waiting =
         "select count(*) from orders.delivery_attempt where attempts = 0 and last_error like '%ProductCreated.v2%'";
-    stage.becomes(waiting, 20).await?;
+    suite.becomes(waiting, 20).await?;
     let newer = subscribe(&order.app.participant().outbox, &NEWER_STEP, take);
     let stop = CancellationToken::new();
     let running = tokio::spawn(order.consumer(newer, INVENTORY).run(stop.clone()));
-    let had = "select count(*) from orders.inbox";
-    stage.becomes(had, 20).await?;
+    let processed = "select count(*) from orders.inbox";
+    suite.becomes(processed, 20).await?;
     stop.cancel();
     running.await?;
-    ensure!(stage.number("select count(*) from orders.dead_letter").await? == 0);
+    ensure!(suite.number("select count(*) from orders.dead_letter").await? == 0);
     Ok(())
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn what_no_replica_can_read_becomes_a_dead_letter() -> Test {
-    let (stage, order) = Stage::alone(ORDER).await?;
-    let had = Forged::new(INVENTORY, Uuid::now_v7(), &product("A"));
-    stage.publish(&had).await?;
+async fn an_event_no_replica_can_read_becomes_a_dead_letter() -> Test {
+    let (suite, order) = TestSuite::alone(ORDER).await?;
+    let processed = Forged::new(INVENTORY, Uuid::now_v7(), &product("A"));
+    suite.publish(&processed).await?;
     let applied = "select count(*) from orders.inbox";
-    stage.becomes(applied, 1).await?;
-    let never_had = Forged::new(INVENTORY, Uuid::now_v7(), &product("B")).header("ce-type", "ProductCreated.v9");
-    // Of a type that this build does not know, as when the step has another trigger in a newer one.
+    suite.becomes(applied, 1).await?;
+    let unprocessed = Forged::new(INVENTORY, Uuid::now_v7(), &product("B")).header("ce-type", "ProductCreated.v9");
+    // An event type unknown to this build, as when a newer build has another trigger for the step.
     let of_another_type = Forged::new(INVENTORY, Uuid::now_v7(), &product("C")).header("ce-type", "ProductListed.v1");
-    for forged in [&had.clone().header("ce-type", "ProductCreated.v9"), &never_had, &of_another_type] {
-        stage.publish(forged).await?;
+    for forged in [&processed.clone().header("ce-type", "ProductCreated.v9"), &unprocessed, &of_another_type] {
+        suite.publish(forged).await?;
     }
     let waiting = "select count(*) from orders.delivery_attempt where attempts = 0";
-    stage.becomes(waiting, 2).await?;
-    ensure!(stage.number("select count(*) from orders.dead_letter").await? == 0, "nobody waited for a newer replica");
-    stage.end_the_wait_for_newer_replicas().await?;
+    suite.becomes(waiting, 2).await?;
+    ensure!(suite.number("select count(*) from orders.dead_letter").await? == 0, "it did not wait for a newer replica");
+    suite.end_the_wait_for_newer_replicas().await?;
     eventually(Duration::from_secs(20), async || {
-        let settled = order.client.get("/api/admin/consumers").await?.expect(200)?;
-        let lane = settled["items"].as_array().into_iter().flatten().find(|c| c["step"] == "project_product_created");
-        ensure!(lane.is_some_and(|lane| lane["in_flight"] == 0 && lane["lag"] == 0), "{settled:#}");
+        let consumers = order.client.get("/api/admin/consumers").await?.expect(200)?;
+        let consumer =
+            consumers["items"].as_array().into_iter().flatten().find(|c| c["step"] == "project_product_created");
+        ensure!(consumer.is_some_and(|consumer| consumer["in_flight"] == 0 && consumer["lag"] == 0), "{consumers:#}");
         anyhow::Ok(())
     })
     .await?;
-    let mut buried: Vec<Uuid> =
+    let mut dead_lettered: Vec<Uuid> =
         sqlx::query_scalar("select event_id from orders.dead_letter where reason = 'unknown version'")
-            .fetch_all(&stage.pool)
+            .fetch_all(&suite.pool)
             .await?;
-    buried.sort_unstable();
-    ensure!(buried == [never_had.event_id, of_another_type.event_id], "{buried:?}");
+    dead_lettered.sort_unstable();
+    ensure!(dead_lettered == [unprocessed.event_id, of_another_type.event_id], "{dead_lettered:?}");
     Ok(())
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_dead_letter_is_replayed_or_discarded_with_a_record() -> Test {
-    let (stage, order) = Stage::alone(ORDER).await?;
-    stage.execute("alter table orders.product_view add constraint forbidden check (sku not like 'X%')").await?;
-    let forged = Forged::new(INVENTORY, Uuid::now_v7(), &product("X-1"));
-    stage.publish(&forged).await?;
-    let letter = eventually(Duration::from_secs(20), async || {
-        let dead = order.client.get("/api/admin/dlq?status=PENDING").await?.expect(200)?;
-        anyhow::Ok(dead["items"].get(0).cloned())
-    })
-    .await?;
-    ensure!(letter["attempts"] == 3 && letter["error_chain"].as_str().unwrap().contains("forbidden"), "{letter:#}");
-    let path = format!("/api/admin/dlq/{}", letter["id"].as_str().unwrap());
-    let replay = format!("{path}/replay");
-    let again = order.client.post(&replay, &serde_json::json!({"reason": "hoping"})).await?.expect(200)?;
-    ensure!(again["status"] == "PENDING" && again["replay_count"] == 1, "{again:#}");
-    stage.execute("alter table orders.product_view drop constraint forbidden").await?;
-    let resolved = order.client.post(&replay, &serde_json::json!({"reason": "mended"})).await?.expect(200)?;
-    ensure!(resolved["status"] == "RESOLVED" && resolved["actions"].as_array().unwrap().len() == 2, "{resolved:#}");
-    ensure!(order.client.get("/api/products/X-1").await?.status == 200);
-    ensure!(order.client.post(&replay, &serde_json::json!({})).await?.status == 409);
-    let discard = order.client.send(order.client.request(reqwest::Method::DELETE, &path)).await?;
-    ensure!(discard.status == 409, "only a pending one can be discarded");
-    Ok(())
-}
-
-#[suite_tests::test(unaudited = UNAUDITED)]
-async fn an_event_of_an_order_that_nobody_knows_changes_nothing() -> Test {
-    let (stage, order) = Stage::alone(ORDER).await?;
+async fn an_event_of_an_unknown_order_changes_nothing() -> Test {
+    let (suite, order) = TestSuite::alone(ORDER).await?;
     let event = StockReservationFailed { order_id: OrderId::new(), reason: "none".to_owned(), shortages: Vec::new() };
     let forged = Forged::new(INVENTORY, Uuid::now_v7(), &event);
-    stage.publish(&forged).await?;
-    let had = "select count(*) from orders.inbox";
-    stage.becomes(had, 1).await?;
+    suite.publish(&forged).await?;
+    let processed = "select count(*) from orders.inbox";
+    suite.becomes(processed, 1).await?;
     ensure!(order.client.get("/api/admin/dlq/count").await?.body["count"] == 0);
-    ensure!(stage.number("select count(*) from orders.outbox_published").await? == 0);
+    ensure!(suite.number("select count(*) from orders.outbox_published").await? == 0);
     Ok(())
 }
 
-/// An order of 5.00 whose stock nobody reserves for now.
-async fn waiting_order(stage: &Stage, suite: &Dancers) -> anyhow::Result<(OrderId, Uuid, Value)> {
-    suite.sell("A", 500, 10).await?;
-    stage.pause(&suite.inventory, "reserve_stock").await?;
-    let order = suite.place(&[("A", 1)], "tok_visa").await?;
+/// An order of 5.00 whose reservation is paused.
+async fn waiting_order(suite: &TestSuite, participants: &Participants) -> anyhow::Result<(OrderId, Uuid, Value)> {
+    participants.sell("A", 500, 10).await?;
+    suite.pause(&participants.inventory, "reserve_stock").await?;
+    let order = participants.place(&[("A", 1)], "tok_visa").await?;
     let id = |name: &str| order[name].as_str().unwrap().parse::<Uuid>();
     Ok((OrderId(id("order_id")?), id("saga_id")?, order))
 }
 
-/// The payment is parked, the order goes its way to the deadline or, here, to its customer's change of mind.
-async fn parked_and_undone(stage: &Stage, suite: &Dancers, order: &Value) -> Test {
+/// The payment is parked, and the order goes on to its deadline or, here, to its cancellation by the customer.
+async fn parked_and_undone(suite: &TestSuite, participants: &Participants, order: &Value) -> Test {
     let letter = eventually(Duration::from_secs(20), async || {
-        let letters = suite.order.client.get("/api/admin/dlq?step=confirm_order").await?.expect(200)?;
-        let status = suite.order(order).await?["status"].clone();
+        let letters = participants.order.client.get("/api/admin/dlq?step=confirm_order").await?.expect(200)?;
+        let status = participants.order(order).await?["status"].clone();
         letters["items"].get(0).cloned().map(Some).with_context(|| format!("nothing is parked, the order is {status}"))
     })
     .await?;
     ensure!(letter["reason"] == "poison" && letter["attempts"] == 1, "{letter:#}");
     ensure!(letter["error_chain"].as_str().is_some_and(|chain| chain.contains("500 USD")), "{letter:#}");
-    let breaker = suite.order.breaker("confirm_order").await?;
+    let breaker = participants.order.breaker("confirm_order").await?;
     ensure!(breaker["state"] == "closed" && breaker["failures"] == 0, "{breaker:#}");
-    ensure!(suite.order(order).await?["status"] == "PENDING");
+    ensure!(participants.order(order).await?["status"] == "PENDING");
     let replay = format!("/api/admin/dlq/{}/replay", letter["id"].as_str().unwrap());
-    let again = suite.order.client.post(&replay, &serde_json::json!({"reason": "hoping"})).await?.expect(200)?;
+    let again = participants.order.client.post(&replay, &json!({"reason": "hoping"})).await?.expect(200)?;
     ensure!(again["status"] == "PENDING", "a replay let it through: {again:#}");
-    stage.resume(&suite.inventory, "reserve_stock").await?;
-    ensure!(suite.cancel(order).await? == 202);
-    suite.saga_becomes(order, "COMPENSATED").await?;
-    let totals = stage.gateway_client().get("/v1/totals").await?.expect(200)?;
+    suite.resume(&participants.inventory, "reserve_stock").await?;
+    ensure!(participants.cancel(order).await? == 202);
+    participants.saga_becomes(order, "COMPENSATED").await?;
+    let totals = suite.gateway_client().get("/v1/totals").await?.expect(200)?;
     ensure!(totals["totals"].as_array().unwrap().iter().all(|t| t["charged"] == t["refunded"]), "{totals}");
     Ok(())
 }
 
-/// Payment is told to charge this for it, by an event that nobody wrote.
+/// Payment gets a forged event with this amount.
 async fn is_not_confirmed_when_charged(total: Money) -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    let (order_id, saga_id, order) = waiting_order(&stage, &suite).await?;
+    let suite = TestSuite::new().await?;
+    let participants = suite.participants().await?;
+    let (order_id, saga_id, order) = waiting_order(&suite, &participants).await?;
     let event = StockReserved {
         order_id,
         customer_id: "alice".to_owned(),
@@ -234,8 +209,8 @@ async fn is_not_confirmed_when_charged(total: Money) -> Test {
         payment_method: "tok_visa".to_owned(),
         lines: Vec::new(),
     };
-    stage.publish(&Forged::new(INVENTORY, saga_id, &event)).await?;
-    parked_and_undone(&stage, &suite, &order).await
+    suite.publish(&Forged::new(INVENTORY, saga_id, &event)).await?;
+    parked_and_undone(&suite, &participants, &order).await
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]

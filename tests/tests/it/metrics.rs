@@ -1,5 +1,5 @@
-//! The metrics: each thing that happens is counted once, by whichever replica did it; gauges about shared tables are
-//! shown by one replica; and METRICS.md lists what a running suite shows.
+//! The metrics: each event is counted once, by the replica that handled it; gauges about shared tables are exposed by one
+//! replica; and METRICS.md lists what a running suite exposes.
 
 mod document;
 mod exposed;
@@ -7,20 +7,20 @@ mod sampled;
 mod scenario;
 
 use anyhow::{Context, ensure};
-use suite_tests::{Client, Dancers, Scrape};
+use suite_tests::{Client, Participants, Scrape};
 
 use crate::Test;
 
 /// A name, labels, and the sum over all jobs.
 type Expected<'e> = (&'e str, &'e [(&'e str, &'e str)], f64);
 
-/// What a suite shows, by the name of the job.
+/// What a suite exposes, by the name of the job.
 struct Shown(Vec<(&'static str, Scrape)>);
 
 impl Shown {
-    async fn by(suite: &Dancers) -> anyhow::Result<Shown> {
+    async fn by(participants: &Participants) -> anyhow::Result<Shown> {
         let mut shown = Vec::new();
-        for replica in suite.all() {
+        for replica in participants.all() {
             shown.push((replica.service.0, Scrape::of(&replica.client).await?));
         }
         Ok(Shown(shown))
@@ -34,7 +34,7 @@ impl Shown {
     /// The sum over all jobs.
     fn sum(&self, name: &str, labels: &[(&str, &str)]) -> anyhow::Result<f64> {
         let values: Vec<f64> = self.0.iter().filter_map(|(_, scrape)| scrape.sum(name, labels)).collect();
-        ensure!(!values.is_empty(), "nobody shows {name} {labels:?}");
+        ensure!(!values.is_empty(), "no job exposes {name} {labels:?}");
         Ok(values.iter().sum())
     }
 

@@ -1,6 +1,6 @@
-//! Random walks through the model, each step taken by the real suite as well: events in any order, again, late or never,
-//! cancels and timeouts at any time, two orders that want the same unit. After every step the rows of all services and
-//! what they have published must be what the model says; and at rest, every order has ended.
+//! Random walks through the model, with each step taken by the real suite as well: events in any order, duplicated, late or lost,
+//! cancellations and timeouts at any time, two orders that compete for one unit. After every step the rows of all services and
+//! their published events must match the model; and at rest, every order has ended.
 
 mod by_hand;
 mod seen;
@@ -20,23 +20,23 @@ use self::{by_hand::ByHand, seen::Seen};
 use crate::Test;
 
 /// Why no test of this file audits.
-const UNAUDITED: &str = "the walk itself stands in for relays and broker, so nothing is in the streams";
+const UNAUDITED: &str = "the walk replaces relays and broker, so the streams are empty";
 
-/// Draws from the actions that may come next: the kind of it, and which.
+/// Draws from the enabled actions: which kind, and which of them.
 type Choice = (u8, u8);
 
 const CASES: u32 = 100;
 const TIME: Duration = Duration::from_secs(35);
-/// Fewer than these would say nothing, however busy the machine.
+/// Fewer walks prove too little, however busy the machine.
 const LEAST_WALKS: u32 = 20;
 
-/// The walk goes as deep as one likes, so its bounds are wide; payment's phases are taken together, because a test of one
-/// process cannot stop between them.
+/// The depth of a walk is unlimited, so its bounds are wide; payment's phases are taken together, because a test of one process
+/// cannot stop between them.
 const BOUNDS: Bounds = Bounds {
     orders: 2,
     stock: 1,
     faults: 6,
-    drives: 8,
+    retries: 8,
     max_attempts: SAGA.compensation.max_attempts,
     replicas: 1,
     detectors: 2,
@@ -44,7 +44,7 @@ const BOUNDS: Bounds = Bounds {
     bad_cards: true,
 };
 
-/// A walk: where the suite and the model stand, and how they came there.
+/// A walk: the state of suite and model, and the steps so far.
 struct Walk<'s> {
     saga: Saga,
     world: World,
@@ -63,7 +63,7 @@ impl<'s> Walk<'s> {
         Ok(Walk { saga, world: World::new(&saga.bounds, &good_cards), suite, case, steps: Vec::new() })
     }
 
-    /// What may come next, as far as a test can make it happen.
+    /// The enabled actions that a test can carry out.
     fn enabled(&self) -> Vec<Action> {
         let mut actions = Vec::new();
         self.saga.actions(&self.world, &mut actions);
@@ -71,7 +71,7 @@ impl<'s> Walk<'s> {
         actions
     }
 
-    /// Most steps bring the orders forward; the others are whatever may happen.
+    /// Most steps move the orders forward; the others are any enabled action.
     async fn step(&mut self, (kind, which): Choice) -> anyhow::Result<bool> {
         let enabled = self.enabled();
         let forward: Vec<Action> = enabled.iter().copied().filter(|a| is_traffic(*a)).collect();
@@ -82,24 +82,24 @@ impl<'s> Walk<'s> {
         }
     }
 
-    /// Lets everything happen that must, until nothing is left.
+    /// Takes every action that must happen, until none is left.
     async fn rest(&mut self) -> Test {
         while let Some(action) = self.enabled().into_iter().find(|a| a.must_happen()) {
             self.take(action).await?;
         }
-        ensure!(self.saga.is_at_rest(&self.world), "the walk stops before the world does");
+        ensure!(self.saga.is_at_rest(&self.world), "the walk stopped before the model was at rest");
         Ok(())
     }
 
-    /// One step of both, and a look at both.
+    /// One step in both, and a comparison.
     async fn take(&mut self, action: Action) -> Test {
         self.steps.push(action);
         self.in_model(action)?;
         self.suite.take(&self.case, action).await?;
         for (order, fulfilment) in self.world.orders.iter().enumerate() {
             let real = self.suite.seen(&self.case, order).await?;
-            let foreseen = Seen::foreseen(&self.world, fulfilment);
-            ensure!(real == foreseen, "order {order} is\n{real:?}\nand not, as the model has it,\n{foreseen:?}");
+            let predicted = Seen::predicted(&self.world, fulfilment);
+            ensure!(real == predicted, "order {order} is\n{real:?}\ninstead of the model's\n{predicted:?}");
         }
         Ok(())
     }
@@ -126,18 +126,18 @@ impl<'s> Walk<'s> {
         self.world = self.saga.next_state(&self.world, action).context("the model has no such step")?;
         for property in self.saga.properties() {
             let always = property.expectation == stateright::Expectation::Always;
-            ensure!(!always || (property.condition)(&self.saga, &self.world), "not so: {}", property.name);
+            ensure!(!always || (property.condition)(&self.saga, &self.world), "violated: {}", property.name);
         }
         Ok(())
     }
 }
 
-/// Messages on their way, rather than clocks, people and faults.
+/// Messages in flight, rather than deadlines, people and faults.
 fn is_traffic(action: Action) -> bool {
     matches!(action, Action::Publish(..) | Action::Deliver(..) | Action::Take(..))
 }
 
-/// Walks to the end, and returns what happened on the way.
+/// Walks to the end, and returns the landmarks on the way.
 async fn walk(suite: &ByHand, stock: i8, good_cards: [bool; 2], choices: &[Choice]) -> anyhow::Result<Vec<String>> {
     let before = suite.money_kept().await?;
     let mut walk = Walk::begin(suite, stock, good_cards).await?;
@@ -152,13 +152,13 @@ async fn walk(suite: &ByHand, stock: i8, good_cards: [bool; 2], choices: &[Choic
     let taken = taken.await;
     taken.with_context(|| format!("after {:#?}", walk.steps))?;
     let kept = suite.money_kept().await? - before;
-    let foreseen = Seen::money(&walk.world);
-    ensure!(kept == foreseen, "{kept} was kept, and the model says {foreseen}: {:#?}", walk.steps);
+    let predicted = Seen::money(&walk.world);
+    ensure!(kept == predicted, "{kept} was kept instead of {predicted}: {:#?}", walk.steps);
     let ends = walk.world.orders.iter().map(|order| order.saga.status.to_string());
     Ok(walk.steps.iter().map(|step| landmark(*step)).chain(ends).collect())
 }
 
-/// What kind of step it was; of a delivery also whose.
+/// The kind of the step; of a delivery also the reader.
 fn landmark(action: Action) -> String {
     match action {
         Action::Deliver(_, id, place) => format!("{:?}", id.0.readers()[place]),
@@ -167,7 +167,7 @@ fn landmark(action: Action) -> String {
     }
 }
 
-/// Every step of the saga was taken, events came again, and orders ended in both ways.
+/// Every step of the saga was taken, events were duplicated, and orders ended in both ways.
 fn went_everywhere(seen: &BTreeMap<String, usize>) -> Test {
     let places = [
         "ReserveStock",
@@ -179,7 +179,7 @@ fn went_everywhere(seen: &BTreeMap<String, usize>) -> Test {
         "ReleaseStock",
         "Refund",
         "FindDue",
-        "Drive",
+        "RetryCompensation",
         "Cancel",
         "Duplicate",
         "COMPLETED",
@@ -191,7 +191,7 @@ fn went_everywhere(seen: &BTreeMap<String, usize>) -> Test {
 }
 
 #[test]
-fn random_walks_through_the_real_suite_end_where_the_model_ends() -> Test {
+fn random_walks_of_suite_and_model_agree() -> Test {
     let runtime = tokio::runtime::Runtime::new()?;
     let suite = runtime.block_on(suite_tests::audited(Some(UNAUDITED), ByHand::new()))?;
     let seed = std::env::var("MODEL_SEED").ok().map_or_else(rand_seed, |text| Ok(text.parse::<u64>()?))?;
@@ -203,12 +203,12 @@ fn random_walks_through_the_real_suite_end_where_the_model_ends() -> Test {
     let began = std::time::Instant::now();
     let seen = Mutex::new(BTreeMap::<String, usize>::new());
     let walks = std::cell::Cell::new(0);
-    // Enough units and good cards more often than not, or few orders would come to their good end.
+    // Enough units, and good cards more often than not; otherwise few orders would be confirmed.
     let stock = prop::sample::select(vec![0i8, 1, 1, 2, 2, 2]);
     let good_cards = prop::array::uniform2(prop::bool::weighted(0.75));
     let strategy = (stock, good_cards, prop::collection::vec(any::<Choice>(), 0..60));
     let ran = runner.run(&strategy, |(stock, good_cards, choices)| {
-        // A machine that is busy walks as long as it takes to come everywhere.
+        // On a busy machine the walks go on until every landmark was reached.
         if began.elapsed() > TIME && went_everywhere(&seen.lock().expect("no walk panics with it")).is_ok() {
             return Ok(());
         }
@@ -233,29 +233,32 @@ fn rand_seed() -> anyhow::Result<u64> {
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_compensation_is_given_up_and_resumed_as_the_model_has_it() -> Test {
+async fn giving_up_and_resuming_match_the_model() -> Test {
     let suite = ByHand::new().await?;
     let saga = Saga::new(Bounds { faults: 20, ..BOUNDS });
     let mut walk = Walk::with(&suite, saga, [true, true]).await?;
     walk.take(Action::Cancel(0)).await?;
-    ensure!(!walk.enabled().contains(&Action::Drive(0)), "the cancellation is not published");
+    ensure!(!walk.enabled().contains(&Action::RetryCompensation(0)), "the cancellation is not published");
     for published in 0..=u8::try_from(BOUNDS.max_attempts)? {
-        // As if both had made a dead letter of it.
+        // As if both participants had made a dead letter of it.
         let cancelled = (Kind::OrderCancelled, published);
         walk.take(Action::Publish(0, cancelled)).await?;
         for place in 0..2 {
-            ensure!(!walk.enabled().contains(&Action::Drive(0)), "somebody has not had the cancellation");
+            ensure!(
+                !walk.enabled().contains(&Action::RetryCompensation(0)),
+                "a participant has not processed the cancellation"
+            );
             walk.take(Action::Lose(0, cancelled, place)).await?;
         }
-        walk.take(Action::Drive(0)).await?;
+        walk.take(Action::RetryCompensation(0)).await?;
     }
-    ensure!(walk.world.orders[0].told.given_up, "it is given up after {} attempts", BOUNDS.max_attempts);
+    ensure!(walk.world.orders[0].history.given_up, "it is given up after {} attempts", BOUNDS.max_attempts);
     walk.take(Action::Resume(0)).await?;
     walk.rest().await
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_model_that_lacks_a_guard_is_found_to_differ_from_the_suite() -> Test {
+async fn a_model_without_a_guard_differs_from_the_suite() -> Test {
     let suite = ByHand::new().await?;
     let created = (Kind::OrderCreated, 0);
     let cancelled = (Kind::OrderCancelled, 0);
@@ -265,7 +268,7 @@ async fn a_model_that_lacks_a_guard_is_found_to_differ_from_the_suite() -> Test 
     let cases = [
         (Guards { inbox: false, ..Guards::ALL }, twice),
         (Guards { tombstones: false, ..Guards::ALL }, early),
-        (Guards { receipts: false, ..Guards::ALL }, early),
+        (Guards { undo_confirmations: false, ..Guards::ALL }, early),
     ];
     for (guards, steps) in cases {
         let mut sound = Walk::begin(&suite, 1, [true, true]).await?;
@@ -275,7 +278,7 @@ async fn a_model_that_lacks_a_guard_is_found_to_differ_from_the_suite() -> Test 
             sound.take(step).await?;
             differs = differs || lacking.take(step).await.is_err();
         }
-        ensure!(differs, "nothing differs without a guard: {guards:?}");
+        ensure!(differs, "suite and model agree without a guard: {guards:?}");
     }
     Ok(())
 }

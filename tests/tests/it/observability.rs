@@ -1,4 +1,4 @@
-//! Metrics, dashboards and alerts: that every query answers, and that alerts arrive.
+//! Metrics, dashboards and alerts: every query returns data, and alerts arrive.
 
 mod boards;
 mod causes;

@@ -1,4 +1,4 @@
-//! A compensation that overtakes its step wins: every order of events at inventory and at payment.
+//! A compensation that overtakes its step wins: every order of arrival at inventory and at payment.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use messaging::Context;
 use saga::Event;
 use saga_store::{FirstStep, NewSaga};
 use serde_json::json;
-use suite_tests::{Forged, Replica, Stage};
+use suite_tests::{Forged, Replica, TestSuite};
 use testkit::eventually;
 use uuid::Uuid;
 
@@ -23,7 +23,7 @@ use crate::Test;
 const UNAUDITED: &str =
     "sagas and events are made up, with no order behind them; money and stock are looked at one by one";
 
-/// What each order of the two events is called.
+/// The name of each order of arrival.
 #[derive(Debug, Clone, Copy)]
 enum Arrival {
     StepFirst,
@@ -33,14 +33,14 @@ enum Arrival {
 
 const ARRIVALS: [Arrival; 3] = [Arrival::StepFirst, Arrival::CancellationFirst, Arrival::Together];
 
-/// An order whose saga runs, while the order service does not: its events are forged.
+/// An order with a running saga and without the order service: its events are forged.
 struct Orphan {
     order_id: OrderId,
     saga_id: Uuid,
 }
 
 impl Orphan {
-    async fn new(stage: &Stage) -> anyhow::Result<Orphan> {
+    async fn new(suite: &TestSuite) -> anyhow::Result<Orphan> {
         let orphan = Orphan { order_id: OrderId::new(), saga_id: Uuid::now_v7() };
         let context = Context::background("test").in_saga(orphan.saga_id, SAGA.saga_type);
         let first = FirstStep {
@@ -56,7 +56,7 @@ impl Orphan {
             first_event_id: Uuid::now_v7(),
             context,
         };
-        saga_store::insert(&mut *stage.pool.acquire().await?, &first, &[new]).await?;
+        saga_store::insert(&mut *suite.pool.acquire().await?, &first, &[new]).await?;
         Ok(orphan)
     }
 
@@ -94,27 +94,27 @@ impl Orphan {
         Forged::new(ORDER, self.saga_id, &event)
     }
 
-    /// What order does in the transaction in which it publishes `OrderCancelled`.
-    async fn compensate(&self, stage: &Stage) -> Test {
+    /// What order does in the transaction that publishes `OrderCancelled`.
+    async fn compensate(&self, suite: &TestSuite) -> Test {
         sqlx::query(
             "update saga.saga_instance
             set status = 'COMPENSATING', receipts_due = '{inventory,payment}', version = version + 1
             where saga_id = $1",
         )
         .bind(self.saga_id)
-        .execute(&stage.pool)
+        .execute(&suite.pool)
         .await?;
         Ok(())
     }
 
-    async fn inbox_has(&self, stage: &Stage, schema: &'static str, event: &Forged) -> Test {
+    async fn inbox_has(&self, suite: &TestSuite, schema: &'static str, event: &Forged) -> Test {
         let sql = match schema {
             "inventory" => "select count(*) from inventory.inbox where event_id = $1",
             _ => "select count(*) from payment.inbox where event_id = $1",
         };
         eventually(Duration::from_secs(10), async || {
-            let had: i64 = sqlx::query_scalar(sql).bind(event.event_id).fetch_one(&stage.pool).await?;
-            ensure!(had == 1, "the event has not been applied");
+            let processed: i64 = sqlx::query_scalar(sql).bind(event.event_id).fetch_one(&suite.pool).await?;
+            ensure!(processed == 1, "the event has not been applied");
             anyhow::Ok(())
         })
         .await
@@ -129,11 +129,11 @@ fn usd(amount: i64) -> Money {
     Money::new(amount, Currency::USD)
 }
 
-/// Delivers the two events in this order, each one applied before the next where one is first.
-/// `saga_knows`: whether the saga is COMPENSATING before the step is taken; if not, only the
-/// service's own tombstone protects it.
+/// Delivers the two events in this order; where one is first, it is applied before the next.
+/// `saga_knows`: whether the saga is COMPENSATING before the step is taken; if not, only the service's own tombstone
+/// protects it.
 async fn deliver(
-    stage: &Stage,
+    suite: &TestSuite,
     orphan: &Orphan,
     schema: &'static str,
     step: &Forged,
@@ -143,67 +143,67 @@ async fn deliver(
     let cancelled = orphan.cancelled();
     match arrival {
         Arrival::StepFirst => {
-            stage.publish(step).await?;
-            orphan.inbox_has(stage, schema, step).await?;
-            orphan.compensate(stage).await?;
-            stage.publish(&cancelled).await?;
+            suite.publish(step).await?;
+            orphan.inbox_has(suite, schema, step).await?;
+            orphan.compensate(suite).await?;
+            suite.publish(&cancelled).await?;
         }
         Arrival::CancellationFirst => {
             if saga_knows {
-                orphan.compensate(stage).await?;
+                orphan.compensate(suite).await?;
             } else {
-                // The receipt would be illegal for a saga that still moves forward, so it is sent to none.
-                stage.publish(&cancelled.clone().header("ce-sagaid", &Uuid::now_v7().to_string())).await?;
-                orphan.inbox_has(stage, schema, &cancelled).await?;
-                stage.publish(step).await?;
-                return orphan.inbox_has(stage, schema, step).await;
+                // An undo confirmation would be illegal for a saga that still moves forward, so none is sent.
+                suite.publish(&cancelled.clone().header("ce-sagaid", &Uuid::now_v7().to_string())).await?;
+                orphan.inbox_has(suite, schema, &cancelled).await?;
+                suite.publish(step).await?;
+                return orphan.inbox_has(suite, schema, step).await;
             }
-            stage.publish(&cancelled).await?;
-            orphan.inbox_has(stage, schema, &cancelled).await?;
-            stage.publish(step).await?;
+            suite.publish(&cancelled).await?;
+            orphan.inbox_has(suite, schema, &cancelled).await?;
+            suite.publish(step).await?;
         }
         Arrival::Together => {
-            // The step may find the saga still moving forward, or not any more; the receipt must not.
+            // The step may find the saga moving forward or compensating; the confirmation must not find it moving forward.
             let cancel = async {
-                orphan.compensate(stage).await?;
-                stage.publish(&cancelled).await
+                orphan.compensate(suite).await?;
+                suite.publish(&cancelled).await
             };
-            tokio::try_join!(stage.publish(step), cancel)?;
+            tokio::try_join!(suite.publish(step), cancel)?;
         }
     }
-    orphan.inbox_has(stage, schema, step).await?;
-    orphan.inbox_has(stage, schema, &cancelled).await
+    orphan.inbox_has(suite, schema, step).await?;
+    orphan.inbox_has(suite, schema, &cancelled).await
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn inventory_holds_nothing_for_a_cancelled_order() -> Test {
-    let stage = Stage::new().await?;
-    let (inventory, _second) = tokio::try_join!(stage.start(INVENTORY), stage.start(INVENTORY))?;
+    let suite = TestSuite::new().await?;
+    let (inventory, _second) = tokio::try_join!(suite.start(INVENTORY), suite.start(INVENTORY))?;
     inventory.client.create_product("A", 500, 1_000).await?.expect(201)?;
     for (arrival, saga_knows) in all_arrivals() {
-        let orphan = Orphan::new(&stage).await?;
-        deliver(&stage, &orphan, "inventory", &orphan.created(), arrival, saga_knows).await?;
+        let orphan = Orphan::new(&suite).await?;
+        deliver(&suite, &orphan, "inventory", &orphan.created(), arrival, saga_knows).await?;
         let stock = inventory.client.get("/api/products/A").await?.expect(200)?;
         ensure!(stock["available"] == 1000 && stock["reserved"] == 0, "{arrival:?} {saga_knows}: {stock}");
-        ensure!(receipts(&stage, "inventory.outbox_published", orphan.order_id).await? == 1, "{arrival:?}");
+        ensure!(undo_confirmations(&suite, "inventory.outbox_published", orphan.order_id).await? == 1, "{arrival:?}");
     }
     Ok(())
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn payment_keeps_nothing_of_a_cancelled_order() -> Test {
-    let stage = Stage::new().await?;
-    let (payment, _second) = tokio::try_join!(stage.start(PAYMENT), stage.start(PAYMENT))?;
+    let suite = TestSuite::new().await?;
+    let (payment, _second) = tokio::try_join!(suite.start(PAYMENT), suite.start(PAYMENT))?;
     for (arrival, saga_knows) in all_arrivals() {
-        let orphan = Orphan::new(&stage).await?;
-        deliver(&stage, &orphan, "payment", &orphan.reserved(), arrival, saga_knows).await?;
+        let orphan = Orphan::new(&suite).await?;
+        deliver(&suite, &orphan, "payment", &orphan.reserved(), arrival, saga_knows).await?;
         let status = status_of_payment(&payment, orphan.order_id).await?;
         let first = matches!(arrival, Arrival::StepFirst);
         ensure!(status == "REFUNDED" || status == "VOIDED" && !first, "{arrival:?} {saga_knows}: {status}");
-        let totals = stage.gateway_client().get("/v1/totals").await?.expect(200)?;
+        let totals = suite.gateway_client().get("/v1/totals").await?.expect(200)?;
         let usd = totals["totals"].get(0).cloned().unwrap_or(json!({"charged": 0, "refunded": 0}));
         ensure!(usd["charged"] == usd["refunded"], "{arrival:?} {saga_knows}: {usd}");
-        ensure!(receipts(&stage, "payment.outbox_published", orphan.order_id).await? == 1, "{arrival:?}");
+        ensure!(undo_confirmations(&suite, "payment.outbox_published", orphan.order_id).await? == 1, "{arrival:?}");
         if matches!(arrival, Arrival::CancellationFirst) {
             ensure!(status == "VOIDED", "a payment whose order was cancelled first is never charged");
         }
@@ -211,7 +211,7 @@ async fn payment_keeps_nothing_of_a_cancelled_order() -> Test {
     Ok(())
 }
 
-/// Each order of arrival; the concurrent one often, since it is the one with luck in it.
+/// Each order of arrival; the concurrent one repeatedly, because its outcome depends on timing.
 fn all_arrivals() -> impl Iterator<Item = (Arrival, bool)> {
     let together = std::iter::repeat_n((Arrival::Together, true), 20);
     ARRIVALS.into_iter().map(|a| (a, true)).chain([(Arrival::CancellationFirst, false)]).chain(together)
@@ -222,8 +222,8 @@ async fn status_of_payment(payment: &Replica, order_id: OrderId) -> anyhow::Resu
     Ok(found["items"][0]["status"].as_str().unwrap_or("none").to_owned())
 }
 
-/// How often the service confirmed its undo.
-async fn receipts(stage: &Stage, table: &'static str, order_id: OrderId) -> anyhow::Result<i64> {
+/// The number of undo confirmations of the service.
+async fn undo_confirmations(suite: &TestSuite, table: &'static str, order_id: OrderId) -> anyhow::Result<i64> {
     let sql = match table {
         "inventory.outbox_published" => {
             "select count(*) from inventory.outbox_published where event_type = 'StockReleased.v1' and payload->>'order_id' = $1"
@@ -232,8 +232,8 @@ async fn receipts(stage: &Stage, table: &'static str, order_id: OrderId) -> anyh
             "select count(*) from payment.outbox_published where event_type = 'PaymentRefunded.v1' and payload->>'order_id' = $1"
         }
     };
-    // The receipt is committed with the inbox row that the caller has seen, so all that is missing is its relay.
+    // The confirmation is committed with the inbox row that the caller has seen; only its publication is missing.
     let waiting = "select (select count(*) from inventory.outbox) + (select count(*) from payment.outbox)";
-    stage.becomes(waiting, 0).await?;
-    Ok(sqlx::query_scalar(sql).bind(order_id.to_string()).fetch_one(&stage.pool).await?)
+    suite.becomes(waiting, 0).await?;
+    Ok(sqlx::query_scalar(sql).bind(order_id.to_string()).fetch_one(&suite.pool).await?)
 }

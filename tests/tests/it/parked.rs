@@ -1,22 +1,22 @@
-//! Events that the broker refused too often, and what an operator does about them: each decision is written down, and the
-//! later events of the same aggregate go on.
+//! Parked events, which the broker refused too often: each decision of an operator is recorded, and later events of the same
+//! aggregate go on.
 
 use anyhow::{Context, ensure};
 use contracts::INVENTORY;
 use reqwest::Method;
 use serde_json::{Value, json};
-use suite_tests::{Answer, Replica, Stage};
+use suite_tests::{Answer, Replica, TestSuite};
 
 use crate::Test;
 
 const PUBLISHED: &str = "select count(*) from inventory.outbox_published";
 
-async fn published(stage: &Stage, events: i64) -> Test {
-    stage.becomes(PUBLISHED, events).await
+async fn published(suite: &TestSuite, events: i64) -> Test {
+    suite.becomes(PUBLISHED, events).await
 }
 
 async fn relay(replica: &Replica, verb: &str) -> Test {
-    replica.client.post(&format!("/api/admin/relay/{verb}"), &json!({})).await?.expect(200).map(drop)
+    replica.client.act(&format!("/api/admin/relay/{verb}")).await.map(drop)
 }
 
 async fn create(inventory: &Replica, skus: &[&str]) -> Test {
@@ -27,14 +27,13 @@ async fn create(inventory: &Replica, skus: &[&str]) -> Test {
 }
 
 async fn rename(inventory: &Replica, sku: &str, name: &str) -> Test {
-    let patch = inventory.client.request(Method::PATCH, &format!("/api/products/{sku}"));
-    inventory.client.send(patch.json(&json!({"name": name}))).await?.expect(200).map(drop)
+    inventory.client.patch(&format!("/api/products/{sku}"), &json!({"name": name})).await?.expect(200).map(drop)
 }
 
 /// As the relay does after the last refusal.
-async fn park(stage: &Stage, events: &'static str) -> Test {
+async fn park(suite: &TestSuite, events: &'static str) -> Test {
     let park = "update inventory.outbox set state = 'PARKED', attempts = 5, last_error = 'too large' where ";
-    let parked = stage.execute(format!("{park}{events}")).await?;
+    let parked = suite.execute(format!("{park}{events}")).await?;
     ensure!(parked > 0, "there is nothing to park");
     Ok(())
 }
@@ -45,39 +44,39 @@ async fn the_parked(replica: &Replica) -> anyhow::Result<Vec<String>> {
     Ok(ids.map(str::to_owned).rev().collect())
 }
 
-/// As somebody who gives their name.
+/// Under the name of an operator.
 async fn ask(replica: &Replica, method: Method, path: &str, body: &Value) -> anyhow::Result<Answer> {
     let request = replica.client.request(method, path).header("x-actor", "ann").json(body);
     replica.client.send(request).await
 }
 
 #[suite_tests::test(unaudited = "nothing is ordered")]
-async fn a_discarded_event_is_never_published_its_followers_are() -> Test {
-    let (stage, inventory) = Stage::alone(INVENTORY).await?;
+async fn a_discarded_event_is_skipped_and_its_followers_published() -> Test {
+    let (suite, inventory) = TestSuite::alone(INVENTORY).await?;
     create(&inventory, &["P-0", "P-1"]).await?;
-    published(&stage, 2).await?;
+    published(&suite, 2).await?;
     relay(&inventory, "pause").await?;
     rename(&inventory, "P-0", "too long a name").await?;
     rename(&inventory, "P-0", "a follower").await?;
     rename(&inventory, "P-1", "another").await?;
-    park(&stage, "payload::text like '%too long%'").await?;
+    park(&suite, "payload::text like '%too long%'").await?;
     relay(&inventory, "resume").await?;
-    published(&stage, 3).await?;
+    published(&suite, 3).await?;
     let [parked] = the_parked(&inventory).await?.try_into().ok().context("one event is parked")?;
     let path = format!("/api/admin/outbox/{parked}");
     let discard = async |body: Value| ask(&inventory, Method::DELETE, &path, &body).await;
 
     discard(json!({"reason": ""})).await?.expect(422)?;
-    let discarded = discard(json!({"reason": "nobody may be called that"})).await?.expect(200)?;
+    let discarded = discard(json!({"reason": "the name is not allowed"})).await?.expect(200)?;
     ensure!(discarded["state"] == "DISCARDED" && discarded["attempts"] == 5, "{discarded:#}");
     ensure!(discarded["payload"]["product"]["name"] == "too long a name", "{discarded:#}");
     let [action] = discarded["actions"].as_array().context("no actions")?.as_slice() else {
         anyhow::bail!("{discarded:#}");
     };
-    let told = (&action["actor"], &action["action"], &action["reason"]);
-    ensure!(told == (&json!("ann"), &json!("DISCARD"), &json!("nobody may be called that")), "{action}");
-    published(&stage, 4).await?;
-    ensure!(stage.number("select count(*) from inventory.outbox").await? == 0);
+    let recorded = (&action["actor"], &action["action"], &action["reason"]);
+    ensure!(recorded == (&json!("ann"), &json!("DISCARD"), &json!("the name is not allowed")), "{action}");
+    published(&suite, 4).await?;
+    ensure!(suite.number("select count(*) from inventory.outbox").await? == 0);
     discard(json!({"reason": "again"})).await?.expect(409)?;
     ask(&inventory, Method::POST, &format!("{path}/requeue"), &json!({})).await?.expect(409)?;
     let list = inventory.client.get("/api/admin/outbox?state=DISCARDED").await?.expect(200)?;
@@ -89,50 +88,50 @@ async fn a_discarded_event_is_never_published_its_followers_are() -> Test {
 
 #[suite_tests::test]
 async fn an_order_ends_although_its_first_event_was_discarded() -> Test {
-    let (stage, suite) = Stage::selling(100, 10).await?;
-    relay(&suite.order, "pause").await?;
-    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
-    ensure!(suite.cancel(&placed).await? == 202);
-    stage.execute("update orders.outbox set state = 'PARKED' where event_type = 'OrderCreated.v1'").await?;
-    relay(&suite.order, "resume").await?;
-    let [parked] = the_parked(&suite.order).await?.try_into().ok().context("one event is parked")?;
+    let (suite, participants) = TestSuite::selling(100, 10).await?;
+    relay(&participants.order, "pause").await?;
+    let placed = participants.place(&[("A", 1)], "tok_visa").await?;
+    ensure!(participants.cancel(&placed).await? == 202);
+    suite.execute("update orders.outbox set state = 'PARKED' where event_type = 'OrderCreated.v1'").await?;
+    relay(&participants.order, "resume").await?;
+    let [parked] = the_parked(&participants.order).await?.try_into().ok().context("one event is parked")?;
     let path = format!("/api/admin/outbox/{parked}");
-    ask(&suite.order, Method::DELETE, &path, &json!({"reason": "cancelled anyway"})).await?.expect(200)?;
-    suite.saga_becomes(&placed, "COMPENSATED").await?;
-    stage.audit().await
+    ask(&participants.order, Method::DELETE, &path, &json!({"reason": "cancelled anyway"})).await?.expect(200)?;
+    participants.saga_becomes(&placed, "COMPENSATED").await?;
+    suite.audit().await
 }
 
 #[suite_tests::test(unaudited = "nothing is ordered")]
 async fn parked_events_are_requeued_in_bulk_after_a_dry_run() -> Test {
-    let (stage, inventory) = Stage::alone(INVENTORY).await?;
+    let (suite, inventory) = TestSuite::alone(INVENTORY).await?;
     relay(&inventory, "pause").await?;
     create(&inventory, &["P-0", "P-1", "P-2"]).await?;
     rename(&inventory, "P-2", "renamed").await?;
-    park(&stage, "event_type = 'ProductCreated.v1'").await?;
+    park(&suite, "event_type = 'ProductCreated.v1'").await?;
     relay(&inventory, "resume").await?;
     let parked = the_parked(&inventory).await?;
     ensure!(parked.len() == 3, "{parked:?}");
     let requeue = async |body: Value| ask(&inventory, Method::POST, "/api/admin/outbox/requeue", &body).await;
 
-    let told = requeue(json!({"filter": {}, "reason": "the limit is higher"})).await?.expect(200)?;
-    ensure!(told == json!({"dry_run": true, "matched": 3, "requeued": 0, "event_ids": parked}), "{told:#}");
+    let recorded = requeue(json!({"filter": {}, "reason": "the limit is higher"})).await?.expect(200)?;
+    ensure!(recorded == json!({"dry_run": true, "matched": 3, "requeued": 0, "event_ids": parked}), "{recorded:#}");
     for (filter, matched) in [
         (json!({"event_type": "ProductCreated"}), 3),
         (json!({"event_type": "ProductCreated.v1", "aggregate_id": "P-1"}), 1),
         (json!({"event_type": "Product"}), 0),
         (json!({"created_before": "2020-01-01T00:00:00Z"}), 0),
     ] {
-        let told = requeue(json!({"filter": filter, "reason": "r"})).await?.expect(200)?;
-        ensure!(told["matched"] == matched, "{filter}: {told:#}");
+        let recorded = requeue(json!({"filter": filter, "reason": "r"})).await?.expect(200)?;
+        ensure!(recorded["matched"] == matched, "{filter}: {recorded:#}");
     }
-    ensure!(stage.number(PUBLISHED).await? == 0 && the_parked(&inventory).await?.len() == 3, "a dry run did it");
+    ensure!(suite.number(PUBLISHED).await? == 0 && the_parked(&inventory).await?.len() == 3, "a dry run did it");
 
     let two = json!({"filter": {}, "dry_run": false, "limit": 2, "reason": "the limit is higher"});
     let done = requeue(two).await?.expect(200)?;
     ensure!(done == json!({"dry_run": false, "matched": 3, "requeued": 2, "event_ids": parked[..2]}), "{done:#}");
-    published(&stage, 2).await?;
+    published(&suite, 2).await?;
     requeue(json!({"filter": {}, "dry_run": false, "reason": "and the rest"})).await?.expect(200)?;
-    published(&stage, 4).await?;
+    published(&suite, 4).await?;
     let history = inventory.client.get(&format!("/api/admin/outbox/{}", parked[2])).await?.expect(200)?;
     let action = &history["actions"][0];
     ensure!(

@@ -1,87 +1,72 @@
-//! The real binaries, killed and frozen as a machine would do it.
+//! The real programs, killed and frozen.
 
 use std::{process::Command, time::Duration};
 
 use anyhow::ensure;
 use contracts::{INVENTORY, ORDER, PAYMENT};
-use suite_tests::{Client, Running, Stage, order_of};
+use suite_tests::{Client, Running, TestSuite, order_of};
 use testkit::{Process, Signal, bin, eventually, free_port};
 
 use crate::Test;
 
-async fn sell(stage: &Stage, inventory: &Running, order: &Running) -> Test {
-    inventory.client.create_product("A", 100, 100_000).await?.expect(201)?;
-    ensure!(stage.number("select count(*) from inventory.product").await? == 1);
-    eventually(Duration::from_secs(20), async || {
-        order.client.get("/api/products/A").await.is_ok_and(|answer| answer.status == 200)
-    })
-    .await
-}
-
 #[suite_tests::test]
 async fn each_service_killed_under_load_loses_no_order() -> Test {
-    let stage = Stage::new().await?;
-    let mut running = Vec::new();
-    for service in [ORDER, INVENTORY, PAYMENT] {
-        running.push(Running::start(&stage, service, &[]).await?);
-    }
-    sell(&stage, &running[1], &running[0]).await?;
+    let suite = TestSuite::new().await?;
+    let mut running = Running::participants(&suite, &[]).await?;
     let mut placed = 0;
     for (place, service) in [ORDER, INVENTORY, PAYMENT].into_iter().enumerate() {
         for n in 0..60 {
-            running[0].client.insist(&format!("{service}-{n}"), &order_of(&[("A", 1)], "tok_visa")).await?;
+            running[0]
+                .client
+                .place_until_accepted(&format!("{service}-{n}"), &order_of(&[("A", 1)], "tok_visa"))
+                .await?;
             placed += 1;
             if n == 20 {
                 running[place].process.kill();
                 if service == ORDER {
-                    running[place] = Running::start(&stage, service, &[]).await?;
+                    running[place] = Running::start(&suite, service, &[]).await?;
                 }
             }
         }
         if service != ORDER {
-            running[place] = Running::start(&stage, service, &[]).await?;
+            running[place] = Running::start(&suite, service, &[]).await?;
         }
     }
-    let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
-    stage.becomes(confirmed, placed).await?;
-    stage.audit().await
+    suite.all_confirmed(placed).await?;
+    suite.audit().await
 }
 
 #[suite_tests::test]
 async fn a_relay_frozen_past_its_lease_breaks_no_order() -> Test {
-    let stage = Stage::new().await?;
-    let mut first = Running::start(&stage, ORDER, &[]).await?;
-    let inventory = Running::start(&stage, INVENTORY, &[]).await?;
-    let _payment = Running::start(&stage, PAYMENT, &[]).await?;
-    sell(&stage, &inventory, &first).await?;
-    let second = Running::start(&stage, ORDER, &[]).await?;
+    let suite = TestSuite::new().await?;
+    let [mut first, _inventory, _payment] = Running::participants(&suite, &[]).await?;
+    let second = Running::start(&suite, ORDER, &[]).await?;
     let epoch =
         async || Ok::<_, anyhow::Error>(second.client.get("/api/admin/relay").await?.expect(200)?["epoch"].as_i64());
     let before = epoch().await?;
     let client = second.client.clone();
     let load = tokio::spawn(async move {
         for n in 0..300 {
-            client.insist(&format!("zombie-{n}"), &order_of(&[("A", 1)], "tok_visa")).await?;
+            client.place_until_accepted(&format!("zombie-{n}"), &order_of(&[("A", 1)], "tok_visa")).await?;
         }
         anyhow::Ok(())
     });
     eventually(Duration::from_secs(20), async || {
-        stage.number("select count(*) from orders.outbox_published").await.is_ok_and(|n| n > 30)
+        suite.number("select count(*) from orders.outbox_published").await.is_ok_and(|n| n > 30)
     })
     .await?;
     first.process.pause()?;
     eventually(Duration::from_secs(20), async || epoch().await.is_ok_and(|now| now > before)).await?;
-    let published = stage.number("select count(*) from orders.outbox_published").await?;
+    let published = suite.number("select count(*) from orders.outbox_published").await?;
     eventually(Duration::from_secs(20), async || {
-        stage.number("select count(*) from orders.outbox_published").await.is_ok_and(|n| n > published + 30)
+        suite.number("select count(*) from orders.outbox_published").await.is_ok_and(|n| n > published + 30)
     })
     .await?;
     first.process.resume()?;
     load.await??;
-    let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
-    stage.becomes(confirmed, 300).await?;
+    suite.all_confirmed(300).await?;
     first.ready().await?;
-    stage.audit().await
+    suite.audit().await
 }
 
 #[suite_tests::test]
@@ -109,13 +94,13 @@ async fn a_service_without_its_servers_is_not_ready_and_gives_up() -> Test {
 }
 
 #[suite_tests::test(unaudited = "nothing is ordered")]
-async fn a_service_asked_to_stop_finishes_its_work_first() -> Test {
-    let stage = Stage::new().await?;
+async fn a_stopping_service_finishes_its_work_first() -> Test {
+    let suite = TestSuite::new().await?;
     for service in [ORDER, INVENTORY, PAYMENT] {
-        let mut running = Running::start(&stage, service, &[]).await?;
+        let mut running = Running::start(&suite, service, &[]).await?;
         let status = running.process.stop(Signal::Term, Duration::from_secs(15)).await?;
         ensure!(status.success(), "{service}: {status}\n{}", running.process.log());
     }
-    ensure!(stage.number("select count(*) from orders.relay_lease where expires_at < now()").await? == 1);
+    ensure!(suite.number("select count(*) from orders.relay_lease where expires_at < now()").await? == 1);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The relay: one at a time, in order, and never past a row.
+//! The relay: one leader, in order, without skipping a row.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -8,7 +8,7 @@ use faults::{FaultPoint, FaultSpec, Faults, Kind};
 use messaging::lease;
 use serde_json::json;
 use sqlx::Connection;
-use suite_tests::{Scrape, Stage, Tuning, order_of};
+use suite_tests::{Scrape, TestSuite, Tuning, order_of};
 use testkit::eventually;
 
 use crate::Test;
@@ -21,14 +21,14 @@ fn short_lease() -> Tuning {
 }
 
 #[suite_tests::test]
-async fn a_relay_stopped_between_publish_and_move_doubles_nothing() -> Test {
-    let stage = Stage::new().await?;
+async fn a_relay_stopped_before_marking_doubles_nothing() -> Test {
+    let suite = TestSuite::new().await?;
     let faults = Faults::armable();
-    let suite = stage.dancers().await?;
-    suite.sell("A", 100, 1000).await?;
-    let suite_tests::Dancers { order, inventory, payment, .. } = suite;
+    let participants = suite.participants().await?;
+    participants.sell("A", 100, 1000).await?;
+    let suite_tests::Participants { order, inventory, payment, .. } = participants;
     order.stop().await;
-    let order = stage.start_with(ORDER, faults.clone(), "http://127.0.0.1:1").await?;
+    let order = suite.start_with(ORDER, faults.clone(), "http://127.0.0.1:1").await?;
     for skip in 0..20 {
         let fault = FaultSpec::new(FaultPoint::AfterPublishBeforeMark, Kind::Error);
         faults.arm(fault.skip(skip % 3).first(1), "test")?;
@@ -36,22 +36,21 @@ async fn a_relay_stopped_between_publish_and_move_doubles_nothing() -> Test {
     for _ in 0..60 {
         order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
     }
-    let confirmed = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
-    stage.becomes(confirmed, 60).await?;
-    let suite = suite_tests::Dancers::of(order, inventory, payment);
-    ensure!(suite.product("A").await?["reserved"] == 60, "an effect was had twice");
-    stage.audit().await
+    suite.all_confirmed(60).await?;
+    let participants = suite_tests::Participants::of(order, inventory, payment);
+    ensure!(participants.product("A").await?["reserved"] == 60, "an effect was applied twice");
+    suite.audit().await
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_relay_that_wakes_up_after_its_lease_expired_writes_nothing() -> Test {
-    let stage = Stage::with(short_lease()).await?;
+    let suite = TestSuite::with(short_lease()).await?;
     let faults = Faults::armable();
-    let first = stage.start_with(INVENTORY, faults.clone(), "").await?;
+    let first = suite.start_with(INVENTORY, faults.clone(), "").await?;
     let sleep = FaultSpec::new(FaultPoint::AfterPublishBeforeMark, Kind::Latency).latency(2_500).first(1);
     let asleep = tokio::time::Instant::now();
     faults.arm(sleep, "test")?;
-    let second = stage.start(INVENTORY).await?;
+    let second = suite.start(INVENTORY).await?;
     create_products(&first, 0..10).await?;
     let epoch = |relay: serde_json::Value| relay["epoch"].as_i64();
     let before = epoch(second.client.get("/api/admin/relay").await?.expect(200)?);
@@ -63,40 +62,40 @@ async fn a_relay_that_wakes_up_after_its_lease_expired_writes_nothing() -> Test 
     .await?;
     create_products(&second, 10..20).await?;
     let published = "select count(*) from inventory.outbox_published";
-    stage.becomes(published, 20).await?;
-    // It is awake again when its sleep is over; its late move must not have counted.
+    suite.becomes(published, 20).await?;
+    // Its sleep is over, and its late write must not have counted.
     tokio::time::sleep_until(asleep + Duration::from_millis(2_500)).await;
     create_products(&second, 20..21).await?;
-    stage.becomes(published, 21).await?;
-    ensure!(stage.number("select count(distinct relay) from inventory.outbox_published").await? == 1);
-    in_order_without_gaps(&stage, "INVENTORY", 21).await
+    suite.becomes(published, 21).await?;
+    ensure!(suite.number("select count(distinct relay) from inventory.outbox_published").await? == 1);
+    in_order_without_gaps(&suite, "INVENTORY", 21).await
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_thousand_events_keep_their_order_through_a_takeover() -> Test {
-    let (stage, first) = Stage::alone_with(short_lease(), INVENTORY).await?;
-    let second = stage.start(INVENTORY).await?;
+    let (suite, first) = TestSuite::alone_with(short_lease(), INVENTORY).await?;
+    let second = suite.start(INVENTORY).await?;
     create_products(&first, 0..1).await?;
     let change = |n: i64, client: suite_tests::Client| async move {
         let body = json!({"price": {"amount": n, "currency": "USD"}});
-        client.send(client.request(reqwest::Method::PATCH, "/api/products/P-0").json(&body)).await?.expect(200)
+        client.patch("/api/products/P-0", &body).await?.expect(200)
     };
     let client = second.client.clone();
     let mut first = Some(first);
     for n in 2..=1000 {
         change(n, client.clone()).await?;
         if n == 500 {
-            // Dropped, not stopped: its lease is not given back but has to expire.
+            // Dropped, not stopped: its lease is not released but has to expire.
             drop(first.take());
         }
     }
-    in_order_without_gaps(&stage, "INVENTORY", 1000).await
+    in_order_without_gaps(&suite, "INVENTORY", 1000).await
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_row_that_commits_after_a_later_one_is_published() -> Test {
-    let (stage, inventory) = Stage::alone(INVENTORY).await?;
-    let mut late = sqlx::PgConnection::connect(&stage.database.admin_url()).await?;
+    let (suite, inventory) = TestSuite::alone(INVENTORY).await?;
+    let mut late = sqlx::PgConnection::connect(&suite.database.admin_url()).await?;
     let mut transaction = late.begin().await?;
     sqlx::query(
         "insert into inventory.outbox (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload)
@@ -107,95 +106,94 @@ async fn a_row_that_commits_after_a_later_one_is_published() -> Test {
     .await?;
     create_products(&inventory, 0..5).await?;
     let published = "select count(*) from inventory.outbox_published";
-    stage.becomes(published, 5).await?;
+    suite.becomes(published, 5).await?;
     transaction.commit().await?;
-    stage.becomes(published, 6).await
+    suite.becomes(published, 6).await
 }
 
-/// The broker refuses the first of the two, and the second one's place is just where the stream ends.
+/// The broker refuses the first of the two events, whose expected sequence the second one has taken.
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_strangers_message_lets_no_event_overtake_another() -> Test {
-    let (stage, inventory) = Stage::alone(INVENTORY).await?;
+async fn a_foreign_message_causes_no_reordering() -> Test {
+    let (suite, inventory) = TestSuite::alone(INVENTORY).await?;
     create_products(&inventory, 0..1).await?;
-    in_order_without_gaps(&stage, "INVENTORY", 1).await?;
-    inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
+    in_order_without_gaps(&suite, "INVENTORY", 1).await?;
+    inventory.client.act("/api/admin/relay/pause").await?;
     for name in ["second", "third"] {
-        let request = inventory.client.request(reqwest::Method::PATCH, "/api/products/P-0");
-        inventory.client.send(request.json(&json!({"name": name}))).await?.expect(200)?;
+        inventory.client.patch("/api/products/P-0", &json!({"name": name})).await?.expect(200)?;
     }
-    ensure!(stage.publish_all_again(INVENTORY).await? == 1);
-    inventory.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
-    in_order_without_gaps(&stage, "INVENTORY", 3).await?;
+    ensure!(suite.publish_all_again(INVENTORY).await? == 1);
+    inventory.client.act("/api/admin/relay/resume").await?;
+    in_order_without_gaps(&suite, "INVENTORY", 3).await?;
     let refused = Scrape::of(&inventory.client).await?;
     let refused = refused.sum("outbox_publish_attempts_total", &[("outcome", "out_of_step")]);
-    ensure!(refused == Some(1.0), "nothing was refused: {refused:?}");
+    ensure!(refused == Some(1.0), "the broker refused nothing: {refused:?}");
     Ok(())
 }
 
-/// The relay hears of nothing but commits here, and has nothing to do when the broker comes back empty.
+/// Here only commits wake the relay, and it has nothing to publish when the broker comes back empty.
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn what_the_broker_lost_is_put_back_before_anything_newer() -> Test {
+async fn lost_events_are_republished_before_newer_ones() -> Test {
     let long = Duration::from_secs(600);
     let tuning = Tuning { relay_lease: 2 * long, relay_poll: long, reconcile_every: long, ..Tuning::default() };
-    let (stage, inventory) = Stage::alone_with(tuning, INVENTORY).await?;
+    let (suite, inventory) = TestSuite::alone_with(tuning, INVENTORY).await?;
     create_products(&inventory, 0..1).await?;
-    in_order_without_gaps(&stage, "INVENTORY", 1).await?;
+    in_order_without_gaps(&suite, "INVENTORY", 1).await?;
     let bus = &inventory.app.participant().bus;
-    stage.nats.lock().await.kill();
+    suite.nats.lock().await.kill();
     eventually(Duration::from_secs(10), async || !bus.is_connected()).await?;
-    stage.nats.lock().await.wipe().await?;
+    suite.nats.lock().await.wipe().await?;
     eventually(Duration::from_secs(20), async || bus.fill().await.is_some()).await?;
-    let request = inventory.client.request(reqwest::Method::PATCH, "/api/products/P-0");
-    inventory.client.send(request.json(&json!({"name": "newer"}))).await?.expect(200)?;
-    in_order_without_gaps(&stage, "INVENTORY", 2).await
+    inventory.client.patch("/api/products/P-0", &json!({"name": "newer"})).await?.expect(200)?;
+    in_order_without_gaps(&suite, "INVENTORY", 2).await
 }
 
-/// As it was left when the database's clock was an hour ahead.
+/// As left behind by a database clock that was an hour ahead.
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_lease_beyond_twice_its_time_is_free() -> Test {
-    let stage = Stage::new().await?;
+    let suite = TestSuite::new().await?;
     for sql in [
         "update inventory.relay_lease set holder = 'gone', expires_at = now() + interval '1 hour'",
         "insert into inventory.lease (name, holder, expires_at) values ('anything', 'gone', now() + interval '1 hour')",
     ] {
-        stage.execute(sql).await?;
+        suite.execute(sql).await?;
     }
-    let inventory = stage.start(INVENTORY).await?;
+    let inventory = suite.start(INVENTORY).await?;
     create_products(&inventory, 0..1).await?;
-    in_order_without_gaps(&stage, "INVENTORY", 1).await?;
+    in_order_without_gaps(&suite, "INVENTORY", 1).await?;
     let mut conn = inventory.app.participant().pools.work.acquire().await?;
     ensure!(lease::hold(&mut conn, "anything", "me", Duration::from_secs(60)).await?, "it is held for an hour");
-    ensure!(!lease::hold(&mut conn, "anything", "another", Duration::from_secs(60)).await?, "it is nobody's");
+    ensure!(!lease::hold(&mut conn, "anything", "another", Duration::from_secs(60)).await?, "no holder is left");
     Ok(())
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_batch_beyond_the_clients_default_limit_is_published() -> Test {
-    let (stage, inventory) = Stage::alone_with(Tuning { relay_batch: 6_000, ..Tuning::default() }, INVENTORY).await?;
-    inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
-    let_wait(&stage, 6_500).await?;
-    inventory.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
+    let (suite, inventory) =
+        TestSuite::alone_with(Tuning { relay_batch: 6_000, ..Tuning::default() }, INVENTORY).await?;
+    inventory.client.act("/api/admin/relay/pause").await?;
+    let_wait(&suite, 6_500).await?;
+    inventory.client.act("/api/admin/relay/resume").await?;
     let published = "select count(*) from inventory.outbox_published";
-    stage.becomes(published, 6_500).await
+    suite.becomes(published, 6_500).await
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn what_waits_when_the_broker_is_emptied_leaves_in_one_batch() -> Test {
-    let (stage, inventory) = Stage::alone(INVENTORY).await?;
+async fn the_backlog_of_an_emptied_broker_leaves_in_one_batch() -> Test {
+    let (suite, inventory) = TestSuite::alone(INVENTORY).await?;
     create_products(&inventory, 0..1).await?;
-    in_order_without_gaps(&stage, "INVENTORY", 1).await?;
-    inventory.client.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
-    let_wait(&stage, 500).await?;
+    in_order_without_gaps(&suite, "INVENTORY", 1).await?;
+    inventory.client.act("/api/admin/relay/pause").await?;
+    let_wait(&suite, 500).await?;
     let epoch = "select stream_epoch from inventory.relay_lease";
-    let before = stage.number(epoch).await?;
-    stage.nats.lock().await.wipe().await?;
-    eventually(Duration::from_secs(20), async || stage.number(epoch).await.is_ok_and(|now| now != before)).await?;
+    let before = suite.number(epoch).await?;
+    suite.nats.lock().await.wipe().await?;
+    eventually(Duration::from_secs(20), async || suite.number(epoch).await.is_ok_and(|now| now != before)).await?;
     let sizes = async |what: &'static str| {
         let sum = Scrape::of(&inventory.client).await?.sum(what, &[]);
         anyhow::Ok(sum.unwrap_or_default())
     };
     let (batches, events) = (sizes("outbox_batch_size_count").await?, sizes("outbox_batch_size_sum").await?);
-    inventory.client.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
+    inventory.client.act("/api/admin/relay/resume").await?;
     eventually(Duration::from_secs(20), async || {
         sizes("outbox_batch_size_sum").await.is_ok_and(|now| now >= events + 501.0)
     })
@@ -205,26 +203,25 @@ async fn what_waits_when_the_broker_is_emptied_leaves_in_one_batch() -> Test {
     Ok(())
 }
 
-/// Puts so many events of as many aggregates into inventory's outbox.
-async fn let_wait(stage: &Stage, events: i32) -> Test {
+/// Puts this many events of as many aggregates into inventory's outbox.
+async fn let_wait(suite: &TestSuite, events: i32) -> Test {
     let rows = "insert into inventory.outbox
             (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload)
         select (lpad(to_hex((extract(epoch from now()) * 1000)::bigint), 12, '0') || '70008' || lpad(to_hex(n), 15, '0'))::uuid,
             'product', n, 1, 'StockReplenished.v1', 'events.inventory.StockReplenished', '{}', '{}'
         from generate_series(1, $1) n";
-    sqlx::query(rows).bind(events).execute(&stage.pool).await?;
+    sqlx::query(rows).bind(events).execute(&suite.pool).await?;
     Ok(())
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_refused_event_is_parked_and_only_its_followers_wait() -> Test {
-    let (stage, inventory) = Stage::alone(INVENTORY).await?;
+    let (suite, inventory) = TestSuite::alone(INVENTORY).await?;
     create_products(&inventory, 0..2).await?;
-    let room = room_for_a_short_name(&stage).await?;
-    stage.message_size("INVENTORY", room).await?;
+    let room = room_for_a_short_name(&suite).await?;
+    suite.message_size("INVENTORY", room).await?;
     let patch = async |sku: &str, name: String| {
-        let request = inventory.client.request(reqwest::Method::PATCH, &format!("/api/products/{sku}"));
-        inventory.client.send(request.json(&json!({"name": name}))).await?.expect(200)
+        inventory.client.patch(&format!("/api/products/{sku}"), &json!({"name": name})).await?.expect(200)
     };
     patch("P-0", "é".repeat(200)).await?;
     patch("P-0", "a follower".to_owned()).await?;
@@ -236,19 +233,19 @@ async fn a_refused_event_is_parked_and_only_its_followers_wait() -> Test {
     .await?;
     ensure!(parked["aggregate_id"] == "P-0" && parked["attempts"] == 5, "{parked:#}");
     let published = "select count(*) from inventory.outbox_published";
-    ensure!(stage.number(published).await? == 3, "the other aggregate's event was held up, or the follower overtook");
-    stage.message_size("INVENTORY", -1).await?;
+    ensure!(suite.number(published).await? == 3, "the other aggregate's event was held up, or the follower overtook");
+    suite.message_size("INVENTORY", -1).await?;
     let path = format!("/api/admin/outbox/{}", parked["event_id"].as_str().unwrap());
     let history = inventory.client.get(&path).await?.expect(200)?;
     ensure!(history["history"].as_array().is_some_and(|h| h.len() == 5), "{history:#}");
-    inventory.client.post(&format!("{path}/requeue"), &json!({})).await?.expect(200)?;
-    stage.becomes(published, 5).await?;
-    in_order_without_gaps(&stage, "INVENTORY", 5).await
+    inventory.client.act(&format!("{path}/requeue")).await?;
+    suite.becomes(published, 5).await?;
+    in_order_without_gaps(&suite, "INVENTORY", 5).await
 }
 
 /// A size that an event with a short name fits into, and one with a name of 400 bytes does not.
-async fn room_for_a_short_name(stage: &Stage) -> anyhow::Result<i32> {
-    let stream = stage.jetstream().await?.get_stream("INVENTORY").await?;
+async fn room_for_a_short_name(suite: &TestSuite) -> anyhow::Result<i32> {
+    let stream = suite.jetstream().await?.get_stream("INVENTORY").await?;
     let state = &stream.cached_info().state;
     Ok(i32::try_from(state.bytes / state.messages)? + 150)
 }
@@ -260,9 +257,9 @@ async fn create_products(inventory: &suite_tests::Replica, numbers: std::ops::Ra
     Ok(())
 }
 
-/// Each aggregate's events are in the stream in the order of their sequence, none missing; repeats count once.
-async fn in_order_without_gaps(stage: &Stage, stream: &str, distinct: usize) -> Test {
-    let jetstream = stage.jetstream().await?;
+/// The events of each aggregate are in the stream in the order of their sequence, without gaps; duplicates count once.
+async fn in_order_without_gaps(suite: &TestSuite, stream: &str, distinct: usize) -> Test {
+    let jetstream = suite.jetstream().await?;
     eventually(Duration::from_secs(20), async || {
         let stream = jetstream.get_stream(stream).await?;
         let state = &stream.cached_info().state;

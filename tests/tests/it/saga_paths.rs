@@ -1,62 +1,62 @@
-//! Every way through the saga ends where it should, with everything kept or everything undone.
+//! Every path through the saga ends with everything kept or everything undone.
 
 use std::time::Duration;
 
 use anyhow::ensure;
 use serde_json::json;
-use suite_tests::{Stage, Tuning};
+use suite_tests::{TestSuite, Tuning};
 use testkit::eventually;
 
 use crate::Test;
 
 #[suite_tests::test]
 async fn a_paid_order_is_confirmed() -> Test {
-    let (stage, suite) = Stage::selling(1_250, 10).await?;
-    suite.sell("B", 300, 10).await?;
-    let order = suite.place(&[("A", 2), ("B", 1)], "tok_visa").await?;
+    let (suite, participants) = TestSuite::selling(1_250, 10).await?;
+    participants.sell("B", 300, 10).await?;
+    let order = participants.place(&[("A", 2), ("B", 1)], "tok_visa").await?;
     ensure!(order["status"] == "PENDING" && order["total"]["amount"] == 2_800);
-    let saga = suite.saga_becomes(&order, "COMPLETED").await?;
+    let saga = participants.saga_becomes(&order, "COMPLETED").await?;
     let names: Vec<_> = saga["steps"].as_array().unwrap().iter().map(|s| s["step"].as_str().unwrap()).collect();
     ensure!(names == ["create_order", "reserve_stock", "process_payment", "confirm_order"], "{names:?}");
-    ensure!(suite.order(&order).await?["status"] == "CONFIRMED");
-    let payment = suite.payment_of(&order).await?.unwrap();
+    ensure!(participants.order(&order).await?["status"] == "CONFIRMED");
+    let payment = participants.payment_of(&order).await?.unwrap();
     ensure!(payment["status"] == "CAPTURED" && payment["amount"]["amount"] == 2_800, "{payment}");
-    ensure!(suite.product("A").await?["reserved"] == 2);
-    stage.audit().await
+    ensure!(participants.product("A").await?["reserved"] == 2);
+    suite.audit().await
 }
 
 #[suite_tests::test]
 async fn an_order_that_cannot_be_filled_reserves_nothing() -> Test {
-    let (stage, suite) = Stage::selling(100, 10).await?;
-    suite.sell("RARE", 100, 1).await?;
-    let order = suite.place(&[("A", 2), ("RARE", 2)], "tok_visa").await?;
-    let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
+    let (suite, participants) = TestSuite::selling(100, 10).await?;
+    participants.sell("RARE", 100, 1).await?;
+    let order = participants.place(&[("A", 2), ("RARE", 2)], "tok_visa").await?;
+    let saga = participants.saga_becomes(&order, "COMPENSATED").await?;
     ensure!(saga["failed_at_step"] == "reserve_stock" && saga["receipts_due"] == json!([]));
-    ensure!(suite.order(&order).await?["status"] == "CANCELLED");
-    ensure!(suite.product("A").await?["reserved"] == 0, "all lines or none");
-    ensure!(suite.payment_of(&order).await?.is_none_or(|p| p["status"] == "VOIDED"));
-    stage.audit().await
+    ensure!(participants.order(&order).await?["status"] == "CANCELLED");
+    ensure!(participants.product("A").await?["reserved"] == 0, "all lines or none");
+    ensure!(participants.payment_of(&order).await?.is_none_or(|p| p["status"] == "VOIDED"));
+    suite.audit().await
 }
 
 #[suite_tests::test]
 async fn a_declined_card_cancels_the_order_and_gives_the_stock_back() -> Test {
-    let (stage, suite) = Stage::selling(100, 10).await?;
-    let order = suite.place(&[("A", 3)], "tok_declined").await?;
-    let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
+    let (suite, participants) = TestSuite::selling(100, 10).await?;
+    let order = participants.place(&[("A", 3)], "tok_declined").await?;
+    let saga = participants.saga_becomes(&order, "COMPENSATED").await?;
     ensure!(saga["failed_at_step"] == "process_payment");
-    ensure!(suite.product("A").await?["available"] == 10);
-    let payment = suite.payment_of(&order).await?.unwrap();
+    ensure!(participants.product("A").await?["available"] == 10);
+    let payment = participants.payment_of(&order).await?.unwrap();
     ensure!(payment["status"] == "DECLINED" && payment["decline_code"] == "card_declined", "{payment}");
-    let dead = suite.payment.client.get("/api/admin/dlq/count").await?.expect(200)?;
+    let dead = participants.payment.client.get("/api/admin/dlq/count").await?.expect(200)?;
     ensure!(dead["count"] == 0, "a refusal is an event, never an error");
-    stage.audit().await
+    suite.audit().await
 }
 
 #[suite_tests::test]
 async fn a_late_payment_service_charges_nothing() -> Test {
     let tuning = Tuning { saga_deadline: Duration::from_secs(1), ..Tuning::default() };
-    let (stage, suite) = Stage::selling_with(tuning, 100, 10).await?;
-    let suite_tests::Dancers { order, inventory, payment, .. } = suite;
+    let (suite, participants) = TestSuite::selling_with(tuning, 100, 10).await?;
+    let suite_tests::Participants { order, inventory, payment, .. } = participants;
     payment.stop().await;
     let stopped =
         order.client.post("/api/orders", &suite_tests::order_of(&[("A", 3)], "tok_visa")).await?.expect(201)?;
@@ -65,29 +65,29 @@ async fn a_late_payment_service_charges_nothing() -> Test {
         order.client.get(&path).await.is_ok_and(|a| a.body["status"] == "CANCELLED")
     })
     .await?;
-    let suite = suite_tests::Dancers::of(order, inventory, stage.start(contracts::PAYMENT).await?);
-    suite.saga_becomes(&stopped, "COMPENSATED").await?;
-    ensure!(suite.product("A").await?["available"] == 10);
-    let totals = stage.gateway_client().get("/v1/totals").await?.expect(200)?;
-    ensure!(totals["totals"].as_array().is_some_and(Vec::is_empty), "somebody was charged: {totals}");
-    stage.audit().await
+    let participants = suite_tests::Participants::of(order, inventory, suite.start(contracts::PAYMENT).await?);
+    participants.saga_becomes(&stopped, "COMPENSATED").await?;
+    ensure!(participants.product("A").await?["available"] == 10);
+    let totals = suite.gateway_client().get("/v1/totals").await?.expect(200)?;
+    ensure!(totals["totals"].as_array().is_some_and(Vec::is_empty), "a card was charged: {totals}");
+    suite.audit().await
 }
 
 #[suite_tests::test]
 async fn a_customer_may_cancel_before_and_after_the_confirmation() -> Test {
-    let (stage, suite) = Stage::selling(700, 10).await?;
-    let confirmed = suite.confirmed(&[("A", 1)]).await?;
-    ensure!(suite.cancel(&confirmed).await? == 202);
-    suite.saga_becomes(&confirmed, "COMPENSATED").await?;
-    ensure!(suite.cancel(&confirmed).await? == 200, "cancelling again changes nothing");
-    ensure!(suite.payment_of(&confirmed).await?.unwrap()["status"] == "REFUNDED");
-    let pending = suite.place(&[("A", 1)], "tok_visa").await?;
-    ensure!(suite.cancel(&pending).await? == 202);
-    suite.saga_becomes(&pending, "COMPENSATED").await?;
-    ensure!(suite.product("A").await?["available"] == 10);
-    let totals = stage.gateway_client().get("/v1/totals").await?.expect(200)?;
+    let (suite, participants) = TestSuite::selling(700, 10).await?;
+    let confirmed = participants.confirmed(&[("A", 1)]).await?;
+    ensure!(participants.cancel(&confirmed).await? == 202);
+    participants.saga_becomes(&confirmed, "COMPENSATED").await?;
+    ensure!(participants.cancel(&confirmed).await? == 200, "cancelling again changes nothing");
+    ensure!(participants.payment_of(&confirmed).await?.unwrap()["status"] == "REFUNDED");
+    let pending = participants.place(&[("A", 1)], "tok_visa").await?;
+    ensure!(participants.cancel(&pending).await? == 202);
+    participants.saga_becomes(&pending, "COMPENSATED").await?;
+    ensure!(participants.product("A").await?["available"] == 10);
+    let totals = suite.gateway_client().get("/v1/totals").await?.expect(200)?;
     ensure!(totals["totals"][0]["charged"] == totals["totals"][0]["refunded"], "{totals}");
-    stage.audit().await
+    suite.audit().await
 }
 
 #[suite_tests::test]
@@ -97,28 +97,28 @@ async fn a_timed_out_order_is_cancelled_without_its_event_too() -> Test {
         compensation_deadline: Duration::from_secs(2),
         ..Tuning::default()
     };
-    let (stage, suite) = Stage::selling_with(tuning, 700, 10).await?;
+    let (suite, participants) = TestSuite::selling_with(tuning, 700, 10).await?;
     for step in ["cancel_timed_out_order", "confirm_order"] {
-        stage.pause(&suite.order, step).await?;
+        suite.pause(&participants.order, step).await?;
     }
-    let order = suite.place(&[("A", 1)], "tok_visa").await?;
-    let saga = suite.saga_becomes(&order, "COMPENSATED").await?;
+    let order = participants.place(&[("A", 1)], "tok_visa").await?;
+    let saga = participants.saga_becomes(&order, "COMPENSATED").await?;
     let driven = saga["steps"].as_array().unwrap().iter().any(|s| s["step"] == "drive_compensation");
     ensure!(driven && saga["failed_at_step"] == "detect_timeout", "{saga:#}");
     for step in ["cancel_timed_out_order", "confirm_order"] {
-        stage.resume(&suite.order, step).await?;
+        suite.resume(&participants.order, step).await?;
     }
-    ensure!(suite.product("A").await?["available"] == 10);
-    stage.audit().await
+    ensure!(participants.product("A").await?["available"] == 10);
+    suite.audit().await
 }
 
 #[suite_tests::test]
 async fn prefer_wait_answers_with_the_end_of_the_saga() -> Test {
-    let (stage, suite) = Stage::selling(700, 10).await?;
-    let request = suite.order.client.request(reqwest::Method::POST, "/api/orders").header("prefer", "wait=10");
+    let (suite, participants) = TestSuite::selling(700, 10).await?;
+    let request = participants.order.client.request(reqwest::Method::POST, "/api/orders").header("prefer", "wait=10");
     let body = suite_tests::order_of(&[("A", 1)], "tok_visa");
-    let answer = suite.order.client.send(request.json(&body)).await?;
+    let answer = participants.order.client.send(request.json(&body)).await?;
     ensure!(answer.header("preference-applied") == Some("wait=10"));
     ensure!(answer.expect(201)?["status"] == "CONFIRMED");
-    stage.audit().await
+    suite.audit().await
 }

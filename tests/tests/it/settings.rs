@@ -1,39 +1,39 @@
-//! Settings that contradict each other stop a service from starting, and are named.
+//! Contradictory settings stop a service at its start, with an error that names them.
 
 use std::time::Duration;
 
 use anyhow::ensure;
 use contracts::INVENTORY;
-use suite_tests::{Stage, Tuning};
+use suite_tests::{TestSuite, Tuning};
 
 use crate::Test;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-async fn refusal(stage: &Stage) -> String {
-    stage.start(INVENTORY).await.err().map(|error| format!("{error:#}")).unwrap_or_default()
+async fn refusal(suite: &TestSuite) -> String {
+    suite.start(INVENTORY).await.err().map(|error| format!("{error:#}")).unwrap_or_default()
 }
 
 #[suite_tests::test(unaudited = "nothing is ordered")]
-async fn a_relay_that_would_sleep_through_its_lease_is_refused() -> Test {
+async fn a_relay_poll_longer_than_its_lease_is_refused() -> Test {
     let lease = Duration::from_secs(2);
-    let mut stage = Stage::with(Tuning { relay_lease: lease, relay_poll: lease, ..Tuning::default() }).await?;
-    let refused = refusal(&stage).await;
+    let mut suite = TestSuite::with(Tuning { relay_lease: lease, relay_poll: lease, ..Tuning::default() }).await?;
+    let refused = refusal(&suite).await;
     ensure!(refused.contains("RELAY_POLL") && refused.contains("RELAY_LEASE"), "{refused:?}");
-    stage.tuning.relay_poll = lease - Duration::from_millis(1);
-    stage.start(INVENTORY).await?;
+    suite.tuning.relay_poll = lease - Duration::from_millis(1);
+    suite.start(INVENTORY).await?;
     Ok(())
 }
 
 #[suite_tests::test(unaudited = "nothing is ordered")]
 async fn an_inbox_shorter_than_the_stream_is_refused() -> Test {
-    let stage = Stage::new().await?;
-    let jetstream = stage.jetstream().await?;
+    let suite = TestSuite::new().await?;
+    let jetstream = suite.jetstream().await?;
     let mut config = jetstream.get_stream("INVENTORY").await?.cached_info().config.clone();
     for (max_age, accepted) in [(4 * DAY, false), (Duration::ZERO, false), (3 * DAY, true)] {
         config.max_age = max_age;
         jetstream.update_stream(config.clone()).await?;
-        let refused = refusal(&stage).await;
+        let refused = refusal(&suite).await;
         let named = refused.contains("INBOX_RETENTION") && refused.contains("STREAM_MAX_AGE");
         ensure!(named != accepted, "{max_age:?}: {refused:?}");
     }

@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, ensure};
-use contracts::{INVENTORY, ORDER, PAYMENT};
+use contracts::PAYMENT;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serde_json::{Value, json};
-use suite_tests::{CollectedSpan, Collector, Running, Stage, order_of};
+use suite_tests::{CollectedSpan, Collector, Running, TestSuite, order_of};
 use testkit::eventually;
 
 use crate::Test;
@@ -14,7 +14,7 @@ use crate::Test;
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The three programs, with all their spans sent to a collector, and one product on sale.
-async fn traced(stage: &Stage, extra: &[(&str, &str)]) -> anyhow::Result<(Collector, [Running; 3])> {
+async fn traced(suite: &TestSuite, extra: &[(&str, &str)]) -> anyhow::Result<(Collector, [Running; 3])> {
     let collector = Collector::start().await?;
     let mut settings = vec![
         ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
@@ -22,12 +22,8 @@ async fn traced(stage: &Stage, extra: &[(&str, &str)]) -> anyhow::Result<(Collec
         ("OTEL_BSP_SCHEDULE_DELAY", "100"),
     ];
     settings.extend(extra);
-    let order = Running::start(stage, ORDER, &settings).await?;
-    let inventory = Running::start(stage, INVENTORY, &settings).await?;
-    let payment = Running::start(stage, PAYMENT, &settings).await?;
-    inventory.client.create_product("A", 100, 100).await?.expect(201)?;
-    eventually(LIMIT, async || order.client.get("/api/products/A").await.is_ok_and(|a| a.status == 200)).await?;
-    Ok((collector, [order, inventory, payment]))
+    let participants = Running::participants(suite, &settings).await?;
+    Ok((collector, participants))
 }
 
 async fn ended(order: &Running, token: &str, status: &str) -> anyhow::Result<Value> {
@@ -41,8 +37,8 @@ async fn ended(order: &Running, token: &str, status: &str) -> anyhow::Result<Val
     .await
 }
 
-/// The spans of the saga's own trace, once each of these steps has its span and the trace is whole: spans are told as
-/// they end, by several processes.
+/// The spans of the saga's own trace, once each of these steps has its span and the trace is complete: several processes export
+/// their spans as they end.
 async fn tree_of(collector: &Collector, saga: &Value, steps: &[&str]) -> anyhow::Result<Vec<CollectedSpan>> {
     eventually(LIMIT, async || {
         let spans: Vec<_> = collector.spans().into_iter().filter(|s| saga["trace_id"] == s.trace_id.as_str()).collect();
@@ -57,7 +53,7 @@ async fn tree_of(collector: &Collector, saga: &Value, steps: &[&str]) -> anyhow:
 
 fn is_one_connected_tree(spans: &[CollectedSpan]) -> Test {
     let ids: BTreeSet<&str> = spans.iter().map(|s| s.span_id.as_str()).collect();
-    ensure!(ids.len() == spans.len(), "a span was told twice");
+    ensure!(ids.len() == spans.len(), "a span was exported twice");
     let roots: Vec<_> = spans.iter().filter(|s| s.parent_id.is_empty()).collect();
     ensure!(roots.len() == 1 && roots[0].kind == SpanKind::Server, "the roots are {roots:#?}");
     for span in spans.iter().filter(|s| !s.parent_id.is_empty()) {
@@ -79,9 +75,9 @@ fn is_one_connected_tree(spans: &[CollectedSpan]) -> Test {
 }
 
 #[suite_tests::test]
-async fn an_order_and_a_compensated_one_are_each_one_connected_trace() -> Test {
-    let stage = Stage::new().await?;
-    let (collector, [order, _inventory, _payment]) = traced(&stage, &[]).await?;
+async fn every_order_is_one_connected_trace() -> Test {
+    let suite = TestSuite::new().await?;
+    let (collector, [order, _inventory, _payment]) = traced(&suite, &[]).await?;
     let completed = ended(&order, "tok_visa", "COMPLETED").await?;
     let spans = tree_of(&collector, &completed, &["reserve_stock", "process_payment", "confirm_order"]).await?;
     let call = spans.iter().find(|s| s.attributes.get("url.full").is_some_and(|url| url.ends_with("/v1/charges")));
@@ -92,26 +88,26 @@ async fn an_order_and_a_compensated_one_are_each_one_connected_trace() -> Test {
     let steps = ["reserve_stock", "process_payment", "cancel_unpaid_order", "release_stock", "refund_payment"];
     tree_of(&collector, &compensated, &steps).await?;
     ensure!(completed["trace_id"] != compensated["trace_id"], "two orders share a trace");
-    stage.audit().await
+    suite.audit().await
 }
 
 #[suite_tests::test]
-async fn what_a_deadline_sets_in_motion_belongs_to_the_orders_trace() -> Test {
-    let stage = Stage::new().await?;
+async fn a_timeout_belongs_to_the_orders_trace() -> Test {
+    let suite = TestSuite::new().await?;
     let extra = [("SAGA_DEADLINE", "1s"), ("TIMEOUT_CHECK_EVERY", "100ms")];
-    let (collector, [order, _inventory, mut payment]) = traced(&stage, &extra).await?;
+    let (collector, [order, _inventory, mut payment]) = traced(&suite, &extra).await?;
     payment.process.kill();
     let saga = ended(&order, "tok_visa", "COMPENSATING").await?;
     let settings = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str())];
-    let _payment = Running::start(&stage, PAYMENT, &settings).await?;
+    let _payment = Running::start(&suite, PAYMENT, &settings).await?;
     tree_of(&collector, &saga, &["cancel_timed_out_order", "release_stock", "refund_payment"]).await?;
-    stage.audit().await
+    suite.audit().await
 }
 
 #[suite_tests::test]
-async fn a_redelivery_has_a_trace_of_its_own_with_a_link() -> Test {
-    let stage = Stage::new().await?;
-    let (collector, [order, inventory, _payment]) = traced(&stage, &[("FAULTS_ENABLED", "true")]).await?;
+async fn a_redelivery_has_its_own_trace_with_a_link() -> Test {
+    let suite = TestSuite::new().await?;
+    let (collector, [order, inventory, _payment]) = traced(&suite, &[("FAULTS_ENABLED", "true")]).await?;
     let fault = json!({"point": "in_step", "kind": "error", "first": 1, "scope": {"step": "reserve_stock"}});
     inventory.client.post("/api/admin/faults", &fault).await?.expect(201)?;
     let saga = ended(&order, "tok_visa", "COMPLETED").await?;
@@ -127,5 +123,5 @@ async fn a_redelivery_has_a_trace_of_its_own_with_a_link() -> Test {
         anyhow::Ok(())
     })
     .await?;
-    stage.audit().await
+    suite.audit().await
 }

@@ -1,4 +1,4 @@
-//! A saga that knows nothing of the suite, built from the packaged libraries.
+//! A saga unrelated to the suite, built from the packaged libraries.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use tokio::process::Command;
 use crate::Test;
 
 #[tokio::test]
-async fn a_saga_of_others_survives_crashes_at_every_point() -> Test {
+async fn a_third_party_saga_survives_crashes_at_every_point() -> Test {
     let run = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/trip_booking/run");
     let ended = Command::new(run).output().await?;
     let (out, error) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));

@@ -1,5 +1,5 @@
-//! Hands TCP connections on to services by their names. In Docker it keeps a port of the machine in one place, however
-//! many replicas of the service there are: each connection goes to the next of the addresses that the name has now.
+//! Forwards TCP connections to services by name. In Docker it holds a port of the host, regardless of the number of replicas:
+//! each connection goes to the next of the addresses that the name currently resolves to.
 
 use std::{net::SocketAddr, str::FromStr, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-/// A replica that takes longer is passed over.
+/// A replica that takes longer is skipped.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// Connections beyond these wait until another one ends.
 const MOST_CONNECTIONS: usize = 1000;
@@ -20,7 +20,7 @@ const MOST_CONNECTIONS: usize = 1000;
 /// `console forward`.
 #[derive(Debug, clap::Args)]
 pub struct ForwardArgs {
-    /// Where to listen and what to hand it on to, such as 0.0.0.0:8081=order:8081
+    /// Where to listen and where to forward to, such as 0.0.0.0:8081=order:8081
     #[arg(required = true)]
     routes: Vec<Route>,
 }
@@ -29,7 +29,7 @@ pub struct ForwardArgs {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     listen: SocketAddr,
-    /// `HOST:PORT`; the host may have several addresses, and others later.
+    /// `HOST:PORT`; resolved for each connection, possibly to several addresses.
     service: String,
 }
 
@@ -46,14 +46,14 @@ impl FromStr for Route {
     }
 }
 
-/// Runs until SIGTERM; connections that are open then are cut.
+/// Runs until SIGTERM, which closes all connections.
 pub async fn command(args: &ForwardArgs) -> anyhow::Result<bool> {
     let mut terminated = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut routes = JoinSet::new();
     for route in args.routes.clone() {
         let listener =
             TcpListener::bind(route.listen).await.with_context(|| format!("cannot listen on {}", route.listen))?;
-        eprintln!("{} is handed on to {}", route.listen, route.service);
+        eprintln!("forwarding {} to {}", route.listen, route.service);
         routes.spawn(forward(listener, route.service));
     }
     tokio::select! {
@@ -71,18 +71,18 @@ async fn forward(listener: TcpListener, service: String) {
         if open.len() >= MOST_CONNECTIONS {
             open.join_next().await;
         }
-        // It fails for one client's sake, or because files are used up, which passes.
+        // Accepting fails because of one client, or because file descriptors are exhausted, which is temporary.
         let Ok((client, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
         turn = turn.wrapping_add(1);
-        open.spawn(hand_on(client, service.clone(), turn));
+        open.spawn(forward_connection(client, service.clone(), turn));
     }
 }
 
-/// A client whose service cannot be reached finds its connection closed.
-async fn hand_on(mut client: TcpStream, service: String, turn: usize) {
+/// If no replica can be reached, the client's connection is closed.
+async fn forward_connection(mut client: TcpStream, service: String, turn: usize) {
     let Some(mut replica) = connect(&service, turn).await else { return };
     for stream in [&client, &replica] {
         // Without this, small answers wait for acknowledgements.
@@ -121,35 +121,37 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn what_is_said_arrives_and_so_does_the_answer() {
-        let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    /// A connection that is forwarded to `service` until the tasks are dropped.
+    async fn client_of(service: SocketAddr) -> (TcpStream, JoinSet<()>) {
         let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (behind, at) = (service.local_addr().unwrap().to_string(), front.local_addr().unwrap());
+        let address = front.local_addr().unwrap();
         let mut tasks = JoinSet::new();
-        tasks.spawn(forward(front, behind));
-        let mut client = TcpStream::connect(at).await.unwrap();
+        tasks.spawn(forward(front, service.to_string()));
+        (TcpStream::connect(address).await.unwrap(), tasks)
+    }
+
+    #[tokio::test]
+    async fn data_is_forwarded_in_both_directions() {
+        let service = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (mut client, _tasks) = client_of(service.local_addr().unwrap()).await;
         client.write_all(b"ping").await.unwrap();
         client.shutdown().await.unwrap();
         let (mut replica, _) = service.accept().await.unwrap();
-        let mut heard = Vec::new();
-        replica.read_to_end(&mut heard).await.unwrap();
+        let mut request = Vec::new();
+        replica.read_to_end(&mut request).await.unwrap();
         replica.write_all(b"pong").await.unwrap();
         drop(replica);
         let mut answer = Vec::new();
         client.read_to_end(&mut answer).await.unwrap();
-        assert_eq!((&*heard, &*answer), (&b"ping"[..], &b"pong"[..]));
+        assert_eq!((&*request, &*answer), (&b"ping"[..], &b"pong"[..]));
     }
 
     #[tokio::test]
     async fn without_a_service_the_connection_is_closed() {
         let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let front = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (behind, at) = (gone.local_addr().unwrap().to_string(), front.local_addr().unwrap());
+        let address = gone.local_addr().unwrap();
         drop(gone);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(forward(front, behind));
-        let mut client = TcpStream::connect(at).await.unwrap();
+        let (mut client, _tasks) = client_of(address).await;
         assert!(!matches!(client.read(&mut [0; 1]).await, Ok(read) if read > 0));
     }
 }

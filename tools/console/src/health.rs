@@ -1,13 +1,13 @@
-//! Whether one URL answers 200, in a few seconds at most.
+//! Whether a URL answers 200 within a time limit.
 
 use std::time::Duration;
 
 use anyhow::Context;
 
-/// What to ask.
+/// `console health`.
 #[derive(Debug, clap::Args)]
 pub struct HealthArgs {
-    /// The URL to ask, such as http://127.0.0.1:8081/health/ready
+    /// The URL to request, such as http://127.0.0.1:8081/health/ready
     url: String,
     /// How long to wait for the answer
     #[arg(long, default_value = "3s", value_parser = humantime::parse_duration)]

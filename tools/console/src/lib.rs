@@ -1,5 +1,5 @@
-//! The operator's desk. It knows the suite only from outside: REST, a read-only database role and a
-//! read-only NATS user. Every command answers whether all is well.
+//! The operator's console. It uses only the suite's public interfaces: REST, a read-only database role and a read-only NATS user.
+//! Every command returns whether it found a problem.
 
 pub mod after_restore;
 pub mod audit;
@@ -27,22 +27,22 @@ pub struct Cli {
 enum Command {
     /// Checks every invariant on one snapshot of the suite (exit code 0 clean, 1 violations, 2 could not audit)
     Audit(AuditCommand),
-    /// Lists what the database has forgotten after it was set back to an earlier moment, and puts it right (exit code 0 done,
-    /// 1 something is left to be put right, 2 could not look)
+    /// Lists what the database has forgotten after a restore to an earlier moment, and repairs it (exit code 0 done, 1 repairs
+    /// are left, 2 could not read)
     AfterRestore(after_restore::AfterRestoreArgs),
-    /// Exits with 0 when the URL answers 200; for the health checks of containers
+    /// Exits with 0 when the URL answers 200, for container health checks
     Health(health::HealthArgs),
     /// Plays scenarios against the running suite: `list`, `all` or a number
     Demo(demo::DemoArgs),
-    /// Hands TCP connections on to services by their names, to one replica after the other
+    /// Forwards TCP connections to services by name, to one replica after the other
     Forward(forward::ForwardArgs),
-    /// Places orders at a rate and checks that each one comes to its end
+    /// Places orders at a rate and checks that each one ends
     Load(load::LoadArgs),
     /// Creates sample products, and waits until order knows them
     Samples(samples::SamplesArgs),
 }
 
-/// `console audit`: once, or again and again.
+/// `console audit`: once, or repeatedly.
 #[derive(Debug, clap::Args)]
 struct AuditCommand {
     #[command(flatten)]
@@ -51,7 +51,7 @@ struct AuditCommand {
     watch: watch::WatchArgs,
 }
 
-/// Runs one command. `Ok(false)` means that it did its work and found something wrong.
+/// Runs one command. `Ok(false)` means that it completed and found a problem.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     match cli.command {
         Command::Audit(AuditCommand { once, watch }) if watch.watch => {
@@ -70,8 +70,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     }
 }
 
-/// Ctrl-C, the polite request to end, or a terminal that was closed. In a container nothing of that ends a process by
-/// itself.
+/// Returns at SIGINT, SIGTERM or SIGHUP. PID 1 of a container has no default action for these signals.
 async fn interrupted() {
     let received = async |kind| match signal(kind) {
         Ok(mut signal) => drop(signal.recv().await),

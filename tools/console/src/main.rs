@@ -1,4 +1,4 @@
-//! `console`: the operator's desk. Exit code 0: all is well; 1: it is not; 2: it could not be told.
+//! `console`: the operator's console. Exit code 0: no problem; 1: a problem was found; 2: the command failed.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Sample products, so that the first order has something to order. A product that exists stays as it is.
+//! Sample products for the first orders. Existing products are not changed.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ const PRODUCTS: &str = include_str!("samples.tsv");
 /// `console samples`.
 #[derive(Debug, clap::Args)]
 pub struct SamplesArgs {
-    /// How many products there have to be, at most 100
+    /// How many of the 100 sample products to create
     #[arg(default_value_t = 6)]
     count: usize,
-    /// How long order may take to learn of them
+    /// How long the products may take to reach order
     #[arg(long, default_value = "30s", value_parser = humantime::parse_duration)]
     limit: Duration,
     #[command(flatten)]
     addresses: Addresses,
 }
 
-/// Creates those that are missing, and waits until order can price them all.
+/// Creates missing products, and waits until order can price all of them.
 pub async fn command(args: &SamplesArgs) -> anyhow::Result<bool> {
     let suite = Suite::new(args.addresses.clone()).context("no HTTP client")?;
     let products: Vec<NewProduct> = products()?.into_iter().take(args.count).collect();

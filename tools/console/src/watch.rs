@@ -1,5 +1,5 @@
-//! `console audit --watch`: audits again and again while the suite works, serves what it found as metrics, and shows
-//! it on a page beside the alerts that Alertmanager has sent. It never waits for the suite to settle.
+//! `console audit --watch`: audits repeatedly while the suite works, and serves the results as metrics and on a page beside the
+//! alerts of Alertmanager. It does not wait for quiescence.
 
 mod alerts;
 mod board;
@@ -20,25 +20,25 @@ use crate::audit::Stores;
 const SERVICE: ServiceInfo = ServiceInfo {
     name: "console",
     title: "Console",
-    description: "Audits the running suite again and again, and receives alerts.",
+    description: "Audits the running suite repeatedly, and receives alerts.",
     version: env!("CARGO_PKG_VERSION"),
 };
 
-/// How `console audit` goes on and on.
+/// The options of `console audit --watch`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct WatchArgs {
-    /// Audit again and again, without waiting for the suite to settle, and serve /metrics, /alerts and a page
+    /// Audit repeatedly, without waiting for work in flight, and serve /metrics, /alerts and a page
     #[arg(long, conflicts_with_all = ["settle", "json", "allow_dead_letters", "whole"])]
     pub watch: bool,
-    /// From the beginning of one audit to the beginning of the next; long audits pause longer
+    /// Interval between the starts of two audits; longer after slow audits
     #[arg(long, default_value = "10s", value_parser = humantime::parse_duration, requires = "watch")]
     every: Duration,
-    /// Address and port that serve what was found
+    /// Address and port to listen on
     #[arg(long, env = "LISTEN", default_value = "127.0.0.1:8085", requires = "watch")]
     listen: SocketAddr,
 }
 
-/// Logs, limits and the rest of what every server takes, from the environment.
+/// The settings that every server takes from the environment.
 #[derive(Debug, Parser)]
 struct Settings {
     #[command(flatten)]
@@ -64,12 +64,12 @@ pub async fn command(args: &WatchArgs, stores: &Stores, gateway_url: &str) -> an
             ready: startup.readiness.register("audit"),
             stop: startup.stop.clone(),
         };
-        // Nobody listens any more only when the process is about to end.
+        // The receiver is dropped only when the process is about to end.
         let _ = ready_to_audit.send(rounds);
         let api = alerts::routes(alerts.clone(), metrics).merge(page::routes(board, alerts)).merge(runbook::routes());
         Ok(Service::new(api))
     });
-    // Beside the server and not in one of its tasks, which would have to be `Send`.
+    // Not in one of the server's tasks, which must be `Send`.
     let audit = async {
         if let Ok(rounds) = rounds.await {
             rounds.run().await;

@@ -1,16 +1,16 @@
-//! The test cards: which token is approved, which is refused and why, and in what manner the answer comes.
-//! Pure; a token that is not listed here is refused, never charged.
+//! The test cards: which token is approved, which is declined and why, and how the answer is delivered. Pure; an unknown token is
+//! declined, never charged.
 
 use serde::{Deserialize, Serialize};
 
 /// The largest amount that is ever approved, in minor units (10,000.00).
 pub const MAX_AMOUNT: i64 = 1_000_000;
 
-/// Why a charge was refused. A refusal is a stored outcome of its idempotency key.
+/// Why a charge was declined. A decline is a stored outcome of its idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DeclineCode {
-    /// The issuer refuses (`tok_declined`, or an armed decline fault).
+    /// Declined by the issuer (`tok_declined`, or an armed decline fault).
     CardDeclined,
     /// `tok_insufficient_funds`
     InsufficientFunds,
@@ -24,12 +24,12 @@ pub enum DeclineCode {
     Voided,
 }
 
-/// How the answer to a fresh charge comes. A stored answer always comes at once.
+/// How the answer to a fresh charge is delivered. A stored answer is always prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Manner {
-    /// At once.
+pub enum Delivery {
+    /// Immediately.
     Prompt,
-    /// After a long while (`tok_slow`), longer than most callers wait.
+    /// After a long delay (`tok_slow`), longer than most callers wait.
     Slow,
     /// The first two attempts of each key fail before anything is charged (`tok_flaky`).
     Flaky,
@@ -39,7 +39,7 @@ pub enum Manner {
 
 /// The issuer's decision: `None` approves.
 ///
-/// The card comes before the amount: an expired card stays expired however little is asked of it.
+/// The card is checked before the amount: an expired card is declined whatever the amount.
 pub fn refusal(token: &str, amount: i64) -> Option<DeclineCode> {
     match token {
         "tok_visa" | "tok_slow" | "tok_flaky" | "tok_unknown_outcome" => {
@@ -52,13 +52,13 @@ pub fn refusal(token: &str, amount: i64) -> Option<DeclineCode> {
     }
 }
 
-/// In what manner a fresh charge of this token is answered.
-pub fn manner(token: &str) -> Manner {
+/// How a fresh charge of this token is answered.
+pub fn delivery(token: &str) -> Delivery {
     match token {
-        "tok_slow" => Manner::Slow,
-        "tok_flaky" => Manner::Flaky,
-        "tok_unknown_outcome" => Manner::UnknownOutcome,
-        _ => Manner::Prompt,
+        "tok_slow" => Delivery::Slow,
+        "tok_flaky" => Delivery::Flaky,
+        "tok_unknown_outcome" => Delivery::UnknownOutcome,
+        _ => Delivery::Prompt,
     }
 }
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_card_is_refused_for_the_card_before_the_amount_and_ten_thousand_is_not_too_much() {
+    fn the_card_is_checked_before_the_amount() {
         assert_eq!(refusal("tok_expired", MAX_AMOUNT + 1), Some(DeclineCode::ExpiredCard));
         for (token, amount, refused) in [
             ("tok_visa", MAX_AMOUNT, None),

@@ -1,5 +1,7 @@
-//! The values of a card processor: keys, requests, charges, declines. Pure data; two requests are the same exactly
-//! when their fingerprints are, and the card token never leaves the request.
+//! The values of a card processor: keys, requests, charges, declines. Pure data; two requests are the same exactly when their
+//! fingerprints are equal, and the card token is never stored.
+
+use std::borrow::Borrow;
 
 pub use contracts::Currency;
 use serde::{Deserialize, Serialize};
@@ -8,11 +10,11 @@ use uuid::Uuid;
 
 use crate::card::DeclineCode;
 
-/// What a caller names its charge by; the scope of exactly-once.
+/// The caller's idempotency key: one effect per key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct IdempotencyKey(String);
 
-/// What a charge asks for.
+/// The request for a charge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ChargeRequest {
     /// Minor units, positive.
@@ -24,7 +26,7 @@ pub struct ChargeRequest {
     pub customer_id: Option<String>,
 }
 
-/// Identifies a request's content without keeping its card token.
+/// A hash of a request's content, stored in place of its card token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fingerprint(String);
 
@@ -40,19 +42,16 @@ pub struct Charge {
     pub currency: Currency,
     pub order_id: Option<String>,
     pub customer_id: Option<String>,
-    /// Whether all of it was given back. Not part of the journalled charge: a refund is an entry of its own.
-    #[serde(skip)]
-    pub refunded: bool,
 }
 
-/// A refusal, stored for its key.
+/// A decline, stored for its key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Decline {
     pub idempotency_key: IdempotencyKey,
     pub decline_code: DeclineCode,
-    /// What was asked for; `None` when the key was voided before it was ever used.
-    pub currency: Option<Currency>,
+    /// The requested currency.
+    pub currency: Currency,
 }
 
 impl IdempotencyKey {
@@ -70,17 +69,17 @@ impl IdempotencyKey {
     }
 }
 
-impl From<IdempotencyKey> for String {
-    fn from(key: IdempotencyKey) -> Self {
-        key.0
+impl Borrow<str> for IdempotencyKey {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 
 impl ChargeRequest {
-    /// Equal for equal requests, however their JSON was spaced or ordered.
+    /// Equal for equal requests, regardless of whitespace and field order of their JSON.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut hash = Sha256::new();
-        // Every part is preceded by its length, so that no two different requests run together to the same bytes.
+        // Each part is prefixed with its length, so that different requests never hash the same bytes.
         let mut part = |text: Option<&str>| match text {
             Some(text) => {
                 hash.update(text.len().to_be_bytes());
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn fingerprints_tell_every_field_apart() {
+    fn fingerprints_differ_in_every_field() {
         let base = request(None, None).fingerprint();
         assert_eq!(base, request(None, None).fingerprint());
         assert_ne!(base, request(Some(""), None).fingerprint());

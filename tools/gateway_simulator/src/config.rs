@@ -5,15 +5,15 @@ use std::{path::PathBuf, time::Duration};
 use bootstrap::BaseArgs;
 use clap::{ArgAction, Parser};
 
-/// Stands in for the card processor: a real HTTP server with test cards, durable charges and faults to order.
+/// Simulates the card processor: an HTTP server with test cards, durable charges and injectable faults.
 #[derive(Parser, Clone, Debug)]
 #[command(version, mut_arg("listen", |arg| arg.default_value("127.0.0.1:8084")))]
-// Whoever compares books names some 400,000 keys at most.
+// A reconciliation names up to about 400,000 keys.
 #[command(mut_arg("body_limit", |arg| arg.default_value("16777216")))]
 pub struct Config {
     #[command(flatten)]
     pub base: BaseArgs,
-    /// The file that keeps every charge, refund, decline and void; created when it is missing.
+    /// The file of all charges, refunds, declines and voids; created when missing.
     #[arg(long, env = "GATEWAY_JOURNAL", default_value = ".run/gateway.journal")]
     pub journal: PathBuf,
     /// Wait for the disk before answering. With `false` charges survive a crash of this process but not of the
@@ -26,8 +26,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// For tests that run the simulator in their own process: any free port of 127.0.0.1, no waiting for the disk,
-    /// everything else by default.
+    /// For tests that run the simulator in their own process: a free port of 127.0.0.1, no fsync, other settings by default.
     pub fn in_process(journal: impl Into<PathBuf>) -> Self {
         let defaults = Self::parse_from(["gateway_simulator", "--listen", "127.0.0.1:0", "--fsync", "false"]);
         Self { journal: journal.into(), ..defaults }

@@ -1,12 +1,10 @@
 //! The processor's ledger: which idempotency key led to which charge, decline or void, and the totals per currency.
-//! Pure: an operation returns its answer and the entry that must be journalled for it; replaying the entries rebuilds
-//! the same ledger, so every answer can be given again after a crash. A key has one outcome for ever, and a voided key
-//! never charges.
+//! Pure: an operation returns its answer and the entry to be journalled; replaying the entries rebuilds the same ledger, so
+//! every answer can be repeated after a crash. A key has one outcome for ever, and a voided key never charges.
 //!
-//! So nothing is ever forgotten, and memory grows with each key, as does the time that a start takes. That is meant: whoever
-//! forgets a key charges it twice when it is asked for again, after however long, and no audit could compare the books. A
-//! real processor keeps them in a database; this one has to last for a demonstration or a proof. For more, begin with
-//! a new journal, together with an empty database.
+//! No key is ever removed, so memory and start time grow with the number of keys. This is intended: a removed key could be
+//! charged a second time, and the audit could not compare the ledgers. A real processor would use a database; this one has to
+//! last for a demonstration or a proof. For longer use, begin with a new journal together with an empty database.
 
 mod reconciliation;
 
@@ -25,7 +23,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct Ledger {
     outcomes: HashMap<IdempotencyKey, Outcome>,
-    charges: HashMap<Uuid, Charge>,
+    charges: HashMap<Uuid, Captured>,
     totals: BTreeMap<Currency, Totals>,
     /// The key of each entry, in their order.
     history: Vec<IdempotencyKey>,
@@ -38,23 +36,42 @@ pub struct Change<T> {
     pub entry: Option<Entry>,
 }
 
-/// The answer to a charge.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The outcome of a key; `status` names the variant, which stays `captured` after a refund.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(tag = "status", rename_all = "snake_case")]
+#[schema(as = OutcomeView)]
 pub enum ChargeAnswer {
-    Captured(Charge),
-    Declined(Decline),
+    Captured(Captured),
+    Declined { idempotency_key: IdempotencyKey, decline_code: DeclineCode },
 }
 
-/// The answer to a void.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A captured charge.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Captured {
+    #[serde(flatten)]
+    pub charge: Charge,
+    /// Whether it was refunded, in full.
+    pub refunded: bool,
+}
+
+/// The result of a void: the key has no charge any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+#[schema(as = VoidView)]
 pub enum VoidAnswer {
-    /// The key had charged; the money went back.
-    Refunded(Charge),
-    /// The key had not charged and never will.
+    /// Its charge was refunded.
+    Refunded {
+        charge_id: Uuid,
+        /// Minor units.
+        amount: i64,
+        #[schema(value_type = String)]
+        currency: Currency,
+    },
+    /// It had no charge; a later one is declined with `voided`.
     Voided,
 }
 
-/// One line of the journal: something that happened to the ledger.
+/// One line of the journal: a change of the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Entry {
@@ -74,7 +91,17 @@ pub struct Totals {
     pub declines: u64,
 }
 
-/// The key already stands for another request.
+/// One currency's sums, in minor units, and counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = CurrencyTotalsView)]
+pub struct CurrencyTotals {
+    #[schema(value_type = String)]
+    pub currency: Currency,
+    #[serde(flatten)]
+    pub totals: Totals,
+}
+
+/// The key was used for another request.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the idempotency key was used with another request body")]
 pub struct KeyReused;
@@ -84,12 +111,12 @@ pub struct KeyReused;
 #[error("no charge has the id {0}")]
 pub struct UnknownCharge(pub Uuid);
 
-/// An entry that no operation could have written at this place.
+/// An entry that no operation could have written at this position.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Inconsistency {
     #[error("the key {0:?} already has an outcome")]
     SecondOutcome(String),
-    #[error("the charge id {0} is taken")]
+    #[error("the charge id {0} exists already")]
     ChargeIdTaken(Uuid),
     #[error("the amount {0} is outside 1..={MAX_AMOUNT}")]
     Amount(i64),
@@ -105,8 +132,8 @@ enum Outcome {
 }
 
 impl Ledger {
-    /// Charges the card, or gives the key's stored answer. `charge_id` is used for a fresh charge only; `imposed`
-    /// refuses a fresh charge whatever the card says.
+    /// Charges the card, or returns the key's stored answer. `charge_id` is used for a fresh charge only; `imposed` declines a
+    /// fresh charge regardless of the card.
     pub fn charge(
         &mut self,
         key: &IdempotencyKey,
@@ -119,68 +146,72 @@ impl Ledger {
             return Ok(Change { answer, entry: None });
         }
         let (answer, entry) = match imposed.or_else(|| card::refusal(&request.token, request.amount)) {
-            Some(code) => {
-                let decline = declined(key, code, Some(request.currency));
-                (ChargeAnswer::Declined(decline.clone()), Entry::Declined { fingerprint, decline })
+            Some(decline_code) => {
+                let decline = Decline { idempotency_key: key.clone(), decline_code, currency: request.currency };
+                (declined(key, decline_code), Entry::Declined { fingerprint, decline })
             }
             None => {
-                let charge = captured(key, request, charge_id);
-                (ChargeAnswer::Captured(charge.clone()), Entry::Charged { fingerprint, charge })
+                let charge = charge_for(key, request, charge_id);
+                let captured = Captured { charge: charge.clone(), refunded: false };
+                (ChargeAnswer::Captured(captured), Entry::Charged { fingerprint, charge })
             }
         };
         self.record(&entry);
         Ok(Change { answer, entry: Some(entry) })
     }
 
-    /// Gives all of a charge back, once.
-    pub fn refund(&mut self, charge_id: Uuid) -> Result<Change<Charge>, UnknownCharge> {
-        let charge = self.charges.get(&charge_id).ok_or(UnknownCharge(charge_id))?;
-        let answer = Charge { refunded: true, ..charge.clone() };
-        let entry = (!charge.refunded).then_some(Entry::Refunded { charge_id });
+    /// Refunds a charge in full, once.
+    pub fn refund(&mut self, charge_id: Uuid) -> Result<Change<ChargeAnswer>, UnknownCharge> {
+        let Captured { charge, refunded } = self.charges.get(&charge_id).ok_or(UnknownCharge(charge_id))?;
+        let answer = ChargeAnswer::Captured(Captured { charge: charge.clone(), refunded: true });
+        let entry = (!refunded).then_some(Entry::Refunded { charge_id });
         entry.iter().for_each(|entry| self.record(entry));
         Ok(Change { answer, entry })
     }
 
-    /// Makes sure that the key holds no money, now and for ever: refunds its charge, or refuses all later ones.
+    /// Ensures that the key has no charge, now and for ever: refunds its charge, or declines all later ones.
     ///
-    /// A declined key is answered as voided and stays declined: its stored decline already keeps it from charging.
+    /// A declined key is answered as voided and stays declined: its stored decline already prevents a charge.
     pub fn void(&mut self, key: &IdempotencyKey) -> Change<VoidAnswer> {
         if let Some(Outcome::Charged { charge_id, .. }) = self.outcomes.get(key)
-            && let Ok(Change { answer, entry }) = self.refund(*charge_id)
+            && let Ok(Change { answer: ChargeAnswer::Captured(captured), entry }) = self.refund(*charge_id)
         {
-            return Change { answer: VoidAnswer::Refunded(answer), entry };
+            let Charge { charge_id, amount, currency, .. } = captured.charge;
+            return Change { answer: VoidAnswer::Refunded { charge_id, amount, currency }, entry };
         }
         let entry = (!self.outcomes.contains_key(key)).then(|| Entry::Voided { idempotency_key: key.clone() });
         entry.iter().for_each(|entry| self.record(entry));
         Change { answer: VoidAnswer::Voided, entry }
     }
 
-    /// What a charge with this key was, or would be, answered; `None` for a key never seen.
-    pub fn outcome(&self, key: &IdempotencyKey) -> Option<ChargeAnswer> {
-        self.outcomes.get(key).map(|outcome| self.answer(key, outcome))
+    /// The stored answer of a key; `None` for an unknown key.
+    pub fn outcome(&self, key: &str) -> Option<ChargeAnswer> {
+        self.outcomes.get_key_value(key).map(|(key, outcome)| self.answer(key, outcome))
     }
 
     /// Sums and counts, by currency.
-    pub fn totals(&self) -> impl Iterator<Item = (Currency, Totals)> {
-        self.totals.iter().map(|(currency, totals)| (*currency, *totals))
+    pub fn totals(&self) -> impl Iterator<Item = CurrencyTotals> {
+        listed(&self.totals)
     }
 
-    /// How many entries have led here.
+    /// The number of entries.
     pub fn position(&self) -> u64 {
         self.history.len() as u64
     }
 
-    /// Takes over an entry read from the journal, unless it contradicts the ones before it.
+    /// Applies an entry from the journal, unless it contradicts earlier ones.
     pub fn replay(&mut self, entry: &Entry) -> Result<(), Inconsistency> {
         self.check(entry)?;
         self.record(entry);
         Ok(())
     }
 
-    fn stored(&self, key: &IdempotencyKey, asked: &Fingerprint) -> Result<Option<ChargeAnswer>, KeyReused> {
+    fn stored(&self, key: &IdempotencyKey, requested: &Fingerprint) -> Result<Option<ChargeAnswer>, KeyReused> {
         let Some(outcome) = self.outcomes.get(key) else { return Ok(None) };
         match outcome {
-            Outcome::Charged { fingerprint, .. } | Outcome::Declined { fingerprint, .. } if fingerprint != asked => {
+            Outcome::Charged { fingerprint, .. } | Outcome::Declined { fingerprint, .. }
+                if fingerprint != requested =>
+            {
                 Err(KeyReused)
             }
             outcome => Ok(Some(self.answer(key, outcome))),
@@ -190,8 +221,8 @@ impl Ledger {
     fn answer(&self, key: &IdempotencyKey, outcome: &Outcome) -> ChargeAnswer {
         match outcome {
             Outcome::Charged { charge_id, .. } => ChargeAnswer::Captured(self.charges[charge_id].clone()),
-            Outcome::Declined { decline, .. } => ChargeAnswer::Declined(decline.clone()),
-            Outcome::Voided => ChargeAnswer::Declined(declined(key, DeclineCode::Voided, None)),
+            Outcome::Declined { decline, .. } => declined(key, decline.decline_code),
+            Outcome::Voided => declined(key, DeclineCode::Voided),
         }
     }
 
@@ -204,7 +235,7 @@ impl Ledger {
                 return Err(Inconsistency::ChargeIdTaken(charge.charge_id));
             }
             Entry::Refunded { charge_id } => {
-                let refundable = self.charges.get(charge_id).is_some_and(|charge| !charge.refunded);
+                let refundable = self.charges.get(charge_id).is_some_and(|captured| !captured.refunded);
                 return refundable.then_some(()).ok_or(Inconsistency::Refund(*charge_id));
             }
             Entry::Charged { charge, .. } => &charge.idempotency_key,
@@ -217,7 +248,7 @@ impl Ledger {
         }
     }
 
-    /// Carries out an entry that is known to fit. The sums cannot overflow: 9 × 10¹² charges of the largest amount fit.
+    /// Applies a checked entry. The sums cannot overflow: 9 × 10¹² charges of the largest amount fit.
     fn record(&mut self, entry: &Entry) {
         match entry.clone() {
             Entry::Charged { fingerprint, charge } => {
@@ -227,18 +258,16 @@ impl Ledger {
                 totals.charges += 1;
                 let outcome = Outcome::Charged { fingerprint, charge_id: charge.charge_id };
                 self.outcomes.insert(charge.idempotency_key.clone(), outcome);
-                self.charges.insert(charge.charge_id, charge);
+                self.charges.insert(charge.charge_id, Captured { charge, refunded: false });
             }
             Entry::Declined { fingerprint, decline } => {
-                if let Some(currency) = decline.currency {
-                    self.totals.entry(currency).or_default().declines += 1;
-                }
+                self.totals.entry(decline.currency).or_default().declines += 1;
                 self.history.push(decline.idempotency_key.clone());
                 self.outcomes.insert(decline.idempotency_key.clone(), Outcome::Declined { fingerprint, decline });
             }
             Entry::Refunded { charge_id } => {
-                if let Some(charge) = self.charges.get_mut(&charge_id) {
-                    charge.refunded = true;
+                if let Some(Captured { charge, refunded }) = self.charges.get_mut(&charge_id) {
+                    *refunded = true;
                     self.history.push(charge.idempotency_key.clone());
                     let totals = self.totals.entry(charge.currency).or_default();
                     totals.refunded += charge.amount;
@@ -253,7 +282,7 @@ impl Ledger {
     }
 }
 
-fn captured(key: &IdempotencyKey, request: &ChargeRequest, charge_id: Uuid) -> Charge {
+fn charge_for(key: &IdempotencyKey, request: &ChargeRequest, charge_id: Uuid) -> Charge {
     Charge {
         charge_id,
         idempotency_key: key.clone(),
@@ -261,12 +290,15 @@ fn captured(key: &IdempotencyKey, request: &ChargeRequest, charge_id: Uuid) -> C
         currency: request.currency,
         order_id: request.order_id.clone(),
         customer_id: request.customer_id.clone(),
-        refunded: false,
     }
 }
 
-fn declined(key: &IdempotencyKey, decline_code: DeclineCode, currency: Option<Currency>) -> Decline {
-    Decline { idempotency_key: key.clone(), decline_code, currency }
+fn declined(key: &IdempotencyKey, decline_code: DeclineCode) -> ChargeAnswer {
+    ChargeAnswer::Declined { idempotency_key: key.clone(), decline_code }
+}
+
+fn listed(totals: &BTreeMap<Currency, Totals>) -> impl Iterator<Item = CurrencyTotals> {
+    totals.iter().map(|(&currency, &totals)| CurrencyTotals { currency, totals })
 }
 
 #[cfg(test)]

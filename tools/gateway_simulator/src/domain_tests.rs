@@ -1,4 +1,4 @@
-//! The ledger's laws that its callers do not see one by one; `tests/it` has the others.
+//! Laws of the ledger that the HTTP tests in `tests/it` do not cover.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -19,24 +19,24 @@ fn charge(ledger: &mut Ledger, text: &str, token: &str, amount: i64) -> Change<C
 
 fn captured_id(change: &Change<ChargeAnswer>) -> Uuid {
     match &change.answer {
-        ChargeAnswer::Captured(charge) => charge.charge_id,
-        ChargeAnswer::Declined(decline) => panic!("declined: {decline:?}"),
+        ChargeAnswer::Captured(captured) => captured.charge.charge_id,
+        declined => panic!("{declined:?}"),
     }
 }
 
 fn decline_code(change: &Change<ChargeAnswer>) -> DeclineCode {
     match &change.answer {
-        ChargeAnswer::Captured(charge) => panic!("captured: {charge:?}"),
-        ChargeAnswer::Declined(decline) => decline.decline_code,
+        ChargeAnswer::Declined { decline_code, .. } => *decline_code,
+        captured => panic!("{captured:?}"),
     }
 }
 
 fn totals(ledger: &Ledger) -> Totals {
-    ledger.totals().next().map(|(_, totals)| totals).unwrap_or_default()
+    ledger.totals().next().map(|row| row.totals).unwrap_or_default()
 }
 
 #[test]
-fn a_void_of_a_declined_key_leaves_the_decline_as_it_is() {
+fn voiding_a_declined_key_keeps_the_decline() {
     let mut ledger = Ledger::default();
     charge(&mut ledger, "k", "tok_expired", 500);
     let void = ledger.void(&key("k"));
@@ -45,17 +45,17 @@ fn a_void_of_a_declined_key_leaves_the_decline_as_it_is() {
 }
 
 #[test]
-fn currencies_are_added_up_apart() {
+fn totals_are_per_currency() {
     let mut ledger = Ledger::default();
     charge(&mut ledger, "usd", "tok_visa", 500);
     let euro = ChargeRequest { currency: "EUR".parse().unwrap(), ..request("tok_visa", 700) };
     ledger.charge(&key("eur"), &euro, Uuid::now_v7(), None).unwrap();
-    let sums: Vec<_> = ledger.totals().map(|(currency, totals)| (currency.to_string(), totals.charged)).collect();
+    let sums: Vec<_> = ledger.totals().map(|row| (row.currency.to_string(), row.totals.charged)).collect();
     assert_eq!(sums, [("EUR".to_owned(), 700), ("USD".to_owned(), 500)]);
 }
 
 #[test]
-fn a_journal_that_contradicts_itself_is_refused() {
+fn a_contradictory_journal_is_refused() {
     let mut ledger = Ledger::default();
     let charged = charge(&mut Ledger::default(), "k", "tok_visa", 500).entry.unwrap();
     ledger.replay(&charged).unwrap();
@@ -66,7 +66,7 @@ fn a_journal_that_contradicts_itself_is_refused() {
     assert_eq!(ledger.replay(&Entry::Refunded { charge_id: unknown }), Err(Inconsistency::Refund(unknown)));
 }
 
-/// Few keys and amounts, so that operations meet.
+/// Few keys and amounts, so that operations collide.
 fn operation() -> impl Strategy<Value = (u8, u8, i64)> {
     (0..4u8, 0..6u8, 1..4i64)
 }
@@ -96,7 +96,7 @@ proptest! {
         }
         prop_assert!(ledger.totals().eq(rebuilt.totals()));
         for name in 0..6 {
-            let key = key(&format!("key-{name}"));
+            let key = format!("key-{name}");
             prop_assert_eq!(ledger.outcome(&key), rebuilt.outcome(&key));
         }
         let sums = totals(&ledger);
@@ -105,7 +105,7 @@ proptest! {
 }
 
 #[test]
-fn a_statement_sums_up_what_was_neither_named_nor_changed_since() {
+fn a_statement_leaves_out_named_and_changed_keys() {
     let mut ledger = Ledger::default();
     for (key, token) in [("old", "tok_visa"), ("named", "tok_visa"), ("no", "tok_declined")] {
         charge(&mut ledger, key, token, 500);
@@ -115,18 +115,18 @@ fn a_statement_sums_up_what_was_neither_named_nor_changed_since() {
     ledger.refund(refunded).unwrap();
     charge(&mut ledger, "new", "tok_visa", 70);
     ledger.void(&key("never-charged"));
-    let asked =
-        Reconciliation { since: Some(since), without: vec![key("named")], keys: vec![key("no"), key("unknown")] };
-    let statement = ledger.reconcile(&asked).unwrap();
-    assert_eq!((since, statement.position), (3, 6), "an answer that was repeated is no entry");
+    let keys = ["no", "unknown"].map(str::to_owned).to_vec();
+    let request_body = Reconciliation { since: Some(since), without: vec!["named".to_owned()], keys };
+    let statement = ledger.reconcile(&request_body).unwrap();
+    assert_eq!((since, statement.position), (3, 6), "a repeated answer is no entry");
     let sums = Totals { charged: 500, charges: 1, declines: 1, ..Totals::default() };
-    assert_eq!(statement.totals, [(Currency::USD, sums)]);
+    assert_eq!(statement.totals, [CurrencyTotals { currency: Currency::USD, totals: sums }]);
     let keys = |answers: &[ChargeAnswer]| {
         let mut keys: Vec<String> = answers
             .iter()
             .map(|answer| match answer {
-                ChargeAnswer::Captured(charge) => charge.idempotency_key.as_str().to_owned(),
-                ChargeAnswer::Declined(decline) => decline.idempotency_key.as_str().to_owned(),
+                ChargeAnswer::Captured(captured) => captured.charge.idempotency_key.as_str().to_owned(),
+                ChargeAnswer::Declined { idempotency_key, .. } => idempotency_key.as_str().to_owned(),
             })
             .collect();
         keys.sort();

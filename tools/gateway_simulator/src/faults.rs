@@ -1,22 +1,39 @@
-//! Faults a caller can arm over `/v1/faults`: latency, errors, dropped connections and declines at given rates.
-//! Pure: the clock comes in as an argument, and whether the n-th request fails depends only on the seed and n, so a run
-//! can be repeated. Every fault expires.
+//! Faults armed over `/v1/faults`: latency, errors, dropped connections and declines at given rates. Pure: the clock is an
+//! argument, and whether the n-th request fails depends only on the seed and n, so a run can be repeated. Every fault expires.
 
 use std::time::{Duration, Instant};
 
-/// What is armed.
-#[derive(Debug, Clone, Copy, PartialEq)]
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What to arm, or what is armed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = FaultsBody)]
 pub struct FaultSettings {
     /// Added to every answer.
-    pub latency: Duration,
-    /// Share of requests answered 503 without any effect, 0 to 1.
+    #[serde(default)]
+    #[schema(maximum = 30_000)]
+    pub latency_ms: u64,
+    /// Share of requests answered 503 without any effect.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 1)]
     pub error_rate: f64,
-    /// Share of requests whose connection is dropped: half of them before the effect, half after it.
+    /// Share of requests whose connection is dropped without an answer: half of them before the effect, half after it.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 1)]
     pub drop_rate: f64,
-    /// Share of fresh charges that are refused.
+    /// Share of fresh charges that are declined with `card_declined`.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 1)]
     pub decline_rate: f64,
-    /// The same seed gives the same sequence of strikes.
+    /// The same seed hits the same requests, in the order of their arrival.
+    #[serde(default)]
     pub seed: u64,
+    /// Seconds until the faults expire: 1 to 3600 are accepted; the remaining time is rounded up.
+    #[serde(default = "one_minute")]
+    #[schema(maximum = 3600, default = 60)]
+    pub expires_in_seconds: u64,
 }
 
 /// What happens to one request.
@@ -49,22 +66,24 @@ struct Armed {
 }
 
 impl Faults {
-    /// Replaces what was armed before and starts its sequence anew.
-    pub fn arm(&mut self, settings: FaultSettings, expires_in: Duration, now: Instant) {
-        self.armed = Some(Armed { settings, expires_at: now + expires_in, strikes: 0 });
+    /// Replaces earlier faults and restarts the sequence.
+    pub fn arm(&mut self, settings: FaultSettings, now: Instant) {
+        let expires_at = now + Duration::from_secs(settings.expires_in_seconds);
+        self.armed = Some(Armed { settings, expires_at, strikes: 0 });
     }
 
     pub fn disarm(&mut self) {
         self.armed = None;
     }
 
-    /// What is armed, and for how long still.
-    pub fn armed(&self, now: Instant) -> Option<(FaultSettings, Duration)> {
+    /// The armed faults with the remaining time.
+    pub fn armed(&self, now: Instant) -> Option<FaultSettings> {
         let armed = self.armed.as_ref().filter(|armed| armed.expires_at > now)?;
-        Some((armed.settings, armed.expires_at - now))
+        let left = (armed.expires_at - now).as_millis().div_ceil(1_000) as u64;
+        Some(FaultSettings { expires_in_seconds: left, ..armed.settings })
     }
 
-    /// Decides the next request's fate.
+    /// The faults that hit the next request.
     pub fn strike(&mut self, now: Instant) -> Strike {
         let Some(armed) = self.armed.as_mut().filter(|armed| armed.expires_at > now) else {
             self.armed = None;
@@ -81,7 +100,7 @@ impl FaultSettings {
         let draw = |kind| uniform(self.seed, n, kind);
         let point = if draw(0) < 0.5 { DropPoint::BeforeEffect } else { DropPoint::AfterEffect };
         Strike {
-            latency: self.latency,
+            latency: Duration::from_millis(self.latency_ms),
             error: draw(1) < self.error_rate,
             drop: (draw(2) < self.drop_rate).then_some(point),
             decline: draw(3) < self.decline_rate,
@@ -89,7 +108,11 @@ impl FaultSettings {
     }
 }
 
-/// A number in [0, 1) that depends on nothing but its arguments: SplitMix64 (Steele, Lea, Flood 2014), top 53 bits.
+fn one_minute() -> u64 {
+    60
+}
+
+/// A number in [0, 1) that depends only on its arguments: SplitMix64 (Steele, Lea, Flood 2014), top 53 bits.
 fn uniform(seed: u64, n: u64, kind: u64) -> f64 {
     let mixed = split_mix(split_mix(seed).wrapping_add(n.wrapping_mul(4).wrapping_add(kind)));
     (mixed >> 11) as f64 / (1u64 << 53) as f64
@@ -107,18 +130,19 @@ mod tests {
     use super::*;
 
     fn settings(seed: u64) -> FaultSettings {
-        FaultSettings { latency: Duration::from_millis(5), error_rate: 0.3, drop_rate: 0.2, decline_rate: 0.1, seed }
+        let (error_rate, drop_rate, decline_rate) = (0.3, 0.2, 0.1);
+        FaultSettings { latency_ms: 5, error_rate, drop_rate, decline_rate, seed, expires_in_seconds: 60 }
     }
 
     fn strikes(seed: u64, count: usize) -> Vec<Strike> {
         let now = Instant::now();
         let mut faults = Faults::default();
-        faults.arm(settings(seed), Duration::from_secs(60), now);
+        faults.arm(settings(seed), now);
         (0..count).map(|_| faults.strike(now)).collect()
     }
 
     #[test]
-    fn rates_are_kept_over_many_requests() {
+    fn rates_hold_over_many_requests() {
         let strikes = strikes(1, 20_000);
         let share = |hit: fn(&Strike) -> bool| strikes.iter().filter(|strike| hit(strike)).count() as f64 / 20_000.0;
         assert!((share(|strike| strike.error) - 0.3).abs() < 0.02);
@@ -128,12 +152,19 @@ mod tests {
     }
 
     #[test]
+    fn the_same_seed_hits_the_same_requests() {
+        assert_eq!(strikes(42, 100), strikes(42, 100));
+        assert_ne!(strikes(42, 100), strikes(43, 100));
+    }
+
+    #[test]
     fn faults_expire() {
         let now = Instant::now();
         let mut faults = Faults::default();
-        faults.arm(settings(1), Duration::from_secs(60), now);
-        assert_eq!(faults.armed(now + Duration::from_secs(59)).map(|(_, left)| left), Some(Duration::from_secs(1)));
-        assert_eq!(faults.armed(now + Duration::from_secs(60)), None);
+        faults.arm(settings(1), now);
+        let left =
+            |milliseconds| faults.armed(now + Duration::from_millis(milliseconds)).map(|left| left.expires_in_seconds);
+        assert_eq!((left(58_001), left(59_000), left(60_000)), (Some(2), Some(1), None));
         assert_eq!(faults.strike(now + Duration::from_secs(60)), Strike::default());
     }
 }

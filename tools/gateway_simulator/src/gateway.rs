@@ -1,5 +1,5 @@
-//! The processor at work: the ledger, its journal and the ways an answer may go astray. Every answer, a repeated one
-//! included, waits until the ledger it was read from is on disk; so nothing that was answered is lost in a crash.
+//! The processor: the ledger, its journal, and the faults on the way of an answer. Every answer, a repeated one too, waits until
+//! the ledger that it was read from is on disk, so a crash loses nothing that was answered.
 
 use std::{
     collections::HashMap,
@@ -11,9 +11,11 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::{
-    card::{self, DeclineCode, Manner},
-    charge::{Charge, ChargeRequest, Currency, IdempotencyKey},
-    domain::{Change, ChargeAnswer, KeyReused, Ledger, Reconciliation, Statement, Totals, UnknownCharge, VoidAnswer},
+    card::{self, DeclineCode, Delivery},
+    charge::{ChargeRequest, IdempotencyKey},
+    domain::{
+        Change, ChargeAnswer, CurrencyTotals, KeyReused, Ledger, Reconciliation, Statement, UnknownCharge, VoidAnswer,
+    },
     faults::{DropPoint, FaultSettings, Faults},
     journal::{Journal, JournalStopped, Written},
 };
@@ -21,7 +23,7 @@ use crate::{
 /// Attempts of `tok_flaky` that fail, per key.
 const FLAKY_FAILURES: u32 = 2;
 
-/// The processor. One lock orders all effects, so a key is charged once however many requests carry it.
+/// The processor. One lock orders all effects, so concurrent requests with one key charge once.
 #[derive(Debug)]
 pub struct Gateway {
     state: Mutex<State>,
@@ -29,7 +31,7 @@ pub struct Gateway {
     slow_answer: Duration,
 }
 
-/// What the caller gets to hear.
+/// What the caller receives.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Reply<T> {
     /// The answer to a request that had an effect.
@@ -40,15 +42,15 @@ pub enum Reply<T> {
     Dropped,
 }
 
-/// Why a request has no answer of its own.
+/// Why a request failed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GatewayError {
     #[error(transparent)]
     KeyReused(#[from] KeyReused),
     #[error(transparent)]
     UnknownCharge(#[from] UnknownCharge),
-    /// Nothing happened; asking again may help.
-    #[error("the processor is unavailable at the moment")]
+    /// Nothing happened; a retry may succeed.
+    #[error("the processor is temporarily unavailable")]
     Unavailable,
     #[error(transparent)]
     JournalStopped(#[from] JournalStopped),
@@ -59,7 +61,7 @@ struct State {
     ledger: Ledger,
     journal: Journal,
     faults: Faults,
-    /// Failed attempts of `tok_flaky` so far. Lost in a restart, as such things are.
+    /// Failed attempts of `tok_flaky` so far; not durable.
     flaky_attempts: HashMap<IdempotencyKey, u32>,
     /// When the issuer answers a `tok_slow` charge; repeated requests wait for the same moment.
     slow_until: HashMap<IdempotencyKey, Instant>,
@@ -84,63 +86,58 @@ impl Gateway {
         key: &IdempotencyKey,
         request: &ChargeRequest,
     ) -> Result<Reply<ChargeAnswer>, GatewayError> {
-        self.struck(async |decline| {
-            self.wait_for_issuer(key, card::manner(&request.token)).await?;
+        self.with_faults(async |decline| {
+            self.wait_for_issuer(key, card::delivery(&request.token)).await?;
             let imposed = decline.then_some(DeclineCode::CardDeclined);
             let reply = self.commit(|ledger| ledger.charge(key, request, Uuid::now_v7(), imposed)).await?;
             let captured_now = matches!(&reply, Reply::Fresh(ChargeAnswer::Captured(_)));
-            let lost = captured_now && card::manner(&request.token) == Manner::UnknownOutcome;
+            let lost = captured_now && card::delivery(&request.token) == Delivery::UnknownOutcome;
             Ok(if lost { Reply::Dropped } else { reply })
         })
         .await
     }
 
-    /// Gives all of a charge back, once.
-    pub async fn refund(&self, charge_id: Uuid) -> Result<Reply<Charge>, GatewayError> {
-        self.struck(async |_| self.commit(|ledger| ledger.refund(charge_id)).await).await
+    /// Refunds a charge in full, once.
+    pub async fn refund(&self, charge_id: Uuid) -> Result<Reply<ChargeAnswer>, GatewayError> {
+        self.with_faults(async |_| self.commit(|ledger| ledger.refund(charge_id)).await).await
     }
 
-    /// Makes sure that the key holds no money, now and for ever.
+    /// Ensures that the key has no charge, now and for ever.
     pub async fn void(&self, key: &IdempotencyKey) -> Result<Reply<VoidAnswer>, GatewayError> {
-        self.struck(async |_| self.commit(|ledger| Ok::<_, GatewayError>(ledger.void(key))).await).await
+        self.with_faults(async |_| self.commit(|ledger| Ok::<_, GatewayError>(ledger.void(key))).await).await
     }
 
-    /// What became of a key, or `None` when it was never seen.
-    pub async fn outcome(&self, key: &IdempotencyKey) -> Result<Option<ChargeAnswer>, JournalStopped> {
+    /// The outcome of a key; `None` for an unknown key.
+    pub async fn outcome(&self, key: &str) -> Result<Option<ChargeAnswer>, JournalStopped> {
         self.read(|ledger| ledger.outcome(key)).await
     }
 
     /// Sums and counts, by currency.
-    pub async fn totals(&self) -> Result<Vec<(Currency, Totals)>, JournalStopped> {
+    pub async fn totals(&self) -> Result<Vec<CurrencyTotals>, JournalStopped> {
         self.read(|ledger| ledger.totals().collect()).await
     }
 
-    /// What is to be compared with other books, or `None` when the ledger has not come that far.
-    pub async fn reconcile(&self, asked: &Reconciliation) -> Result<Option<Statement>, JournalStopped> {
-        self.read(|ledger| ledger.reconcile(asked)).await
+    /// See [`Ledger::reconcile`].
+    pub async fn reconcile(&self, request: &Reconciliation) -> Result<Option<Statement>, JournalStopped> {
+        self.read(|ledger| ledger.reconcile(request)).await
     }
 
-    /// Arms faults for a while, in place of those armed before.
-    pub fn arm(&self, settings: FaultSettings, expires_in: Duration) {
-        self.lock().faults.arm(settings, expires_in, Instant::now().into_std());
+    /// Arms faults in place of earlier ones.
+    pub fn arm(&self, settings: FaultSettings) {
+        self.lock().faults.arm(settings, Instant::now().into_std());
     }
 
     pub fn disarm(&self) {
         self.lock().faults.disarm();
     }
 
-    /// The armed faults and how long they stay.
-    pub fn armed(&self) -> Option<(FaultSettings, Duration)> {
+    /// The armed faults with the remaining time.
+    pub fn armed(&self) -> Option<FaultSettings> {
         self.lock().faults.armed(Instant::now().into_std())
     }
 
-    /// Tells when the journal can no longer be written.
-    pub fn written(&self) -> Written {
-        self.written.clone()
-    }
-
-    /// Carries an operation out as far as the armed faults let it; it is told whether it has to decline.
-    async fn struck<T>(
+    /// Runs an operation under the armed faults; its argument is whether to decline.
+    async fn with_faults<T>(
         &self,
         operation: impl AsyncFnOnce(bool) -> Result<Reply<T>, GatewayError>,
     ) -> Result<Reply<T>, GatewayError> {
@@ -158,17 +155,17 @@ impl Gateway {
         Ok(if strike.drop == Some(DropPoint::AfterEffect) { Reply::Dropped } else { reply })
     }
 
-    /// What the card issuer does before it decides. A key that has its outcome is not asked about again.
-    async fn wait_for_issuer(&self, key: &IdempotencyKey, manner: Manner) -> Result<(), GatewayError> {
+    /// The card issuer's delay or error. A key with an outcome skips it.
+    async fn wait_for_issuer(&self, key: &IdempotencyKey, delivery: Delivery) -> Result<(), GatewayError> {
         let until = {
             let mut state = self.lock();
-            if state.ledger.outcome(key).is_some() {
+            if state.ledger.outcome(key.as_str()).is_some() {
                 return Ok(());
             }
-            match manner {
-                Manner::Prompt | Manner::UnknownOutcome => return Ok(()),
-                Manner::Flaky => return state.flaky_attempt(key),
-                Manner::Slow => {
+            match delivery {
+                Delivery::Prompt | Delivery::UnknownOutcome => return Ok(()),
+                Delivery::Flaky => return state.flaky_attempt(key),
+                Delivery::Slow => {
                     let answer_at = Instant::now() + self.slow_answer;
                     *state.slow_until.entry(key.clone()).or_insert(answer_at)
                 }
@@ -179,7 +176,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Decides and queues under one lock, so that the journal has the ledger's order; waits for the disk outside it.
+    /// Applies and queues under one lock, so that the journal has the ledger's order; waits for the disk without the lock.
     async fn commit<T, E>(
         &self,
         operation: impl FnOnce(&mut Ledger) -> Result<Change<T>, E>,
@@ -208,7 +205,7 @@ impl Gateway {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics between a change of the ledger and its entry, so a poisoned lock still guards a whole state.
+        // Nothing panics between a change of the ledger and its entry, so a poisoned lock guards a consistent state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

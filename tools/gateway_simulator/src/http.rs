@@ -1,42 +1,40 @@
-//! The processor's routes. Effects run detached from their request, because a real processor does not stop half-way
-//! when its caller hangs up; a [`Reply::Dropped`] breaks the connection off without an answer.
+//! The processor's routes. Effects run detached from their request, because a real processor does not stop when its caller
+//! disconnects; [`Reply::Dropped`] drops the connection without an answer.
 
 use std::{io, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
     extract::State,
-    http::{HeaderName, HeaderValue, StatusCode, header},
+    http::{HeaderName, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use bootstrap::{Json, Path, Problem, Query, detached_within};
 use futures_util::stream;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
 
 use self::{
-    body::{CapturedView, ChargeBody, DeclinedView, OutcomeView, TotalsView, VoidView},
-    faults::{FaultsBody, FaultsView},
+    body::{ChargeBody, TotalsView},
+    faults::{FaultsView, validated},
     key::Key,
-    reconciliation::{ReconciliationBody, StatementView},
 };
 use crate::{
-    charge::IdempotencyKey,
-    domain::ChargeAnswer,
+    domain::{ChargeAnswer, Reconciliation, Statement, VoidAnswer},
+    faults::FaultSettings,
     gateway::{Gateway, GatewayError, Reply},
 };
 
 mod body;
 mod faults;
 mod key;
-mod reconciliation;
 
 /// Marks the stored answer to a request seen before.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// How long an operation may take, with whatever latency is asked of it.
-const LONGEST: Duration = Duration::from_secs(120);
+/// How long an operation may take, including injected latency.
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// All routes with their OpenAPI description.
 pub fn routes(gateway: Arc<Gateway>) -> OpenApiRouter {
@@ -58,24 +56,20 @@ pub fn routes(gateway: Arc<Gateway>) -> OpenApiRouter {
 /// `tok_slow` is approved after 8 s; `tok_flaky` is approved after two 503; `tok_unknown_outcome` is captured and the
 /// connection dropped without an answer.
 #[utoipa::path(post, path = "/v1/charges", tag = "charges", params(Key), request_body = ChargeBody,
-    responses((status = 201, description = "Captured", body = CapturedView),
-        (status = 200, description = "Captured by an earlier request with this key and body", body = CapturedView),
-        (status = 402, description = "Declined; stored for the key", body = DeclinedView)))]
+    responses((status = 201, description = "Captured", body = ChargeAnswer),
+        (status = 200, description = "Captured by an earlier request with this key and body", body = ChargeAnswer),
+        (status = 402, description = "Declined; stored for the key", body = ChargeAnswer)))]
 async fn charge(
     State(gateway): State<Arc<Gateway>>,
     Key(key): Key,
     Json(body): Json<ChargeBody>,
 ) -> Result<Response, Problem> {
     let request = body.validated()?;
-    let reply = detached_within(LONGEST, async move { gateway.charge(&key, &request).await }).await?;
+    let reply = detached_within(OPERATION_TIMEOUT, async move { gateway.charge(&key, &request).await }).await?;
     Ok(answer(reply, |outcome, replayed| match outcome {
-        ChargeAnswer::Captured(charge) => {
-            let status = if replayed { StatusCode::OK } else { StatusCode::CREATED };
-            (status, Json(CapturedView::from(charge))).into_response()
-        }
-        ChargeAnswer::Declined(decline) => {
-            (StatusCode::PAYMENT_REQUIRED, Json(DeclinedView::from(decline))).into_response()
-        }
+        ChargeAnswer::Captured(_) if replayed => StatusCode::OK,
+        ChargeAnswer::Captured(_) => StatusCode::CREATED,
+        ChargeAnswer::Declined { .. } => StatusCode::PAYMENT_REQUIRED,
     }))
 }
 
@@ -87,20 +81,19 @@ struct FindCharge {
     idempotency_key: String,
 }
 
-/// Ask what became of a key
+/// Look up the outcome of a key
 ///
-/// A voided key is answered as what a charge with it would get: declined with `voided`.
+/// A voided key has the outcome of a charge with it: declined with `voided`.
 #[utoipa::path(get, path = "/v1/charges", tag = "charges", params(FindCharge),
-    responses((status = 200, description = "The key's outcome", body = OutcomeView),
+    responses((status = 200, description = "The key's outcome", body = ChargeAnswer),
         (status = 404, description = "The key was never seen", body = Problem, content_type = "application/problem+json")))]
 async fn find_charge(
     State(gateway): State<Arc<Gateway>>,
     Query(query): Query<FindCharge>,
-) -> Result<Json<OutcomeView>, Problem> {
+) -> Result<Json<ChargeAnswer>, Problem> {
+    let outcome = gateway.outcome(&query.idempotency_key).await.map_err(GatewayError::from)?;
     let unknown = || Problem::not_found("No charge, decline or void has this idempotency key.");
-    let key = IdempotencyKey::parse(&query.idempotency_key).ok_or_else(unknown)?;
-    let outcome = gateway.outcome(&key).await.map_err(GatewayError::from)?.ok_or_else(unknown)?;
-    Ok(Json(outcome.into()))
+    outcome.map(Json).ok_or_else(unknown)
 }
 
 /// Refund a charge in full
@@ -108,65 +101,65 @@ async fn find_charge(
 /// Idempotent: a charge is refunded once, however often this is called.
 #[utoipa::path(post, path = "/v1/charges/{charge_id}/refund", tag = "charges",
     params(("charge_id" = Uuid, Path, description = "The charge")),
-    responses((status = 200, description = "Refunded, now or before", body = CapturedView),
+    responses((status = 200, description = "Refunded, now or before", body = ChargeAnswer),
         (status = 404, description = "No such charge", body = Problem, content_type = "application/problem+json")))]
 async fn refund(State(gateway): State<Arc<Gateway>>, Path(charge_id): Path<Uuid>) -> Result<Response, Problem> {
-    let reply = detached_within(LONGEST, async move { gateway.refund(charge_id).await }).await?;
-    Ok(answer(reply, |charge, _| Json(CapturedView::from(charge)).into_response()))
+    let reply = detached_within(OPERATION_TIMEOUT, async move { gateway.refund(charge_id).await }).await?;
+    Ok(answer(reply, |_, _| StatusCode::OK))
 }
 
-/// Make sure that a key holds no money
+/// Void a key
 ///
-/// Refunds the key's charge, or, when there is none, refuses every later charge with this key. Idempotent.
+/// Refunds the key's charge, or, when there is none, declines every later charge with this key. Idempotent.
 #[utoipa::path(post, path = "/v1/voids", tag = "charges", params(Key),
-    responses((status = 200, description = "The key holds no money and never will", body = VoidView),
+    responses((status = 200, description = "The key holds no money and never will", body = VoidAnswer),
         (status = 400, description = "No key", body = Problem, content_type = "application/problem+json")))]
 async fn void(State(gateway): State<Arc<Gateway>>, Key(key): Key) -> Result<Response, Problem> {
-    let reply = detached_within(LONGEST, async move { gateway.void(&key).await }).await?;
-    Ok(answer(reply, |outcome, _| Json(VoidView::from(outcome)).into_response()))
+    let reply = detached_within(OPERATION_TIMEOUT, async move { gateway.void(&key).await }).await?;
+    Ok(answer(reply, |_, _| StatusCode::OK))
 }
 
 /// Sums and counts by currency
 #[utoipa::path(get, path = "/v1/totals", tag = "charges",
     responses((status = 200, description = "Everything ever charged and refunded, in minor units", body = TotalsView)))]
 async fn totals(State(gateway): State<Arc<Gateway>>) -> Result<Json<TotalsView>, Problem> {
-    Ok(Json(gateway.totals().await.map_err(GatewayError::from)?.into()))
+    Ok(Json(TotalsView { totals: gateway.totals().await.map_err(GatewayError::from)? }))
 }
 
-/// Compare books
+/// Compare ledgers
 ///
-/// Sums as of one position of the ledger, without the keys that are named and without those that have changed since a
-/// position that was told before. Whoever reads their own books between the two positions compares what did not move.
-#[utoipa::path(post, path = "/v1/reconciliations", tag = "charges", request_body = ReconciliationBody,
-    responses((status = 200, description = "The ledger as of `position`", body = StatementView)))]
+/// Sums as of one position of the ledger, without the given keys and without those that changed since an earlier position. A
+/// caller that reads its own ledger between the two positions compares what did not change.
+#[utoipa::path(post, path = "/v1/reconciliations", tag = "charges", request_body = Reconciliation,
+    responses((status = 200, description = "The ledger as of `position`", body = Statement)))]
 async fn reconcile(
     State(gateway): State<Arc<Gateway>>,
-    Json(body): Json<ReconciliationBody>,
-) -> Result<Json<StatementView>, Problem> {
-    let statement = gateway.reconcile(&body.into()).await.map_err(GatewayError::from)?;
-    let ahead = || Problem::unprocessable("The ledger has not come to the position in `since`.");
-    Ok(Json(statement.ok_or_else(ahead)?.into()))
+    Json(request): Json<Reconciliation>,
+) -> Result<Json<Statement>, Problem> {
+    let statement = gateway.reconcile(&request).await.map_err(GatewayError::from)?;
+    let ahead = || Problem::unprocessable("The position in `since` is after the end of the ledger.");
+    statement.map(Json).ok_or_else(ahead)
 }
 
 /// Show the armed faults
 #[utoipa::path(get, path = "/v1/faults", tag = "faults",
-    responses((status = 200, description = "What is armed, and for how long still", body = FaultsView)))]
+    responses((status = 200, description = "The armed faults with the remaining time", body = FaultsView)))]
 async fn show_faults(State(gateway): State<Arc<Gateway>>) -> Json<FaultsView> {
     Json(gateway.armed().into())
 }
 
 /// Arm faults for charges, refunds and voids
 ///
-/// Replaces what was armed before. They always expire. Which requests are struck depends on the seed only.
-#[utoipa::path(post, path = "/v1/faults", tag = "faults", request_body = FaultsBody,
+/// Replaces earlier faults. Faults always expire. Which requests are hit depends on the seed only.
+#[utoipa::path(post, path = "/v1/faults", tag = "faults", request_body = FaultSettings,
     responses((status = 200, description = "Armed", body = FaultsView)))]
 async fn arm_faults(
     State(gateway): State<Arc<Gateway>>,
-    Json(body): Json<FaultsBody>,
+    Json(faults): Json<FaultSettings>,
 ) -> Result<Json<FaultsView>, Problem> {
-    let (settings, expires_in) = body.validated()?;
-    tracing::warn!(?settings, ?expires_in, "faults armed");
-    gateway.arm(settings, expires_in);
+    let settings = validated(faults)?;
+    tracing::warn!(?settings, "faults armed");
+    gateway.arm(settings);
     Ok(Json(gateway.armed().into()))
 }
 
@@ -178,22 +171,18 @@ async fn disarm_faults(State(gateway): State<Arc<Gateway>>) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
-fn answer<T>(reply: Reply<T>, show: impl FnOnce(T, bool) -> Response) -> Response {
+fn answer<T: Serialize>(reply: Reply<T>, status: impl FnOnce(&T, bool) -> StatusCode) -> Response {
     match reply {
-        Reply::Fresh(value) => show(value, false),
-        Reply::Replayed(value) => {
-            let mut response = show(value, true);
-            response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
-            response
-        }
+        Reply::Fresh(value) => (status(&value, false), Json(value)).into_response(),
+        Reply::Replayed(value) => (status(&value, true), [(REPLAYED, "true")], Json(value)).into_response(),
         Reply::Dropped => dropped_connection(),
     }
 }
 
-/// hyper polls the body before it flushes the head, and gives the connection up when the body fails: the caller gets
-/// not a single byte. The status is seen by our own metrics only; the content type keeps the shell from describing it.
+/// hyper polls the body before it flushes the head, and drops the connection when the body fails, so the caller receives no byte.
+/// Only the metrics see the status; the content type prevents a problem document.
 fn dropped_connection() -> Response {
-    let failure = io::Error::new(io::ErrorKind::ConnectionAborted, "the answer is lost on purpose");
+    let failure = io::Error::new(io::ErrorKind::ConnectionAborted, "the answer is dropped by a fault");
     let body = Body::from_stream(stream::iter([Err::<Bytes, _>(failure)]));
     (StatusCode::BAD_GATEWAY, [(header::CONTENT_TYPE, "application/octet-stream")], body).into_response()
 }
@@ -206,9 +195,9 @@ impl From<GatewayError> for Problem {
             }
             GatewayError::UnknownCharge(unknown) => Problem::not_found(format!("There is no charge {}.", unknown.0)),
             GatewayError::Unavailable => {
-                Problem::unavailable("The processor is unavailable at the moment. Nothing happened; try again.", 1)
+                Problem::unavailable("The processor is temporarily unavailable. Nothing happened; try again.", 1)
             }
-            // Whether the last write reached the disk is unknown, which 503 would deny.
+            // It is unknown whether the last write reached the disk; 503 would mean that it did not.
             GatewayError::JournalStopped(stopped) => Problem::internal(&stopped),
         }
     }

@@ -1,6 +1,6 @@
-//! The ledger on disk: an append-only file of JSON lines, each chained to the one before it by a checksum. One thread
-//! writes whatever is waiting and syncs once for all of it (group commit), so that durability costs one sync per batch
-//! and not per charge. An entry counts only when [`Written::reach`] has returned.
+//! The ledger on disk: an append-only file of JSON lines, each chained to the one before it by a checksum. One thread writes all
+//! queued entries and syncs once (group commit), so durability costs one sync per batch and not per charge. An entry is durable
+//! when [`Written::reach`] has returned.
 
 use std::{
     fs::{File, TryLockError},
@@ -18,10 +18,10 @@ use crate::{
     journal_line::{BadLine, Chain},
 };
 
-/// How long a start waits for a predecessor that is still writing its last batch.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a start waits for the lock of a predecessor that is still writing its last batch.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The writing end. Dropping it lets the writer finish what is queued and release the file.
+/// The queue of the writer. After it is dropped, the writer writes the queued entries and releases the file.
 #[derive(Debug)]
 pub struct Journal {
     queue: mpsc::UnboundedSender<Entry>,
@@ -33,11 +33,11 @@ pub struct Journal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(u64);
 
-/// Knows how far the journal is on disk; clones are cheap.
+/// The position up to which the journal is on disk; clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Written(watch::Receiver<Progress>);
 
-/// What the writer did, for `/metrics`.
+/// The writer's counters for `/metrics`.
 #[derive(Debug, Clone, Default)]
 pub struct JournalCounters {
     pub entries: Counter,
@@ -66,7 +66,7 @@ pub enum Corruption {
     Entry(#[from] Inconsistency),
 }
 
-/// The disk refused a write. The ledger in memory may be ahead of the disk, so nothing may be answered any more.
+/// A write failed. The ledger in memory may be ahead of the disk, so no request may be answered any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the journal cannot be written any more")]
 pub struct JournalStopped;
@@ -78,8 +78,8 @@ struct Progress {
 }
 
 impl Journal {
-    /// Opens or creates the journal and rebuilds the ledger from it. Blocks. A last line without its end was never
-    /// answered: it is cut off. With `fsync` false an entry counts when the operating system has it.
+    /// Opens or creates the journal and rebuilds the ledger from it. Blocks. An incomplete last line was never answered and is
+    /// cut off. With `fsync` false an entry counts as written when the operating system has it.
     pub fn open(path: &Path, fsync: bool, counters: JournalCounters) -> Result<(Self, Ledger), JournalError> {
         let open_error = |source| JournalError::Open { path: path.to_owned(), source };
         let mut file = open_file(path).map_err(open_error)?;
@@ -109,7 +109,7 @@ impl Journal {
     /// Queues an entry. The order of calls is the order on disk.
     pub fn append(&mut self, entry: Entry) {
         self.appended += 1;
-        // A closed queue means that the writer has stopped; `Written::reach` tells every waiter.
+        // The queue is closed when the writer has stopped; then `Written::reach` fails.
         let _ = self.queue.send(entry);
     }
 
@@ -139,16 +139,16 @@ impl Written {
         }
     }
 
-    /// Waits until the disk refuses a write or the journal is closed.
+    /// Waits until a write fails or the journal is closed.
     pub async fn stopped(&self) -> JournalStopped {
         let mut progress = self.0.clone();
-        // An error means that the writer is gone, which is what is waited for.
+        // An error means that the writer has ended, too.
         let _ = progress.wait_for(|progress| progress.stopped).await;
         JournalStopped
     }
 }
 
-/// The file and what is needed to continue it; lives in its own thread because syncing blocks.
+/// Appends to the file, in a thread of its own because syncing blocks.
 struct Writer {
     file: File,
     fsync: bool,
@@ -170,7 +170,7 @@ impl Writer {
                 self.write(&batch)
             });
             if let Err(error) = outcome {
-                tracing::error!(%error, "the journal cannot be written; nothing will be answered until a restart");
+                tracing::error!(%error, "the journal cannot be written; no request is answered until a restart");
                 self.report.send_modify(|progress| progress.stopped = true);
                 return;
             }
@@ -193,15 +193,15 @@ fn open_file(path: &Path) -> io::Result<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder)?;
     let file = File::options().read(true).append(true).create(true).open(path)?;
-    // A new file's name must survive a power cut, too.
+    // The directory entry of a new file must survive a power cut, too.
     File::open(folder)?.sync_all()?;
     Ok(file)
 }
 
-/// Two writers would interleave their chains, hence a lock; the kernel releases it when the process dies.
+/// Prevents a second writer; the kernel releases the lock when the process ends.
 fn lock(file: &File, path: &Path) -> Result<(), JournalError> {
     let pause = Duration::from_millis(20);
-    for _ in 0..LOCK_PATIENCE.as_millis() / pause.as_millis() {
+    for _ in 0..LOCK_TIMEOUT.as_millis() / pause.as_millis() {
         match file.try_lock() {
             Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) => thread::sleep(pause),
@@ -222,7 +222,7 @@ fn replay(file: &mut File, path: &Path) -> Result<(Ledger, Chain), JournalError>
         let length = reader.read_until(b'\n', &mut line).map_err(read_error)? as u64;
         if line.pop() != Some(b'\n') {
             if length > 0 {
-                tracing::warn!(path = %path.display(), bytes = length, "the journal's last line is torn; it is cut off");
+                tracing::warn!(path = %path.display(), bytes = length, "the journal's last line is incomplete; it is cut off");
                 file.set_len(whole).and_then(|()| file.sync_all()).map_err(read_error)?;
             }
             return Ok((ledger, chain));

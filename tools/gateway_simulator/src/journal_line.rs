@@ -1,5 +1,5 @@
 //! One line of the journal: `{"sequence":1,"checksum":"…","entry":{…}}`. The checksum covers the entry and the
-//! checksum of the line before it, so a changed, lost, doubled or moved line is noticed at the next start.
+//! checksum of the line before it, so a changed, lost, duplicated or moved line is detected at the next start.
 
 use std::io::{self, Write};
 
@@ -9,14 +9,14 @@ use sha2::{Digest, Sha256};
 
 use crate::domain::Entry;
 
-/// Where the chain of lines stands.
+/// The end of the chain of lines.
 #[derive(Debug, Default)]
 pub struct Chain {
     length: u64,
     last: Checksum,
 }
 
-/// The first eight bytes of a SHA-256: enough against accidents, which is what a journal has to fear.
+/// The first eight bytes of a SHA-256: enough to detect accidental corruption.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Checksum(u64);
 
@@ -52,7 +52,7 @@ impl Chain {
         self.length
     }
 
-    /// Adds a line to `batch`, its line end included.
+    /// Appends a line to `batch`, with its line end.
     pub fn append(&mut self, entry: &Entry, batch: &mut Vec<u8>) -> io::Result<()> {
         let entry = serde_json::to_string(entry)?;
         let checksum = self.last.next(&entry);
@@ -74,7 +74,7 @@ impl Chain {
         Ok(ReadEntry { value: serde_json::from_str(line.entry.get())?, checksum })
     }
 
-    /// Takes the line with this checksum over.
+    /// Moves the end of the chain to the line with this checksum.
     pub fn advance(&mut self, checksum: Checksum) {
         self.length += 1;
         self.last = checksum;

@@ -1,4 +1,4 @@
-//! What a journal keeps, what it cuts off and what it refuses.
+//! What a journal keeps, cuts off and refuses.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -29,7 +29,7 @@ fn open(path: &Path) -> Result<(Journal, Ledger), JournalError> {
     Journal::open(path, true, JournalCounters::default())
 }
 
-/// A journal with this many charges in it, closed again.
+/// A closed journal with this many charges.
 async fn journal_of(charges: usize) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gateway.journal");
@@ -43,11 +43,15 @@ async fn journal_of(charges: usize) -> (TempDir, PathBuf) {
 }
 
 fn charges(ledger: &Ledger) -> u64 {
-    ledger.totals().map(|(_, totals)| totals.charges).sum()
+    ledger.totals().map(|row| row.totals.charges).sum()
 }
 
+/// The line and the reason of the refusal, which must not change the file.
 fn corruption(path: &Path) -> (u64, Corruption) {
-    match open(path).unwrap_err() {
+    let before = fs::read(path).unwrap();
+    let refused = open(path).unwrap_err();
+    assert_eq!(fs::read(path).unwrap(), before);
+    match refused {
         JournalError::Corrupt { line, source, .. } => (line, source),
         other => panic!("{other}"),
     }
@@ -57,7 +61,7 @@ fn corruption(path: &Path) -> (u64, Corruption) {
 async fn a_reopened_journal_gives_the_same_ledger() {
     let (_folder, path) = journal_of(3).await;
     let (mut journal, mut ledger) = open(&path).unwrap();
-    assert!(matches!(ledger.outcome(&key(2)), Some(ChargeAnswer::Captured(_))));
+    assert!(matches!(ledger.outcome(key(2).as_str()), Some(ChargeAnswer::Captured(_))));
     journal.append(ledger.void(&key(99)).entry.unwrap());
     journal.written().reach(journal.position()).await.unwrap();
     drop(journal);
@@ -66,15 +70,19 @@ async fn a_reopened_journal_gives_the_same_ledger() {
 }
 
 #[tokio::test]
-async fn a_torn_last_line_is_cut_off_at_every_length() {
+async fn an_incomplete_last_line_is_cut_off() {
     let (_folder, path) = journal_of(2).await;
     let whole = fs::read(&path).unwrap();
     let first_line = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     for length in [first_line + 1, first_line + 40, whole.len() - 1] {
         fs::write(&path, &whole[..length]).unwrap();
-        let (_journal, ledger) = open(&path).unwrap();
+        let (mut journal, mut ledger) = open(&path).unwrap();
         assert_eq!(charges(&ledger), 1);
         assert_eq!(fs::read(&path).unwrap(), &whole[..first_line]);
+        journal.append(ledger.void(&key(99)).entry.unwrap());
+        journal.written().reach(journal.position()).await.unwrap();
+        drop(journal);
+        assert_eq!(open(&path).unwrap().0.position(), Position(2), "it continues after the cut");
     }
 }
 
@@ -96,7 +104,7 @@ async fn a_missing_line_is_refused() {
 }
 
 #[tokio::test]
-async fn entries_waiting_together_share_a_sync() {
+async fn queued_entries_share_a_sync() {
     let folder = tempfile::tempdir().unwrap();
     let counters = JournalCounters::default();
     let (mut journal, mut ledger) = Journal::open(&folder.path().join("j"), true, counters.clone()).unwrap();
@@ -109,7 +117,7 @@ async fn entries_waiting_together_share_a_sync() {
 }
 
 #[tokio::test]
-async fn a_journal_that_the_disk_refuses_answers_nobody() {
+async fn after_a_failed_write_every_wait_fails() {
     let counters = JournalCounters::default();
     let (report, progress) = watch::channel(Progress::default());
     let (queue, entries) = mpsc::unbounded_channel();

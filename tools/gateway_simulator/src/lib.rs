@@ -1,7 +1,6 @@
-//! The external card processor, as far as an integration can tell: `http` takes the calls, `gateway` gives answers or
-//! loses them, `domain` is the ledger, `journal` keeps it on disk, `card` and `faults` decide what goes wrong. It is
-//! the outside world: it knows nothing of orders, sagas or events, and of what we call `contracts` only which charges it
-//! will look at.
+//! A simulated external card processor: `http` has the routes, `gateway` answers requests or drops them, `domain` is the ledger,
+//! `journal` writes it to disk, `card` and `faults` decide what fails. It knows no orders, sagas or events; of `contracts` it
+//! uses only the rules for charges.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -30,16 +29,16 @@ pub mod journal_line;
 
 pub use config::Config;
 
-/// Who this is, in logs, traces and its OpenAPI document.
+/// The name in logs, traces and the OpenAPI document.
 pub const SERVICE: ServiceInfo = ServiceInfo {
     name: "gateway_simulator",
     title: "Card processor (simulated)",
     description: "Charges, refunds and voids test cards, exactly once per idempotency key. A real HTTP server with a \
-                  durable journal, whose failures can be ordered.",
+                  durable journal and injectable faults.",
     version: env!("CARGO_PKG_VERSION"),
 };
 
-/// The simulator in this process; dropping it breaks off every connection, as a crash would.
+/// The simulator in this process; dropping it cuts every connection, as a crash would.
 #[derive(Debug)]
 pub struct RunningGateway {
     /// `http://127.0.0.1:<port>`
@@ -48,7 +47,7 @@ pub struct RunningGateway {
     pub address: SocketAddr,
     startup: Startup,
     limits: ServeLimits,
-    /// Dropped in this order: whoever ends on the second knows from the first that it was meant to.
+    /// Dropped in this order, so that a task that ends at the second sees that it was stopped.
     _end: [DropGuard; 2],
 }
 
@@ -94,8 +93,8 @@ impl RunningGateway {
     }
 }
 
-/// Opens the journal and puts the routes together with the task that ends the process when the journal fails: what is
-/// in memory may then be ahead of the disk, and only a restart tells what is true.
+/// Opens the journal and returns the routes with the task that ends the process when the journal fails: the ledger in memory may
+/// then be ahead of the disk, and only a restart restores the durable state.
 pub async fn build(startup: &Startup, config: &Config) -> Result<(OpenApiRouter, Task), JournalError> {
     let flag = startup.readiness.register("journal");
     let counters = JournalCounters::default();

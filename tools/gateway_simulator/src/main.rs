@@ -1,4 +1,4 @@
-//! The card processor as a process: settings, journal, routes, run.
+//! The card processor as a program.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What can be set, by flag or by environment variable; `provision --help` is the reference.
+//! The settings, by flag or environment variable; `provision --help` is the reference.
 
 mod passwords;
 
@@ -15,7 +15,7 @@ use crate::{
     database,
 };
 
-/// Makes the database and the broker ready for the services. May be run again at any time.
+/// Provisions the database and the broker for the services. Idempotent.
 #[derive(Parser)]
 #[command(name = "provision", version)]
 pub struct Config {
@@ -31,20 +31,20 @@ pub struct Config {
     pub others: OtherPasswords,
     #[command(flatten)]
     pub log: LogArgs,
-    /// Production refuses passwords that are only fit for development.
+    /// Production refuses development passwords.
     #[arg(long, env = "APP_ENV", value_enum, default_value_t = AppEnv::Development)]
     pub app_env: AppEnv,
 }
 
-/// What to do instead of making everything ready once.
+/// What to do instead of provisioning everything once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
 pub enum Command {
-    /// Make the broker ready, then stay and put back the streams and consumers that it loses. Needs nothing of the database.
+    /// Provision the broker, then keep running and restore the streams and consumers that it loses. Does not use the database.
     Keep,
-    /// Make the streams anew, empty, as after the database was set back to an earlier moment: what they tell and the database
-    /// does not know is forgotten, and services publish again what unfinished sagas need. Needs nothing of the database.
+    /// Recreate the streams, empty, after the database was restored to an earlier moment: events that the database does not know
+    /// are removed, and services publish again what unfinished sagas need. Does not use the database.
     Renew,
-    /// Print the configuration of the NATS server: its users and what each of them may do.
+    /// Print the configuration of the NATS server: its users and their permissions.
     NatsConf,
 }
 
@@ -60,7 +60,7 @@ pub struct DatabaseArgs {
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     #[arg(default_value = "postgres://postgres@127.0.0.1:5432/postgres")]
     pub database_url: String,
-    /// Connections that each role may hold at a time; without limit when not given.
+    /// Maximum number of connections of each role; unlimited by default.
     #[arg(long, env = "DB_CONNECTION_LIMIT")]
     pub db_connection_limit: Option<u32>,
     /// How long to wait for the database.
@@ -73,7 +73,7 @@ pub struct BrokerArgs {
     /// Server URL; several may be given, separated by commas.
     #[arg(long, env = "NATS_URL", hide_env_values = true, default_value = "nats://127.0.0.1:4222")]
     pub nats_url: String,
-    /// User name; not given when the server asks for none.
+    /// User name; omit it for a server without users.
     #[arg(long, env = "NATS_USER")]
     pub nats_user: Option<String>,
     /// Password of that user.
@@ -82,29 +82,28 @@ pub struct BrokerArgs {
     /// How long to wait for the broker.
     #[arg(long, env = "NATS_STARTUP_LIMIT", value_parser = humantime::parse_duration, default_value = "60s")]
     pub nats_startup_limit: Duration,
-    /// Size of each stream in bytes. Half of it is for events that all consumers have had; a stream full of others makes
-    /// its service's events wait in the outbox. The broker sets this much aside on its disk.
+    /// Size of each stream in bytes. Up to half of it holds events that all consumers have acknowledged; a stream full of
+    /// unacknowledged events makes its service's events wait in the outbox. The broker reserves this much disk space.
     #[arg(long, env = "STREAM_MAX_BYTES", default_value_t = StreamSettings::default().max_bytes)]
     pub stream_max_bytes: i64,
-    /// How long events stay in a stream at most, whoever has had them. The inbox must remember for longer.
+    /// Maximum age of events in a stream, acknowledged or not. The inbox must keep event ids for longer.
     #[arg(long, env = "STREAM_MAX_AGE", value_parser = humantime::parse_duration, default_value = "3d")]
     pub stream_max_age: Duration,
     /// Copies of each stream; more than 1 needs a cluster.
     #[arg(long, env = "STREAM_REPLICAS", default_value_t = 1)]
     pub stream_replicas: usize,
-    /// How long the broker recognises an event that is published again.
+    /// How long the broker recognises a repeated publication of an event.
     #[arg(long, env = "STREAM_DUPLICATE_WINDOW", value_parser = humantime::parse_duration, default_value = "2m")]
     pub stream_duplicate_window: Duration,
-    /// How long a delivery may stay unanswered before it is repeated.
+    /// How long a delivery may stay unacknowledged before it is repeated.
     #[arg(long, env = "CONSUMER_ACK_WAIT", value_parser = humantime::parse_duration, default_value = "2500ms")]
     pub consumer_ack_wait: Duration,
-    /// Unanswered deliveries of one step, over all replicas of its service.
+    /// Unacknowledged deliveries of one step, over all replicas of its service.
     #[arg(long, env = "CONSUMER_MAX_ACK_PENDING", default_value_t = 4096)]
     pub consumer_max_ack_pending: i64,
 }
 
-/// Passwords that `provision` itself does not use: nobody who uses them tells production from development, so it judges
-/// them before anything starts.
+/// Passwords that `provision` only validates, before anything starts: their users do not distinguish production from development.
 #[derive(Args)]
 pub struct OtherPasswords {
     /// Password of Grafana's user `admin`.
@@ -117,7 +116,7 @@ pub struct LogArgs {
     /// `json` for machines, `text` for people.
     #[arg(long, env = "LOG_FORMAT", value_enum, default_value_t = LogFormat::Json)]
     pub log_format: LogFormat,
-    /// Which log lines are written, as a `tracing` filter.
+    /// Log filter in the syntax of `tracing`.
     #[arg(long, env = "RUST_LOG", default_value = "info,sqlx=warn,async_nats=warn")]
     pub log_filter: String,
 }
@@ -129,7 +128,7 @@ pub enum LogFormat {
 }
 
 impl Config {
-    /// What the database shall be like.
+    /// The settings of the database; in production also validates the passwords.
     pub fn database_settings(&self) -> anyhow::Result<database::Settings> {
         let given = &self.database;
         if self.app_env == AppEnv::Production {
@@ -141,10 +140,8 @@ impl Config {
             wait: given.database_startup_limit,
         })
     }
-}
 
-impl Config {
-    /// In development every password is the name of its user, for all to read.
+    /// In development every password is the name of its user.
     fn refuse_public_passwords(&self) -> anyhow::Result<()> {
         let UserPasswords { roles, users } = &self.passwords;
         let roles = roles.by_role().map(|(role, password)| ("the role", role, Some(password)));
@@ -161,7 +158,7 @@ impl Config {
         ];
         for (what, user, password) in roles.chain(users).chain(others) {
             if password.is_some_and(|password| password == user || password.is_empty()) {
-                bail!("{what} {user} has a password fit for development only, which APP_ENV=production refuses");
+                bail!("{what} {user} has a development password, which APP_ENV=production refuses");
             }
         }
         Ok(())
@@ -169,7 +166,7 @@ impl Config {
 }
 
 impl DatabaseArgs {
-    /// The user that the URL names, and the password if it holds one.
+    /// The user of the URL, and its password if it has one.
     fn owner(&self) -> (&str, Option<&str>) {
         let address = self.database_url.split_once("://").map_or("", |(_, address)| address);
         let owner = address.split_once('@').map_or("", |(owner, _)| owner);
@@ -182,13 +179,11 @@ impl DatabaseArgs {
 }
 
 impl BrokerArgs {
-    /// Where the broker is, and who asks.
     pub fn access(&self) -> Access {
         let user = self.nats_user.clone();
         Access { url: self.nats_url.clone(), user, password: self.nats_password.clone().unwrap_or_default() }
     }
 
-    /// What streams and consumers shall be like.
     pub fn settings(&self) -> broker::Settings {
         broker::Settings {
             stream: StreamSettings {
@@ -225,7 +220,7 @@ mod tests {
 
     const OWNER: &str = "--database-url=postgres://postgres:p1@postgres:5432/suite";
 
-    /// As docker-compose.yml tells them, none of them fit for development only.
+    /// The arguments of docker-compose.yml, with production passwords.
     fn strong() -> Vec<String> {
         let own = users().flat_map(|user| ["db", "nats"].map(|server| format!("--{user}-{server}-password=strong")));
         let others = [OWNER, "--nats-user=provision", "--nats-password=p6", "--grafana-admin-password=p11"];
@@ -236,7 +231,7 @@ mod tests {
         contracts::SERVICES.map(|service| service.0).into_iter().chain(["auditor"])
     }
 
-    fn judge(environment: &str, changed: &str) -> anyhow::Result<database::Settings> {
+    fn validate(environment: &str, changed: &str) -> anyhow::Result<database::Settings> {
         let name = changed.split('=').next().unwrap_or_default();
         let strong = strong().into_iter().filter(|argument| !argument.starts_with(name));
         let arguments = ["provision", "--app-env", environment].map(str::to_owned).into_iter();
@@ -244,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn production_refuses_every_password_that_is_public() {
+    fn production_refuses_every_development_password() {
         let mut public = vec![
             ("--database-url=postgres://postgres:postgres@postgres:5432/suite".to_owned(), "owner postgres".to_owned()),
             ("--nats-password=provision".to_owned(), "user provision".to_owned()),
@@ -259,16 +254,16 @@ mod tests {
             }
         }
         for (public, named) in public {
-            let refused = judge("production", &public).err().map(|error| error.to_string()).unwrap_or_default();
+            let refused = validate("production", &public).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(refused.contains(&named), "{public}: {refused:?}");
-            assert!(judge("development", &public).is_ok(), "{public}");
+            assert!(validate("development", &public).is_ok(), "{public}");
         }
     }
 
     #[test]
-    fn production_accepts_passwords_of_its_own_and_an_owner_without_one() {
+    fn production_accepts_own_passwords_and_an_owner_without_one() {
         for accepted in [OWNER, "--database-url=postgres://postgres@127.0.0.1:5432/suite", "--nats-password=p6"] {
-            judge("production", accepted).unwrap();
+            validate("production", accepted).unwrap();
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Makes a database ready: roles, schemas, tables, rights, partitions. One `provision` at a time works on a
-//! database; running it again changes nothing but the passwords, which it sets.
+//! Provisions a database: roles, schemas, tables, permissions, partitions. One `provision` at a time works on a database; running
+//! it again changes only the passwords.
 
 mod migrations;
 mod roles;
@@ -14,31 +14,31 @@ use tokio::time::{Instant, sleep, timeout};
 
 pub use roles::Passwords;
 
-/// What each role may do; may be run any number of times, beside the participants.
+/// The permissions of each role; idempotent, also while the participants run.
 const GRANTS: &str = concat!(
     include_str!("../../../migrations/roles/grants.sql"),
     include_str!("../../../migrations/roles/auditor.sql")
 );
 
-/// The manifest as the grants read it.
+/// Writes the manifest to the table that the grants read.
 const PARTICIPANTS: &str = "insert into participant select * from unnest($1::text[], $2::text[], $3::text[])";
 
-/// Any number will do, as long as nobody else takes it for something else.
+/// The key of the advisory lock, used for nothing else.
 const LOCK: i64 = 0x7061_735f_6465_7472;
 
-/// How long to wait for locks, those of another `provision` included.
+/// How long to wait for locks, including that of another `provision`.
 const LOCK_TIMEOUT: &str = "60s";
 
-/// Partitions are made for today and this many days after; the services go on from there.
+/// Partitions are created for today and so many days after; the services create the later ones.
 const DAYS_AHEAD: i32 = 7;
 
-/// What the database shall be like.
+/// The settings of the database.
 #[derive(Clone)]
 pub struct Settings {
     pub passwords: Passwords,
-    /// Connections that each role may hold at a time; `None`: any number.
+    /// Maximum number of connections of each role; `None`: unlimited.
     pub connection_limit: Option<u32>,
-    /// How long to wait for a server that is not there yet.
+    /// How long to wait for a server that is not running yet.
     pub wait: Duration,
 }
 
@@ -60,7 +60,7 @@ pub enum Error {
     Migration { schema: &'static str, ledger: String, source: MigrateError },
 }
 
-/// Makes the database ready, waiting for it with a log line a second.
+/// Provisions the database, waiting for it with a log line per second.
 pub async fn provision(options: &PgConnectOptions, settings: &Settings) -> Result<(), Error> {
     let options = options
         .clone()
@@ -69,7 +69,7 @@ pub async fn provision(options: &PgConnectOptions, settings: &Settings) -> Resul
         .options([("lock_timeout", LOCK_TIMEOUT)]);
     let mut connection = connect(&options, settings.wait).await?;
     let done = provision_alone(&mut connection, &options, settings).await;
-    // Closing frees the lock, also when something failed.
+    // Closing releases the lock, also after an error.
     let _ = connection.close().await;
     done
 }
@@ -103,7 +103,7 @@ async fn provision_alone(
         created.map_err(cannot(format!("create the schema {schema}")))?;
     }
     migrations::run(options).await?;
-    grant(connection).await.map_err(cannot("grant the roles their rights"))?;
+    grant(connection).await.map_err(cannot("grant the roles their permissions"))?;
     for Participant { schema, .. } in contracts::PARTICIPANTS {
         let ensure = AssertSqlSafe(format!("select {schema}.ensure_partitions($1)"));
         let ensured = sqlx::query(ensure).bind(DAYS_AHEAD).execute(&mut *connection).await;
@@ -112,7 +112,7 @@ async fn provision_alone(
     Ok(())
 }
 
-async fn grant(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+async fn grant(connection: &mut PgConnection) -> sqlx::Result<()> {
     let column = |of: fn(&Participant) -> String| contracts::PARTICIPANTS.iter().map(of).collect::<Vec<_>>();
     let create = "create temporary table participant (service text, schema name, role name)";
     sqlx::raw_sql(create).execute(&mut *connection).await?;
@@ -137,7 +137,7 @@ async fn connect(options: &PgConnectOptions, limit: Duration) -> Result<PgConnec
             Err(elapsed) => sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, elapsed)),
         };
         let waited = started.elapsed();
-        if !may_pass(&source) {
+        if !is_temporary(&source) {
             return Err(Error::Refused { host, source });
         }
         if waited >= limit {
@@ -148,11 +148,11 @@ async fn connect(options: &PgConnectOptions, limit: Duration) -> Result<PgConnec
     }
 }
 
-/// Whether the server is likely to take a connection later on.
-fn may_pass(error: &sqlx::Error) -> bool {
+/// Whether the server may accept a connection later.
+fn is_temporary(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) => true,
-        // It starts, it stops, or all its connections are taken.
+        // It starts, it stops, or it has no connection left.
         sqlx::Error::Database(answer) => answer.code().is_some_and(|code| code.starts_with("57P") || code == "53300"),
         _ => false,
     }
@@ -162,7 +162,7 @@ async fn refuse_old_server(connection: &mut PgConnection) -> Result<(), Error> {
     let version: String = sqlx::query_scalar("show server_version")
         .fetch_one(connection)
         .await
-        .map_err(cannot("ask for the server's version"))?;
+        .map_err(cannot("read the server's version"))?;
     let major = version.split(['.', ' ']).next().and_then(|number| number.parse::<u32>().ok());
     if major.is_some_and(|major| major < 15) { Err(Error::TooOld { version }) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! `provision` makes everything and ends; `provision keep` stays and puts back what the broker loses, without any access to
+//! `provision` creates everything and ends; `provision keep` keeps running and restores what the broker loses, without access to
 //! the database.
 
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// A signal ends `keep` well; before everything is ready, it is a failure.
+/// A signal ends `keep` with success; before everything is ready it is a failure.
 async fn run_until_stopped(config: &Config) -> anyhow::Result<()> {
     config.log.start()?;
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -64,7 +64,7 @@ async fn provision(config: &Config, settings: &broker::Settings) -> anyhow::Resu
     let connection = broker::connect(&config.broker.access(), config.broker.nats_startup_limit).await;
     let connection = connection.context("the broker is not ready")?;
     if config.command == Some(Command::Renew) {
-        broker::delete_streams(&connection.client).await.context("the streams cannot be made anew")?;
+        broker::delete_streams(&connection.client).await.context("the streams cannot be recreated")?;
     }
     broker::provision(&connection.client, settings).await.context("the broker is not ready")?;
     Ok(connection)

@@ -1,5 +1,5 @@
-//! The NATS server's configuration: who may do what. Rights are read off the table of steps, so a service can
-//! publish nothing but its own events, and can read nothing but what its own steps wait for.
+//! The NATS server's configuration: users and permissions. They follow from the table of steps: a service may publish only its
+//! own events, and read only what its own steps consume.
 
 use std::fmt::Write;
 
@@ -11,20 +11,20 @@ const HEADER: &str = "\
 #
 # Generated from the table of steps by `provision nats-conf`; edit tools/provision/src/nats_conf.rs instead.
 #
-# Each service may publish its own events and nothing else, and may read what its own steps wait for. Only
-# `provision` may create, change, purge or delete streams and durable consumers. Answers arrive under
-# `_INBOX_<user>.`, so nobody reads another's: clients must set that inbox prefix.
+# Each service may publish only its own events, and read only what its own steps consume. Only `provision` may
+# create, change, purge or delete streams and durable consumers. Answers arrive under `_INBOX_<user>.`, so no user
+# reads the answers of another one: clients must set that inbox prefix.
 #
-# What NATS cannot limit: to which subject an answer is sent. Whoever may ask anything can have the server send
-# the answer, or its own next message, to a subject that it may not publish to. These rights contain mistakes
-# and leaked reading rights; they do not make events of a service trustworthy whose password is stolen.
+# What NATS cannot limit: the reply subject of a request. A user with any request permission can have the server
+# send the answer, or its next message, to a subject that the user may not publish to. These permissions limit
+# mistakes and leaked read access; they do not protect the events of a service whose password is stolen.
 #
 # Passwords come from the environment: ORDER_NATS_PASSWORD and so on, one for each user below. The server
-# refuses to start when one is missing. It reads their values as it reads this file, so a password consists of
-# letters and digits, a letter first.
+# refuses to start when one is missing. It parses their values like this file, so a password consists of letters
+# and digits, a letter first.
 #
-# So does the store directory, NATS_STORE_DIR, in quotes where it is no plain word: with -sd on the command line,
-# nats-server 2.9 would not read this file again. Address, port and monitoring port come from the command line:
+# So does the store directory, NATS_STORE_DIR, in quotes unless it is a plain word: with -sd on the command line,
+# nats-server 2.9 would not reload this file. Address, port and monitoring port come from the command line:
 #   NATS_STORE_DIR=/var/lib/nats nats-server -c nats.conf -a 127.0.0.1 -p 4222 -m 8222
 
 max_payload: 1MB
@@ -38,8 +38,8 @@ authorization {
   users: [
 ";
 
-/// What a user may do; what is not allowed is refused.
-struct Rights {
+/// The permissions of a user; everything else is refused.
+struct Permissions {
     user: &'static str,
     publish: Vec<String>,
     /// Exceptions to `publish`.
@@ -51,15 +51,15 @@ struct Rights {
 pub fn render() -> String {
     let mut file = HEADER.to_owned();
     for service in SERVICES {
-        write_user(&mut file, &service_rights(service));
+        write_user(&mut file, &service_permissions(service));
     }
-    write_user(&mut file, &provision_rights());
-    write_user(&mut file, &auditor_rights());
+    write_user(&mut file, &provision_permissions());
+    write_user(&mut file, &auditor_permissions());
     file.push_str("  ]\n}\n");
     file
 }
 
-fn service_rights(service: Service) -> Rights {
+fn service_permissions(service: Service) -> Permissions {
     let stream = service.stream();
     let mut publish = vec![
         format!("events.{service}.>"),
@@ -67,12 +67,12 @@ fn service_rights(service: Service) -> Rights {
         format!("{}.>", service.replicas_subject()),
         "$JS.API.INFO".to_owned(),
         format!("$JS.API.STREAM.MSG.GET.{stream}"),
-        // Its relay looks whether a consumer is ahead of a stream that came back older.
+        // Its relay checks whether a consumer is ahead of a stream that was rolled back.
         format!("$JS.API.CONSUMER.LIST.{stream}"),
         format!("$JS.API.DIRECT.GET.{stream}"),
         format!("$JS.API.DIRECT.GET.{stream}.>"),
     ];
-    // How full each one is decides whether orders are accepted.
+    // Orders are accepted depending on how full each stream is.
     publish.extend(SERVICES.map(|any| format!("$JS.API.STREAM.INFO.{}", any.stream())));
     for consumer in contracts::consumers().iter().filter(|consumer| consumer.service == service) {
         let path = path(consumer);
@@ -83,11 +83,11 @@ fn service_rights(service: Service) -> Rights {
         publish.push(format!("$JS.ACK.*.*.{path}.>"));
     }
     let subscribe = vec![inbox(service.0), service.nudge_subject(), format!("{}.>", service.replicas_subject())];
-    Rights { user: service.0, publish, publish_deny: Vec::new(), subscribe }
+    Permissions { user: service.0, publish, publish_deny: Vec::new(), subscribe }
 }
 
-fn provision_rights() -> Rights {
-    Rights {
+fn provision_permissions() -> Permissions {
+    Permissions {
         user: "provision",
         publish: vec!["$JS.API.>".to_owned()],
         publish_deny: Vec::new(),
@@ -95,11 +95,10 @@ fn provision_rights() -> Rights {
     }
 }
 
-/// Reads all streams, through consumers of its own that vanish after use. The names of those are made up by
-/// clients, so a pattern cannot allow them; instead, the services' durable consumers are forbidden one by one.
-/// A request that names its consumer in the body only (`CONSUMER.CREATE.<stream>`) is not allowed at all: it
-/// could change a service's consumer unseen. So the auditor's consumers must have names.
-fn auditor_rights() -> Rights {
+/// Reads all streams, through ephemeral consumers. Clients choose their names, so a pattern cannot allow them; instead, the
+/// services' durable consumers are denied one by one. A request with the consumer's name in the body only
+/// (`CONSUMER.CREATE.<stream>`) is denied, because it could change a service's consumer. So the auditor's consumers need names.
+fn auditor_permissions() -> Permissions {
     let mut publish: Vec<String> =
         ["$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.FC.>"].map(str::to_owned).into();
     for stream in SERVICES.map(Service::stream) {
@@ -117,7 +116,7 @@ fn auditor_rights() -> Rights {
         publish_deny.push(format!("$JS.API.CONSUMER.CREATE.{path}.>"));
         publish_deny.extend(["CREATE", "DELETE", "MSG.NEXT"].map(|call| format!("$JS.API.CONSUMER.{call}.{path}")));
     }
-    Rights { user: "auditor", publish, publish_deny, subscribe: vec![inbox("auditor")] }
+    Permissions { user: "auditor", publish, publish_deny, subscribe: vec![inbox("auditor")] }
 }
 
 /// `ORDER.inventory-reserve_stock`
@@ -129,8 +128,8 @@ fn inbox(user: &str) -> String {
     format!("_INBOX_{user}.>")
 }
 
-fn write_user(file: &mut String, rights: &Rights) {
-    let Rights { user, publish, publish_deny, subscribe } = rights;
+fn write_user(file: &mut String, permissions: &Permissions) {
+    let Permissions { user, publish, publish_deny, subscribe } = permissions;
     let _ = write!(
         file,
         "    {{\n      user: {user}\n      password: ${}_NATS_PASSWORD\n      permissions {{\n",

@@ -1,9 +1,9 @@
-//! A consumer alone: from a stream through a step that claims the inbox, does nothing and commits. The broker and the
-//! tables are the benchmark's own, so that nothing else happens there.
+//! The throughput of a single consumer: from a stream through a step that claims the inbox and commits. The broker and the
+//! tables are private to this part, so that nothing else uses them.
 
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use async_nats::{
     HeaderMap,
     jetstream::{self, message::PublishMessage},
@@ -16,15 +16,15 @@ use sqlx::{
     PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
+use testkit::Nats;
 use tokio::{
-    process::{Child, Command},
     task::JoinSet,
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{figure::Figure, stage::Stage};
+use crate::{figure::Figure, suite::MeasuredSuite};
 
 static EMPTY_STEP: StepOn<OrderConfirmed> = StepOn::new(1, "empty_step", PAYMENT, &[], Kind::Projection);
 
@@ -33,16 +33,17 @@ async fn empty_step(outbox: Outbox, batch: Batch<OrderConfirmed>) -> Result<Comm
     work.commit().await
 }
 
-pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
-    let events: usize = if stage.quick { 20_000 } else { 200_000 };
-    let (mut broker, client) = start_broker(stage).await?;
+pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
+    let events: usize = if suite.quick { 20_000 } else { 200_000 };
+    let broker = Nats::start().await?;
+    let client = async_nats::connect(broker.url()).await?;
     let jetstream = jetstream::new(client.clone());
     topology::ensure_stream(&jetstream, ORDER, &topology::StreamSettings::default()).await?;
     topology::ensure_consumer(&jetstream, &EMPTY_STEP, ORDER, &topology::ConsumerSettings::default()).await?;
     publish(&jetstream, events).await?;
-    let options: PgConnectOptions = stage.database("yardstick")?.parse()?;
+    let options: PgConnectOptions = suite.database("yardstick")?.parse()?;
     let options = options.options([("search_path", "payment")]);
-    // As many as a service has for its work.
+    // As many as a service has for its steps.
     let pool = PgPoolOptions::new().max_connections(8).connect_with(options).await?;
     let stop = CancellationToken::new();
     let mut consuming = JoinSet::new();
@@ -50,7 +51,6 @@ pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
     let per_second = drained(&pool, events).await;
     stop.cancel();
     consuming.join_all().await;
-    broker.kill().await?;
     Ok(vec![Figure::new(format!("events through an empty step, of {events}"), per_second?, "1/s").at_least(10_000.0)])
 }
 
@@ -72,16 +72,16 @@ async fn drained(pool: &PgPool, events: usize) -> anyhow::Result<f64> {
 }
 
 async fn publish(jetstream: &jetstream::Context, events: usize) -> anyhow::Result<()> {
-    // Fewer than the client lets wait for their receipts.
+    // Below the client's limit of pending publish acknowledgements.
     const AT_ONCE: usize = 1_000;
     let subject = OrderConfirmed::TYPE.subject(ORDER);
     for first in (0..events).step_by(AT_ONCE) {
-        let mut receipts = Vec::with_capacity(AT_ONCE);
+        let mut acks = Vec::with_capacity(AT_ONCE);
         for _ in first..events.min(first + AT_ONCE) {
-            receipts.push(jetstream.send_publish(subject.clone(), message()?).await?);
+            acks.push(jetstream.send_publish(subject.clone(), message()?).await?);
         }
-        for receipt in receipts {
-            receipt.await?;
+        for ack in acks {
+            ack.await?;
         }
     }
     Ok(())
@@ -106,26 +106,4 @@ fn message() -> anyhow::Result<PublishMessage> {
     headers.insert("ce-sequence", "2");
     headers.insert("traceparent", "00-fe8bbd2c1649e11eb1edffaa9ce07dbe-1646121f39ad5b9d-00");
     Ok(PublishMessage::build().payload(serde_json::to_vec(&event)?.into()).headers(headers).message_id(event_id))
-}
-
-async fn start_broker(stage: &Stage) -> anyhow::Result<(Child, async_nats::Client)> {
-    let port: u16 =
-        stage.settings()?.get("NATS_PORT").and_then(|port| port.parse().ok()).context("NATS has no port")?;
-    let port = port + 1;
-    let broker = Command::new(&stage.nats_server)
-        .args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"])
-        .arg(stage.run_dir().join("nats-consumer"))
-        .arg("-l")
-        .arg(stage.run_dir().join("log/nats-consumer.log"))
-        .kill_on_drop(true)
-        .spawn()
-        .context("nats-server cannot be started")?;
-    let limit = Instant::now() + Duration::from_secs(10);
-    loop {
-        match async_nats::connect(format!("nats://127.0.0.1:{port}")).await {
-            Ok(client) => return Ok((broker, client)),
-            Err(error) if Instant::now() >= limit => return Err(error).context("nats-server does not answer"),
-            Err(_) => sleep(Duration::from_millis(100)).await,
-        }
-    }
 }

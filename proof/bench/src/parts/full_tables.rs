@@ -1,11 +1,11 @@
-//! Throughput with a million published events and a million ended sagas in the tables, against empty ones.
+//! Throughput with a million published events and a million ended sagas in the tables, compared with empty tables.
 
 use sqlx::PgConnection;
 
-use crate::{figure::Figure, stage::Stage};
+use crate::{figure::Figure, suite::MeasuredSuite};
 
-/// Sagas that nobody knows, of a type of their own, so that they can be taken away again. Their triggers would refuse
-/// a saga that does not begin at its beginning.
+/// Sagas of a separate type, so that they can be deleted afterwards. The triggers are off, because they would refuse a saga that
+/// is inserted in its final state.
 const SEED: &str = "
 set session_replication_role = replica;
 create function pg_temp.id() returns uuid language sql volatile as $$
@@ -38,15 +38,15 @@ delete from saga.saga_instance where saga_type = 'Seed';
 delete from orders.outbox_published where relay = 'seed';
 set session_replication_role = default";
 
-pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
-    let rows = if stage.quick { 20_000 } else { 1_000_000 };
-    // As long as `saturated`: a vacuum and a checkpoint come in each.
-    let (warm_up, time) = (stage.time(5, 2), stage.time(60, 4));
-    let empty = stage.saturate(warm_up, time, &[]).await?.ended_per_second;
-    let mut connection = stage.superuser().await?;
+pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
+    let rows = if suite.quick { 20_000 } else { 1_000_000 };
+    // As long as `saturated`, so that each has a vacuum and a checkpoint.
+    let (warm_up, time) = (suite.time(5, 2), suite.time(60, 4));
+    let empty = suite.saturate(warm_up, time, &[]).await?.ended_per_second;
+    let mut connection = suite.superuser().await?;
     run(&mut connection, &SEED.replace("ROWS", &rows.to_string())).await?;
-    let full = stage.saturate(warm_up, time, &[]).await?.ended_per_second;
-    // The audit would rightly miss the orders of all these sagas.
+    let full = suite.saturate(warm_up, time, &[]).await?.ended_per_second;
+    // The audit would report that these sagas have no orders.
     run(&mut connection, AWAY).await?;
     Ok(vec![
         Figure::new("sagas, into empty tables", empty, "1/s"),
@@ -55,7 +55,7 @@ pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// The server's own cleaning up afterwards is not what is measured.
+/// Vacuum and checkpoint run here, so that they do not disturb the measurement.
 async fn run(connection: &mut PgConnection, sql: &str) -> anyhow::Result<()> {
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut *connection).await?;
     for statement in [

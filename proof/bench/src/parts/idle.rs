@@ -1,17 +1,17 @@
-//! What the services cost while nothing happens.
+//! Processor time and memory of idle services.
 
 use tokio::time::sleep;
 
 use crate::{
     figure::Figure,
-    stage::{Stage, services},
+    suite::{MeasuredSuite, services},
 };
 
-pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
-    // What they do only at the beginning is over then.
-    sleep(stage.time(15, 2)).await;
-    let processes = stage.processes()?;
-    let (before, time) = (processes.cpu(), stage.time(60, 5));
+pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
+    // Work at startup has ended by then.
+    sleep(suite.time(15, 2)).await;
+    let processes = suite.processes()?;
+    let (before, time) = (processes.cpu(), suite.time(60, 5));
     sleep(time).await;
     let percent = |ms: f64| ms / time.as_secs_f64() / 10.0;
     let spent = processes.cpu().since(&before);

@@ -1,21 +1,21 @@
-//! How long requests and sagas take at rates that the suite can keep up with. A rate is kept whatever becomes of the
-//! requests, and what is late counts as slow.
+//! Latency of requests and sagas below saturation. The load is open: a request is due at its time, and a delay counts as
+//! latency.
 
 use super::saturated::SAGAS;
 use crate::{
     figure::{Figure, Results},
     load::Load,
-    stage::Stage,
+    suite::MeasuredSuite,
 };
 
-pub(super) async fn measure(stage: &Stage, earlier: &Results) -> anyhow::Result<Vec<Figure>> {
+pub(super) async fn measure(suite: &MeasuredSuite, earlier: &Results) -> anyhow::Result<Vec<Figure>> {
     let peak = match earlier.value("saturated", SAGAS) {
         Some(peak) => peak,
-        None => stage.saturate(stage.time(5, 2), stage.time(20, 5), &[]).await?.ended_per_second,
+        None => suite.saturate(suite.time(5, 2), suite.time(20, 5), &[]).await?.ended_per_second,
     };
-    let slow = at(stage, 10, "100").await?;
-    let usual = at(stage, 100, "20").await?;
-    let busy = at(stage, (peak * 0.7) as u32, "2").await?;
+    let slow = at(suite, 10, "100").await?;
+    let usual = at(suite, 100, "20").await?;
+    let busy = at(suite, (peak * 0.7) as u32, "2").await?;
     let mut figures = Vec::new();
     for (name, load) in [("10/s", &slow), ("100/s", &usual), ("70 % of the peak", &busy)] {
         for (what, latency) in
@@ -40,8 +40,8 @@ pub(super) async fn measure(stage: &Stage, earlier: &Results) -> anyhow::Result<
     Ok(figures)
 }
 
-/// The client itself follows so many percent of the orders.
-async fn at(stage: &Stage, rate: u32, followed: &str) -> anyhow::Result<Load> {
+/// `followed`: the percentage of orders that the client polls to their end.
+async fn at(suite: &MeasuredSuite, rate: u32, followed: &str) -> anyhow::Result<Load> {
     let rate = rate.max(1).to_string();
-    stage.load(stage.time(3, 1), stage.time(30, 4), &["--rate", &rate, "--follow", followed]).await
+    suite.load(suite.time(3, 1), suite.time(30, 4), &["--rate", &rate, "--follow", followed]).await
 }

@@ -1,4 +1,4 @@
-//! What can be measured, one file each.
+//! The parts of the benchmark, one file each.
 
 mod consumer;
 mod full_tables;
@@ -16,71 +16,74 @@ use clap::ValueEnum;
 
 use crate::{
     figure::{Figure, Results, median},
-    stage::Stage,
+    suite::MeasuredSuite,
 };
 
 /// A part of the benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
-    /// How many sagas a second the suite does for a minute, and what each costs in processor time
+    /// Sagas per second over a minute of saturation, and the processor time of each
     Saturated,
-    /// How that compares with what people would otherwise write: pgbench, one event at a time
+    /// The same compared with hand-written SQL: pgbench, one event at a time
     Yardstick,
-    /// How long requests and sagas take at 10/s, at 100/s and at 70 % of the peak
+    /// Latency of requests and sagas at 10/s, at 100/s and at 70 % of the peak
     Latency,
-    /// How fast the relay drains 200,000 events
+    /// Throughput of the relay with a backlog of 200,000 events
     Relay,
-    /// How fast a consumer brings 200,000 events through a step that does nothing
+    /// Throughput of a consumer with 200,000 events and an empty step
     Consumer,
-    /// All orders want the same two products
+    /// Throughput while all orders are for the same two products
     HotProduct,
-    /// A million published events and a million ended sagas are in the tables
+    /// Throughput with a million published events and a million ended sagas in the tables
     FullTables,
-    /// Somebody holds a transaction open for a minute
+    /// Throughput while an idle transaction blocks vacuum for a minute
     HeldTransaction,
-    /// What the services cost while nothing happens
+    /// Processor time and memory of idle services
     Idle,
-    /// Two replicas of each service
+    /// Throughput of two replicas of each service
     Replicas,
-    /// What telemetry costs: throughput without it, with 1 % and with all traces
+    /// The cost of telemetry: throughput without it, with 1 % and with all traces
     Telemetry,
 }
 
 impl Part {
-    /// In an order in which a part finds the figures that it is compared with.
+    /// In the order of their dependencies: a part may compare with the figures of an earlier one.
     pub(crate) fn all() -> Vec<Part> {
         Part::value_variants().to_vec()
     }
 
-    /// As it is named on the command line, in words.
+    /// The name on the command line, with spaces.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().replace('-', " ")).unwrap_or_default()
     }
 
-    pub(crate) async fn measure(self, stage: &Stage, earlier: &Results) -> anyhow::Result<Vec<Figure>> {
+    pub(crate) async fn measure(self, suite: &MeasuredSuite, earlier: &Results) -> anyhow::Result<Vec<Figure>> {
         match self {
-            Part::Saturated => saturated::measure(stage).await,
-            Part::Yardstick => yardstick::measure(stage).await,
-            Part::Latency => latency::measure(stage, earlier).await,
-            Part::Relay => relay::measure(stage).await,
-            Part::Consumer => consumer::measure(stage).await,
-            Part::HotProduct => hot_product::measure(stage).await,
-            Part::FullTables => full_tables::measure(stage).await,
-            Part::HeldTransaction => held_transaction::measure(stage).await,
-            Part::Idle => idle::measure(stage).await,
-            Part::Replicas => replicas::measure(stage).await,
-            Part::Telemetry => telemetry::measure(stage).await,
+            Part::Saturated => saturated::measure(suite).await,
+            Part::Yardstick => yardstick::measure(suite).await,
+            Part::Latency => latency::measure(suite, earlier).await,
+            Part::Relay => relay::measure(suite).await,
+            Part::Consumer => consumer::measure(suite).await,
+            Part::HotProduct => hot_product::measure(suite).await,
+            Part::FullTables => full_tables::measure(suite).await,
+            Part::HeldTransaction => held_transaction::measure(suite).await,
+            Part::Idle => idle::measure(suite).await,
+            Part::Replicas => replicas::measure(suite).await,
+            Part::Telemetry => telemetry::measure(suite).await,
         }
     }
 }
 
-/// Measures each of the variants once a round, by turns, and each of them first, second and so on by turns: what else
-/// happens on the machine, and whatever grows with time, meets all of them.
+/// Sagas per second of several variants.
+struct ByTurns<const N: usize>([Vec<f64>; N]);
+
+/// Measures each variant once per round, and rotates their order: other work on the machine, and growth over time, affect all
+/// variants alike. Returns also the medians as figures.
 async fn by_turns<const N: usize>(
     rounds: usize,
     names: [&str; N],
     mut measure: impl AsyncFnMut(usize) -> anyhow::Result<f64>,
-) -> anyhow::Result<[Vec<f64>; N]> {
+) -> anyhow::Result<(ByTurns<N>, Vec<Figure>)> {
     let mut measured = [const { Vec::new() }; N];
     for round in 0..rounds {
         for turn in 0..N {
@@ -90,10 +93,15 @@ async fn by_turns<const N: usize>(
             measured[variant].push(value);
         }
     }
-    Ok(measured)
+    let medians = names.iter().zip(&measured);
+    let figures =
+        medians.map(|(name, measured)| Figure::median_of(format!("sagas, {name}"), measured, "1/s")).collect();
+    Ok((ByTurns(measured), figures))
 }
 
-/// What the median of one is to the median of the other.
-fn ratio(name: &str, of: &[f64], to: &[f64]) -> Figure {
-    Figure::new(name, median(of) / median(to), "")
+impl<const N: usize> ByTurns<N> {
+    /// The ratio of the medians of two variants.
+    fn ratio(&self, name: &str, of: usize, to: usize) -> Figure {
+        Figure::new(name, median(&self.0[of]) / median(&self.0[to]), "")
+    }
 }

@@ -1,4 +1,4 @@
-//! The relay alone: order starts with many events in its outbox that nobody waits for, and is the only one to start.
+//! The throughput of the relay: only order runs, with a large backlog in its outbox that no saga depends on.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     figure::Figure,
-    stage::{Stage, services},
+    suite::{MeasuredSuite, services},
 };
 
-/// Like the confirmations of orders, but of no saga.
+/// Confirmations of orders without a saga.
 const SEED: &str = r#"
 insert into orders.outbox
     (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload)
@@ -23,23 +23,22 @@ from (
     from generate_series(1, $1) as n
 ) as ids"#;
 
-pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
-    let rows = if stage.quick { 20_000 } else { 200_000 };
-    stage.service("stop", &services(), &[]).await?;
-    let mut connection = stage.superuser().await?;
+pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
+    let rows = if suite.quick { 20_000 } else { 200_000 };
+    suite.service("stop", &services(), &[]).await?;
+    let mut connection = suite.superuser().await?;
     sqlx::query(SEED).bind(rows).execute(&mut connection).await?;
     for statement in ["vacuum analyze orders.outbox", "checkpoint"] {
         sqlx::raw_sql(statement).execute(&mut connection).await?;
     }
-    stage.service("start", &["order"], &[]).await?;
+    suite.service("start", &["order"], &[]).await?;
     let limit = Instant::now() + Duration::from_secs(300);
     let left = "select exists (select from orders.outbox)";
     while sqlx::query_scalar(left).fetch_one(&mut connection).await? {
         ensure!(Instant::now() < limit, "the relay does not drain its outbox");
         sleep(Duration::from_millis(200)).await;
     }
-    // By the times at which the relay moved them. What the first batch took before it was moved is not seen, so that
-    // batch does not count.
+    // By the times at which the relay marked them as published. The duration of the first batch is unknown, so it does not count.
     let per_second: f64 = sqlx::query_scalar(
         "with moved as (
             select published_at from orders.outbox_published where aggregate_sequence = 1 and saga_id is null
@@ -50,6 +49,6 @@ pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
     )
     .fetch_one(&mut connection)
     .await?;
-    stage.service("start", &services(), &[]).await?;
+    suite.service("start", &services(), &[]).await?;
     Ok(vec![Figure::new(format!("events drained, of {rows}"), per_second, "1/s").at_least(15_000.0)])
 }

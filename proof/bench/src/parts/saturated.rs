@@ -1,16 +1,16 @@
-//! How many sagas a second the suite does when there is always more to do, and what each costs.
+//! Sagas per second under saturation, and the processor time of each.
 
 use crate::{
     figure::Figure,
-    stage::{Stage, services},
+    suite::{MeasuredSuite, services},
 };
 
 pub(super) const SAGAS: &str = "sagas";
 
-pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
-    let processes = stage.processes()?;
+pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
+    let processes = suite.processes()?;
     let before = processes.cpu();
-    let load = stage.saturate(stage.time(5, 2), stage.time(60, 5), &[]).await?;
+    let load = suite.saturate(suite.time(5, 2), suite.time(60, 5), &[]).await?;
     let spent = processes.cpu().since(&before);
     let orders = load.orders as f64;
     let all: f64 = spent.iter().map(|(_, ms)| ms).sum();

@@ -1,21 +1,17 @@
-//! The suite against the same row changes written by hand, by turns on the same server.
+//! The suite compared with the same row changes in hand-written SQL, by turns on the same server.
 
-use super::{by_turns, ratio};
-use crate::{figure::Figure, stage::Stage};
+use super::by_turns;
+use crate::{figure::Figure, suite::MeasuredSuite};
 
-pub(super) async fn measure(stage: &Stage) -> anyhow::Result<Vec<Figure>> {
-    let time = stage.time(15, 5);
-    let measured =
-        by_turns(stage.rounds(5), ["suite", "pgbench", "pgbench, one call"], async |variant| match variant {
-            0 => Ok(stage.saturate(stage.time(3, 2), time, &[]).await?.ended_per_second),
-            variant => stage.yardstick(time, variant == 2).await,
-        });
-    let [suite, pgbench, one_call] = &measured.await?;
-    Ok(vec![
-        Figure::median_of("sagas, the suite", suite, "1/s"),
-        Figure::median_of("sagas, pgbench one event at a time", pgbench, "1/s"),
-        Figure::median_of("sagas, pgbench with a call for each", one_call, "1/s"),
-        ratio("suite / pgbench", suite, pgbench).at_least(2.0),
-        ratio("suite / pgbench with a call for each", suite, one_call),
-    ])
+pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
+    let time = suite.time(15, 5);
+    let names = ["the suite", "pgbench one event at a time", "pgbench with a call for each"];
+    let by_turns = by_turns(suite.rounds(5), names, async |variant| match variant {
+        0 => Ok(suite.saturate(suite.time(3, 2), time, &[]).await?.ended_per_second),
+        variant => suite.yardstick(time, variant == 2).await,
+    });
+    let (measured, mut figures) = by_turns.await?;
+    figures.push(measured.ratio("suite / pgbench", 0, 1).at_least(2.0));
+    figures.push(measured.ratio("suite / pgbench with a call for each", 0, 2));
+    Ok(figures)
 }

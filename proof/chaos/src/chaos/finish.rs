@@ -1,9 +1,6 @@
-//! The end of a run: the judgement.
+//! The verdict at the end of a run.
 
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
+use std::{sync::atomic::Ordering, time::Duration};
 
 use console::audit;
 
@@ -11,52 +8,49 @@ use super::Plan;
 use crate::{
     conservation::Conservation,
     excuse::Cancelled,
-    history::History,
-    nemesis::{Kind, Tally},
+    nemesis::Kind,
     recovery::{Flow, Struck},
     report::Report,
-    stage::Stage,
-    verdict::{self, Findings},
+    verdict::{self, Violations},
+    workload::Run,
 };
 
-/// What was seen of a run.
+/// The observations of a run.
 pub(super) struct Evidence {
     pub(super) struck: Vec<Struck>,
-    pub(super) history: Arc<History>,
-    pub(super) tally: Arc<Tally>,
     pub(super) conservation: Conservation,
     /// None when it could not be made.
     pub(super) audit: Option<audit::Report>,
-    /// Why the suite did not get well again, or could not be looked at.
+    /// Why the suite did not recover, or could not be audited.
     pub(super) unwell: Vec<String>,
     pub(super) settled: Duration,
     pub(super) ended_ms: u64,
     pub(super) unplanned_ends: Vec<String>,
 }
 
-/// The longest recovery that is asked for.
+/// The longest recovery target, with a margin.
 const LONGEST_RECOVERY_MS: u64 = 20_000;
 
-pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> anyhow::Result<Report> {
-    let records = evidence.history.records();
-    let orders = verdict::ended_orders(&stage.pool).await?;
-    let dead_letters = verdict::unexpected_dead_letters(&stage.pool).await?;
-    let mut findings = Findings { dead_letters, ..verdict::compare(&records, &orders) };
-    let flow = Flow::new(&records, &orders, evidence.history.epoch_ms());
+pub(super) async fn judge(run: &Run, plan: &Plan, evidence: Evidence) -> anyhow::Result<Report> {
+    let records = run.history.records();
+    let orders = verdict::ended_orders(&run.testbed.pool).await?;
+    let dead_letters = verdict::unexpected_dead_letters(&run.testbed.pool).await?;
+    let mut findings = Violations { dead_letters, ..verdict::compare(&records, &orders) };
+    let flow = Flow::new(&records, &orders, run.history.epoch_ms());
     let audit = evidence.audit.as_ref().map(verdict::violations).unwrap_or_default();
     let struck = evidence.struck;
     let mut nemeses: Vec<&str> = struck.iter().filter(|phase| phase.faults > 0).map(|phase| phase.nemesis).collect();
     nemeses.sort_unstable();
     nemeses.dedup();
-    let [quiet_answer_ms, quiet_end_ms] = flow.latencies(|due| !is_disturbed(&struck, due, due + 1_000));
+    let quiet = flow.latency(|due| !is_disturbed(&struck, due, due + 1_000));
     let cancelled: Vec<Cancelled> = verdict::cancelled_without_cause(&records, &orders)
         .into_iter()
-        .map(|(order, due_ms)| Cancelled::new(order, due_ms, &struck, evidence.history.epoch_ms()))
+        .map(|(order, due_ms)| Cancelled::new(order, due_ms, &struck, run.history.epoch_ms()))
         .collect();
     findings.broken_promises.extend(cancelled.iter().filter(|order| !order.is_excused()).map(|order| {
         let Cancelled { order_id, at, well_ms, during, .. } = order;
         format!(
-            "order {order_id} had to be confirmed and was cancelled at {at}, though all was well on its path for {well_ms} ms: \
+            "order {order_id} had to be confirmed and was cancelled at {at} after {well_ms} ms without an outage on its path: \
              {during:?}"
         )
     }));
@@ -74,7 +68,7 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
         orders: records.len(),
         acknowledged: records.iter().filter(|record| !record.acknowledged.is_empty()).count(),
         requests: records.iter().map(|record| u64::from(record.requests)).sum(),
-        faults: evidence.tally.faults.load(Ordering::Relaxed),
+        faults: run.tally.faults.load(Ordering::Relaxed),
         nemeses: nemeses.len(),
         lost: findings.lost.len(),
         doubled,
@@ -90,31 +84,30 @@ pub(super) async fn judge(stage: &Stage, plan: &Plan, evidence: Evidence) -> any
         audit,
         unwell: evidence.unwell,
         settled_seconds: evidence.settled.as_secs(),
-        quiet_answer_ms,
-        quiet_end_ms,
+        quiet,
         unplanned_ends: evidence.unplanned_ends,
     })
 }
 
-/// How many violations the audit found of these invariants.
+/// The number of violations of these invariants in the audit.
 fn violations_of(report: Option<&audit::Report>, names: &[&str]) -> u64 {
     let verdicts = report.iter().flat_map(|report| &report.invariants);
     verdicts.filter(|verdict| names.contains(&verdict.name)).map(|verdict| verdict.violations).sum()
 }
 
-/// Whether anything was broken, or being recovered from, at some time from `from` to `to`.
+/// Whether an outage, or the recovery from one, overlaps with the time from `from` to `to`.
 fn is_disturbed(struck: &[Struck], from: u64, to: u64) -> bool {
     struck.iter().any(|phase| phase.start_ms < to && from < phase.healed_ms + LONGEST_RECOVERY_MS)
 }
 
-/// Goodput over 5 s around half a minute after each burst, in percent of that over 5 s before it.
+/// Goodput over 5 s, half a minute after each burst, in percent of that over 5 s before it.
 fn after_bursts(flow: &Flow, struck: &[Struck], ended_ms: u64) -> Vec<f64> {
     let bursts = struck.iter().filter(|phase| phase.kind == Kind::Burst && phase.healed_ms + 32_500 <= ended_ms);
     bursts
         .filter_map(|burst| {
             let before = flow.goodput(burst.start_ms.saturating_sub(5_000), burst.start_ms)?;
             let after = flow.goodput(burst.healed_ms + 27_500, burst.healed_ms + 32_500)?;
-            // Above 1 it was still catching up after the phase before.
+            // Above 1 the suite was still catching up after the previous phase.
             (before > 0.0).then(|| 100.0 * after / before.min(1.0))
         })
         .collect()

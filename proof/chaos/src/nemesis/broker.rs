@@ -1,4 +1,4 @@
-//! A broker that dies, hangs, or comes back knowing less than it had acknowledged.
+//! A broker that crashes, hangs, or loses acknowledged data.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use tokio::time::{Instant, sleep};
 
 use super::Strike;
 
-/// Among how many of the newest messages of a stream some are deleted.
+/// Messages are deleted among this many newest ones of a stream.
 const RECENT: u64 = 100;
 
 pub(super) async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
-    let stage = strike.stage.clone();
-    let mut nats = stage.nats.lock().await;
+    let testbed = strike.run.testbed.clone();
+    let mut nats = testbed.nats.lock().await;
     nats.kill();
     strike.hit();
     sleep(strike.length).await;
@@ -23,46 +23,46 @@ pub(super) async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
 }
 
 pub(super) async fn pause(strike: &mut Strike) -> anyhow::Result<()> {
-    let stage = strike.stage.clone();
-    let mut nats = stage.nats.lock().await;
+    let testbed = strike.run.testbed.clone();
+    let mut nats = testbed.nats.lock().await;
     nats.pause()?;
     strike.hit();
     sleep(strike.length).await;
     nats.resume()
 }
 
-/// Its store is deleted, with all streams and consumers.
+/// Deletes its store, with all streams and consumers.
 pub(super) async fn wipe(strike: &mut Strike) -> anyhow::Result<()> {
     strike.hit();
     strike.cures();
-    // What was deleted before is gone with everything else, and excuses nothing any more.
-    strike.tally.deleted().clear();
-    strike.stage.nats.lock().await.wipe().await
+    // Earlier deletions are irrelevant now, and must not excuse a violation.
+    strike.run.tally.deleted().clear();
+    strike.run.testbed.nats.lock().await.wipe().await
 }
 
-/// Its whole store, or its streams and not its consumers, come back in the state of some seconds ago.
+/// Rolls its whole store, or its streams without the consumers, back by some seconds.
 pub(super) async fn roll_back(strike: &mut Strike, what: Store) -> anyhow::Result<()> {
-    let stage = strike.stage.clone();
-    let older = stage.nats.lock().await.keep_copy().await?;
+    let testbed = strike.run.testbed.clone();
+    let older = testbed.nats.lock().await.keep_copy().await?;
     sleep(strike.length).await;
     strike.hit();
     strike.cures();
-    stage.nats.lock().await.roll_back(&older, what).await?;
+    testbed.nats.lock().await.roll_back(&older, what).await?;
     let broker = jetstream(strike).await?;
     for service in contracts::SERVICES {
-        // From here on, other messages take the places of those that were deleted.
+        // From here on, the sequences of deleted messages are reused.
         let last = broker.get_stream(service.stream()).await?.cached_info().state.last_sequence;
-        strike.tally.deleted().retain(|(stream, sequence)| *stream != service.stream() || *sequence <= last);
+        strike.run.tally.deleted().retain(|(stream, sequence)| *stream != service.stream() || *sequence <= last);
     }
     Ok(())
 }
 
-/// A connection of somebody who may do everything.
+/// JetStream over a connection without permission limits.
 pub(super) async fn jetstream(strike: &Strike) -> anyhow::Result<jetstream::Context> {
-    Ok(jetstream::new(strike.stage.broker().await?))
+    Ok(jetstream::new(strike.run.testbed.broker().await?))
 }
 
-/// Durable consumers vanish, with what they had acknowledged.
+/// Deletes durable consumers, with their acknowledgement state.
 pub(super) async fn delete_consumers(strike: &mut Strike) -> anyhow::Result<()> {
     let end = Instant::now() + strike.length;
     while Instant::now() < end {
@@ -83,7 +83,7 @@ pub(super) async fn delete_a_consumer(strike: &mut Strike) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Single messages vanish.
+/// Deletes single messages.
 pub(super) async fn delete_messages(strike: &mut Strike) -> anyhow::Result<()> {
     let broker = jetstream(strike).await?;
     let end = Instant::now() + strike.length;
@@ -96,8 +96,8 @@ pub(super) async fn delete_messages(strike: &mut Strike) -> anyhow::Result<()> {
                 continue;
             }
             let sequence = strike.rng.random_range(oldest..=state.last_sequence);
-            // It may be gone also if the answer does not come.
-            strike.tally.deleted().insert((service.stream(), sequence));
+            // It may be deleted even without an answer.
+            strike.run.tally.deleted().insert((service.stream(), sequence));
             if stream.delete_message(sequence).await.unwrap_or(false) {
                 strike.hit();
             }

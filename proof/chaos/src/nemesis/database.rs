@@ -1,4 +1,4 @@
-//! A database that crashes, throws sessions out, or is kept busy by strangers.
+//! A database that crashes, terminates sessions, or is blocked by other sessions.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ const TOO_MANY_CONNECTIONS: &str = "53300";
 
 /// The immediate stop: every session ends as in a crash.
 pub(super) async fn stop(strike: &mut Strike) -> anyhow::Result<()> {
-    let stage = strike.stage.clone();
-    let mut postgres = stage.postgres.lock().await;
+    let testbed = strike.run.testbed.clone();
+    let mut postgres = testbed.postgres.lock().await;
     postgres.stop_immediate().await?;
     strike.hit();
     sleep(strike.length).await;
@@ -22,8 +22,7 @@ pub(super) async fn stop(strike: &mut Strike) -> anyhow::Result<()> {
     postgres.start_again().await
 }
 
-/// A stranger holds an old snapshot. Others break the database meanwhile, and with it the transaction: then another one
-/// begins.
+/// Holds an old snapshot. Other nemeses may break the database and with it the transaction: then a new one begins.
 pub(super) async fn long_transaction(strike: &mut Strike) -> anyhow::Result<()> {
     let end = Instant::now() + strike.length;
     while Instant::now() < end {
@@ -36,7 +35,7 @@ pub(super) async fn long_transaction(strike: &mut Strike) -> anyhow::Result<()> 
 }
 
 async fn hold_snapshot(strike: &mut Strike, end: Instant) -> anyhow::Result<()> {
-    let mut connection = strike.stage.pool.acquire().await?.detach();
+    let mut connection = strike.run.testbed.pool.acquire().await?.detach();
     let mut transaction = connection.begin_with("begin isolation level repeatable read").await?;
     sqlx::query("select count(*), pg_current_xact_id() from saga.saga_instance").execute(&mut *transaction).await?;
     strike.hit();
@@ -47,7 +46,7 @@ async fn hold_snapshot(strike: &mut Strike, end: Instant) -> anyhow::Result<()> 
     Ok(transaction.commit().await?)
 }
 
-/// One session of a service after the other is ended.
+/// Terminates one session of a service after the other.
 pub(super) async fn terminate(strike: &mut Strike) -> anyhow::Result<()> {
     let end = Instant::now() + strike.length;
     while Instant::now() < end {
@@ -65,7 +64,7 @@ async fn terminate_one(strike: &mut Strike) -> anyhow::Result<()> {
         order by random()
         limit 1",
     )
-    .fetch_optional(&strike.stage.pool)
+    .fetch_optional(&strike.run.testbed.pool)
     .await?;
     if ended == Some(true) {
         strike.hit();
@@ -73,12 +72,12 @@ async fn terminate_one(strike: &mut Strike) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A stranger takes every connection that is left, and each one that a service loses.
+/// Occupies every free connection, and each one that a service loses.
 pub(super) async fn hog_connections(strike: &mut Strike) -> anyhow::Result<()> {
     let end = Instant::now() + strike.length;
     let mut held = Vec::new();
     while Instant::now() < end {
-        match PgConnection::connect(&strike.stage.database_url).await {
+        match PgConnection::connect(&strike.run.testbed.database_url).await {
             Ok(connection) => held.push(connection),
             Err(error) => {
                 let code = error.as_database_error().and_then(|error| error.code());
@@ -93,7 +92,7 @@ pub(super) async fn hog_connections(strike: &mut Strike) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A stranger locks what everybody has to write.
+/// Locks tables that every saga writes.
 pub(super) async fn hog_locks(strike: &mut Strike) -> anyhow::Result<()> {
     const HELD: [&str; 4] = [
         "lock table inventory.product in exclusive mode",
@@ -102,7 +101,7 @@ pub(super) async fn hog_locks(strike: &mut Strike) -> anyhow::Result<()> {
         "lock table payment.payment in exclusive mode",
     ];
     let end = Instant::now() + strike.length;
-    let mut connection = strike.stage.pool.acquire().await?.detach();
+    let mut connection = strike.run.testbed.pool.acquire().await?.detach();
     while Instant::now() < end {
         let mut transaction = connection.begin().await?;
         sqlx::query(HELD[strike.rng.random_range(0..HELD.len())]).execute(&mut *transaction).await?;

@@ -1,4 +1,4 @@
-//! A card processor that is slow, fails, leaves its callers in the dark, or dies.
+//! A card processor that is slow, fails, drops answers, or crashes.
 
 use console::suite::GatewayFaults;
 use tokio::time::sleep;
@@ -19,16 +19,16 @@ pub(super) async fn drops_answers(strike: &mut Strike) -> anyhow::Result<()> {
 }
 
 pub(super) async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
-    let stage = strike.stage.clone();
-    stage.gateway.kill().await;
+    let testbed = strike.run.testbed.clone();
+    testbed.gateway.kill().await;
     strike.hit();
     sleep(strike.length).await;
-    stage.gateway.start().await
+    testbed.gateway.start().await
 }
 
 async fn arm(strike: &mut Strike, faults: GatewayFaults) -> anyhow::Result<()> {
-    strike.stage.suite().arm_gateway(&GatewayFaults { expires_in_seconds: 120, ..faults }).await?;
+    strike.run.testbed.suite().arm_gateway(&GatewayFaults { expires_in_seconds: 120, ..faults }).await?;
     strike.hit();
     sleep(strike.length).await;
-    Ok(strike.stage.suite().disarm_gateway().await?)
+    Ok(strike.run.testbed.suite().disarm_gateway().await?)
 }

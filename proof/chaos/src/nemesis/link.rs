@@ -1,20 +1,17 @@
-//! Links that are slow, silent, torn or deaf, between one process and a server, or between a whole service and it.
+//! Links that are slow, silent, reset or lossy, between one replica or all replicas of a service and a server.
 
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
 use contracts::{INVENTORY, ORDER, PAYMENT, SERVICES};
 use rand::{Rng, seq::IndexedRandom};
-use testkit::eventually;
+use testkit::{Manner, Proxy, eventually};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::{Strike, broker};
-use crate::{
-    proxy::{Manner, Proxy},
-    stage::{Replica, Stage},
-};
+use crate::testbed::{Replica, Testbed};
 
-/// Others break what a rebuild needs, too, and heal it within this time.
+/// Concurrent nemeses also break what a rebuild needs, and heal it within this time.
 const REBUILT_WITHIN: Duration = Duration::from_secs(50);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,20 +20,20 @@ pub(super) enum Link {
     Nats,
     /// From payment to the card processor.
     Gateway,
-    /// From order to inventory: order rebuilds its catalogue meanwhile.
+    /// From order to inventory, while order rebuilds its catalogue.
     Inventory,
-    /// From the keeper to NATS: a consumer vanishes meanwhile.
-    Keeper,
+    /// From the topology reconciler to NATS, while a consumer is deleted.
+    Reconciler,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum LinkDeed {
+pub(super) enum LinkFault {
     Latency,
     /// Nothing arrives for a while.
     Drop,
     /// Connections are reset again and again.
     Reset,
-    /// The other end of every connection is gone without a word.
+    /// Connections lose their other end without a FIN or RST.
     HalfOpen,
     /// Requests arrive, answers do not.
     AnswersLost,
@@ -44,42 +41,44 @@ pub(super) enum LinkDeed {
     AcksLost,
 }
 
-pub(super) async fn strike(strike: &mut Strike, link: Link, deed: LinkDeed) -> anyhow::Result<()> {
-    let stage = Arc::clone(&strike.stage);
+pub(super) async fn strike(strike: &mut Strike, link: Link, fault: LinkFault) -> anyhow::Result<()> {
+    let testbed = Arc::clone(&strike.run.testbed);
     let victims = victims(strike, link);
-    let proxies = proxies(&stage, &victims, link);
+    let proxies = proxies(&testbed, &victims, link);
     if link == Link::Inventory {
-        // From now on there is a connection that can break.
-        can_rebuild(&stage, &victims).await?;
+        // Opens a connection that can break.
+        can_rebuild(&testbed, &victims).await?;
     }
     let end = Instant::now() + strike.length;
     for proxy in &proxies {
-        match deed {
-            LinkDeed::Latency => proxy.behave(Manner::Latency(Duration::from_millis(strike.rng.random_range(20..250)))),
-            LinkDeed::Drop => proxy.behave(Manner::Silent),
-            LinkDeed::HalfOpen => proxy.half_open(),
-            LinkDeed::AnswersLost => proxy.behave(Manner::AnswersLost),
-            LinkDeed::AcksLost => proxy.behave(Manner::AcksLost),
-            LinkDeed::Reset => continue,
+        match fault {
+            LinkFault::Latency => {
+                proxy.behave(Manner::Latency(Duration::from_millis(strike.rng.random_range(20..250))))
+            }
+            LinkFault::Drop => proxy.behave(Manner::Silent),
+            LinkFault::HalfOpen => proxy.half_open(),
+            LinkFault::AnswersLost => proxy.behave(Manner::AnswersLost),
+            LinkFault::AcksLost => proxy.behave(Manner::AcksLost),
+            LinkFault::Reset => continue,
         }
         strike.hit();
     }
-    let deleted = if link == Link::Keeper { broker::delete_a_consumer(strike).await } else { Ok(()) };
+    let deleted = if link == Link::Reconciler { broker::delete_a_consumer(strike).await } else { Ok(()) };
     let (rebuilt, ()) = tokio::join!(
-        async { if link == Link::Inventory { rebuild_until(&stage, &victims, end).await } else { Ok(()) } },
-        trouble(strike, deed, &proxies, end)
+        async { if link == Link::Inventory { rebuild_until(&testbed, &victims, end).await } else { Ok(()) } },
+        trouble(strike, fault, &proxies, end)
     );
     proxies.iter().for_each(|proxy| proxy.heal());
     deleted.and(rebuilt)?;
     if link == Link::Inventory {
-        can_rebuild(&stage, &victims).await?;
+        can_rebuild(&testbed, &victims).await?;
     }
     Ok(())
 }
 
-/// What goes on as long as the strike.
-async fn trouble(strike: &mut Strike, deed: LinkDeed, proxies: &[&Proxy], end: Instant) {
-    while matches!(deed, LinkDeed::Reset) && Instant::now() < end {
+/// Repeats resets for the length of the strike.
+async fn trouble(strike: &mut Strike, fault: LinkFault, proxies: &[&Proxy], end: Instant) {
+    while matches!(fault, LinkFault::Reset) && Instant::now() < end {
         proxies.iter().for_each(|proxy| proxy.reset());
         strike.hits(proxies.len() as u64);
         sleep(Duration::from_millis(strike.rng.random_range(200..1_200))).await;
@@ -87,16 +86,16 @@ async fn trouble(strike: &mut Strike, deed: LinkDeed, proxies: &[&Proxy], end: I
     sleep_until(end).await;
 }
 
-/// Rebuilds that fail have to say so.
-async fn rebuild_until(stage: &Stage, orders: &[Arc<Replica>], end: Instant) -> anyhow::Result<()> {
+/// A failing rebuild must be answered with 503.
+async fn rebuild_until(testbed: &Testbed, orders: &[Arc<Replica>], end: Instant) -> anyhow::Result<()> {
     while Instant::now() < end {
         for order in orders {
             // No answer: the service may be down, or slower than the strike is long.
-            let rebuilt = timeout_at(end, order.suite(stage).rebuild_catalogue()).await;
+            let rebuilt = timeout_at(end, order.suite(testbed).rebuild_catalogue()).await;
             if let Ok(Err(error)) = rebuilt
                 && error.status().is_some_and(|status| status != 503)
             {
-                return Err(error).context("a rebuild of the catalogue fails, and does not say so");
+                return Err(error).context("a failing rebuild of the catalogue is not answered with 503");
             }
         }
         sleep(Duration::from_millis(100)).await;
@@ -104,10 +103,10 @@ async fn rebuild_until(stage: &Stage, orders: &[Arc<Replica>], end: Instant) -> 
     Ok(())
 }
 
-async fn can_rebuild(stage: &Stage, orders: &[Arc<Replica>]) -> anyhow::Result<()> {
+async fn can_rebuild(testbed: &Testbed, orders: &[Arc<Replica>]) -> anyhow::Result<()> {
     eventually(REBUILT_WITHIN, async || {
         for order in orders {
-            order.suite(stage).rebuild_catalogue().await?;
+            order.suite(testbed).rebuild_catalogue().await?;
         }
         anyhow::Ok(())
     })
@@ -119,9 +118,9 @@ fn victims(strike: &mut Strike, link: Link) -> Vec<Arc<Replica>> {
         Link::Postgres | Link::Nats => *SERVICES.choose(&mut strike.rng).unwrap_or(&PAYMENT),
         Link::Gateway => PAYMENT,
         Link::Inventory => ORDER,
-        Link::Keeper => return Vec::new(),
+        Link::Reconciler => return Vec::new(),
     };
-    let mut replicas = strike.stage.replicas_of(service);
+    let mut replicas = strike.run.testbed.replicas_of(service);
     if replicas.len() > 1 && strike.rng.random_bool(0.5) {
         let spared = strike.rng.random_range(0..replicas.len());
         replicas.remove(spared);
@@ -129,14 +128,14 @@ fn victims(strike: &mut Strike, link: Link) -> Vec<Arc<Replica>> {
     replicas
 }
 
-fn proxies<'s>(stage: &'s Stage, victims: &'s [Arc<Replica>], link: Link) -> Vec<&'s Proxy> {
+fn proxies<'s>(testbed: &'s Testbed, victims: &'s [Arc<Replica>], link: Link) -> Vec<&'s Proxy> {
     let of = |replica: &'s Arc<Replica>| match link {
         Link::Postgres => Some(&replica.database),
         Link::Nats => Some(&replica.broker),
         Link::Gateway => replica.servers.get("gateway_simulator"),
         Link::Inventory => replica.servers.get(INVENTORY.0),
-        Link::Keeper => None,
+        Link::Reconciler => None,
     };
-    let keeper = (link == Link::Keeper).then_some(&stage.keeper_broker);
-    victims.iter().filter_map(of).chain(keeper).collect()
+    let reconciler = (link == Link::Reconciler).then_some(&testbed.reconciler_broker);
+    victims.iter().filter_map(of).chain(reconciler).collect()
 }

@@ -1,4 +1,4 @@
-//! Clients who come all at once, or behave badly.
+//! Bursts of orders, and clients that behave badly.
 
 use std::sync::atomic::Ordering;
 
@@ -6,20 +6,20 @@ use tokio::time::sleep;
 
 use super::Strike;
 
-/// So many times as many orders.
+/// Multiplies the rate of orders.
 pub(super) async fn multiply(strike: &mut Strike, factor: u32) -> anyhow::Result<()> {
     strike.hit();
-    strike.pressure.factor.store(factor, Ordering::Relaxed);
+    strike.run.pressure.factor.store(factor, Ordering::Relaxed);
     sleep(strike.length).await;
-    strike.pressure.factor.store(1, Ordering::Relaxed);
+    strike.run.pressure.factor.store(1, Ordering::Relaxed);
     Ok(())
 }
 
-/// Most clients hang up or send everything twice.
+/// Most clients abort their requests or send them twice.
 pub(super) async fn unruly(strike: &mut Strike) -> anyhow::Result<()> {
     strike.hit();
-    strike.pressure.unruly.store(true, Ordering::Relaxed);
+    strike.run.pressure.unruly.store(true, Ordering::Relaxed);
     sleep(strike.length).await;
-    strike.pressure.unruly.store(false, Ordering::Relaxed);
+    strike.run.pressure.unruly.store(false, Ordering::Relaxed);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Messages that come twice, late, or damaged, and messages that nobody understands.
+//! Duplicated, old, damaged and unknown messages.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use uuid::Uuid;
 
 use super::{Strike, broker};
 
-/// What marks a forged message; its dead letters are known by it.
+/// Marks forged messages, and so identifies their dead letters.
 pub const FORGED: &str = "forged-by-chaos";
-/// Below the broker's limit, and above everything that a service would publish.
+/// Below the broker's limit, and above the size of any real event.
 const OVERSIZE: usize = 900_000;
 
-/// What is wrong with a message that nobody has published.
+/// The defect of a forged message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Forgery {
     /// The body is no JSON.
@@ -27,9 +27,9 @@ pub(super) enum Forgery {
     Oversize,
 }
 
-/// Every second event comes again as soon as it is published.
+/// Repeats every second event as soon as it is published.
 pub(super) async fn duplicate(strike: &mut Strike) -> anyhow::Result<()> {
-    let client = strike.stage.broker().await?;
+    let client = strike.run.testbed.broker().await?;
     let mut events = client.subscribe("events.>").await?;
     let end = Instant::now() + strike.length;
     loop {
@@ -48,7 +48,7 @@ pub(super) async fn duplicate(strike: &mut Strike) -> anyhow::Result<()> {
     }
 }
 
-/// Events from any time of the run come again.
+/// Repeats events from any time of the run.
 pub(super) async fn old(strike: &mut Strike) -> anyhow::Result<()> {
     let broker = broker::jetstream(strike).await?;
     let end = Instant::now() + strike.length;
@@ -90,10 +90,10 @@ pub(super) async fn forge(strike: &mut Strike, forgery: Forgery) -> anyhow::Resu
     Ok(())
 }
 
-/// The id is older than every event of the suite, so that the audit can tell it from one that nobody committed.
+/// The id is older than every event of the suite, so that the audit does not take it for an uncommitted event.
 fn forged(strike: &mut Strike, consumer: &Consumer, unknown: bool) -> anyhow::Result<(HeaderMap, String)> {
     let event = consumer.step.consumes().ok_or_else(|| anyhow::anyhow!("a consumer of nothing"))?;
-    let mut id = *strike.stage.before_all.as_bytes();
+    let mut id = *strike.run.testbed.before_all.as_bytes();
     strike.rng.fill(&mut id[10..]);
     let mut headers = HeaderMap::new();
     headers.insert("ce-specversion", "1.0");

@@ -1,4 +1,4 @@
-//! Processes of services that die, hang or are replaced.
+//! Processes of services that crash, hang or are replaced.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,11 +7,11 @@ use rand::{Rng, seq::IndexedRandom};
 use tokio::time::Instant;
 
 use super::Strike;
-use crate::stage::Replica;
+use crate::testbed::Replica;
 
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
-/// kill -9 of one replica after the other, each started again soon.
+/// Kills one replica after the other, and starts each again soon.
 pub(super) async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
     let end = Instant::now() + strike.length;
     while Instant::now() < end {
@@ -26,7 +26,7 @@ pub(super) async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One replica stands still, with all its connections and leases.
+/// Freezes one replica, with all its connections and leases.
 pub(super) async fn freeze(strike: &mut Strike) -> anyhow::Result<()> {
     let victim = any(strike);
     victim.program.freeze().await?;
@@ -38,18 +38,18 @@ pub(super) async fn freeze(strike: &mut Strike) -> anyhow::Result<()> {
 /// All replicas of one service are replaced, one at a time.
 pub(super) async fn roll(strike: &mut Strike) -> anyhow::Result<()> {
     let service = *SERVICES.choose(&mut strike.rng).unwrap_or(&SERVICES[0]);
-    for replica in strike.stage.replicas_of(service) {
+    for replica in strike.run.testbed.replicas_of(service) {
         replica.program.stop().await?;
         strike.hit();
         strike.cures();
         replica.program.start().await?;
-        // A replica may be not ready because of what another nemesis does; the next one then waits no longer than this.
-        let _ = strike.stage.ready_one(&replica, READY_LIMIT).await;
+        // Another nemesis may keep a replica from becoming ready; then the next one is replaced after this limit.
+        let _ = strike.run.testbed.ready_one(&replica, READY_LIMIT).await;
     }
     Ok(())
 }
 
 fn any(strike: &mut Strike) -> Arc<Replica> {
-    let place = strike.rng.random_range(0..strike.stage.replicas.len());
-    Arc::clone(&strike.stage.replicas[place])
+    let place = strike.rng.random_range(0..strike.run.testbed.replicas.len());
+    Arc::clone(&strike.run.testbed.replicas[place])
 }

@@ -1,7 +1,8 @@
-//! What a restore came to.
+//! The report of a restore.
 
 use std::fmt;
 
+use reports::{shortened, write_failures};
 use serde::Serialize;
 
 /// How many failures are shown.
@@ -12,41 +13,41 @@ const EXAMPLES: usize = 20;
 pub struct Report {
     pub seed: u64,
     pub rate: u32,
-    /// Keys that clients ordered under.
+    /// Idempotency keys that clients used.
     pub placed: usize,
-    /// Orders that the database has in the end.
+    /// Orders in the database at the end.
     pub there: usize,
-    /// Sagas that ran at the moment to which it was set back.
+    /// Running sagas at the time of the backup.
     pub under_way: i64,
-    /// Payments of after it that order had not acknowledged when it was set back.
+    /// Payments after the backup that order had not acknowledged at the restore.
     pub unacknowledged: u64,
     /// Orders that the command lists as forgotten.
     pub forgotten: usize,
-    /// Those of them whose clients never got an answer.
+    /// Those of them whose clients got no answer.
     pub untold: usize,
-    /// Forgotten orders that were accepted so late that they had left no trace outside.
+    /// Forgotten orders that were accepted too late to leave a trace outside of the database.
     pub unpublished: usize,
     /// Charges for forgotten orders, and their sum in cents.
     pub charges: usize,
     pub refunded: i64,
-    /// Such charges that had been given back before it was set back.
+    /// Such charges that had been refunded before the restore.
     pub given_back: usize,
     pub cancelled_again: usize,
-    /// Facts about products that are forgotten.
+    /// Lost facts about products.
     pub products: Vec<String>,
     pub settled_seconds: u64,
     pub failures: Vec<String>,
 }
 
 impl Report {
-    /// Nothing is shown where too little happened.
+    /// Adds failures where too little happened for a proof.
     pub(super) fn with_demands(mut self) -> Self {
         let supplies = self.products.iter().filter(|fact| fact.starts_with("StockReplenished")).count();
         if (self.products.len(), supplies) != (1, 1) {
             self.failures.push(format!("one supply was forgotten, and listed are {:?}", self.products));
         }
         for (happened, what) in [
-            (self.under_way > 0, "no order was under way at the moment"),
+            (self.under_way > 0, "no order was in flight at the backup"),
             (self.unacknowledged > 0, "order had acknowledged everything"),
             (self.forgotten > 0, "no order was forgotten"),
             (self.charges > 0, "no charge was forgotten"),
@@ -74,12 +75,12 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "forgotten {forgotten} orders, {untold} of them never answered  {charges} charges of {refunded} cents given back, \
-             {given_back} had been before"
+            "forgotten {forgotten} orders, {untold} of them never answered  {charges} charges of {refunded} cents refunded, \
+             {given_back} before the restore"
         )?;
         writeln!(f, "cancelled again {cancelled_again}  there {there} orders, all ended after {settled_seconds} s")?;
-        self.failures.iter().take(EXAMPLES).try_for_each(|failure| writeln!(f, "FAILED {failure}"))?;
-        let verdict = if self.passed() { "passed".to_owned() } else { format!("{} FAILURES", self.failures.len()) };
+        let failures: Vec<String> = shortened(&self.failures, EXAMPLES, self.failures.len()).collect();
+        let verdict = write_failures(f, &failures)?;
         writeln!(
             f,
             "restore: {verdict}, {forgotten} forgotten orders listed, {charges} charges given back, {there} orders there"

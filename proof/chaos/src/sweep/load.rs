@@ -1,4 +1,4 @@
-//! The clients of the sweep: customers with orders of all kinds, an operator, a supplier who changes products.
+//! The clients of the sweep: customers with orders of all kinds, an operator, and a supplier who changes products.
 
 use std::{
     sync::{
@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::ensure;
 use console::suite::{NewOrder, NewProduct, Order, Suite, until};
-use contracts::{INVENTORY, PAYMENT};
+use contracts::{INVENTORY, PAYMENT, order_fulfillment::SAGA};
 use faults::FaultPoint;
 use reqwest::StatusCode;
 use saga::Service;
@@ -18,7 +18,7 @@ use serde_json::json;
 use tokio::{task::JoinSet, time::sleep};
 use uuid::Uuid;
 
-use super::{Case, Shared, told::Told};
+use super::{Case, Shared, answers::Answers};
 
 /// The product that is changed.
 pub(super) const CHANGING: &str = "CHANGING";
@@ -26,19 +26,19 @@ pub(super) const CHANGING: &str = "CHANGING";
 const ANSWER_LIMIT: Duration = Duration::from_secs(40);
 /// Between two changes of a product.
 const PAUSE: Duration = Duration::from_millis(30);
-/// How often a customer looks what has become of an order.
+/// The polling interval of customers.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Orders that are placed at a time.
+/// The number of concurrent clients.
 const CLIENTS: usize = 4;
-/// Slow orders of each client: together more than the passes that any case counts.
+/// Slow orders of each client: together more than the passes of any case.
 const SLOW_EACH: usize = 3;
 
-/// What becomes of an order.
+/// Kinds of orders by their outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum OrderKind {
     /// It is confirmed.
     Plain,
-    /// There is less in stock.
+    /// The stock does not suffice.
     TooMuch,
     /// The card is declined.
     Declined,
@@ -52,10 +52,12 @@ pub(super) enum Wish {
     Regretted,
 }
 
-pub(super) const MIX: &[Wish] =
-    &[Wish::TooMuch, Wish::Declined, Wish::Flaky, Wish::Hasty, Wish::Plain, Wish::Plain, Wish::Plain, Wish::Plain];
+pub(super) const MIX: &[OrderKind] = {
+    use OrderKind::{Declined, Flaky, Hasty, Plain, TooMuch};
+    &[TooMuch, Declined, Flaky, Hasty, Plain, Plain, Plain, Plain]
+};
 
-/// What changes about products.
+/// Kinds of product changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change {
     New,
@@ -63,80 +65,80 @@ pub(super) enum Change {
     Name,
 }
 
-/// Clients at work, and what they were told.
+/// Running clients, and the answers that they got.
 #[derive(Default)]
-pub(super) struct Crowd {
-    clients: JoinSet<anyhow::Result<Told>>,
-    enough: Arc<AtomicBool>,
-    pub(super) told: Told,
+pub(super) struct Clients {
+    tasks: JoinSet<anyhow::Result<Answers>>,
+    stopped: Arc<AtomicBool>,
+    pub(super) answers: Answers,
 }
 
-impl Crowd {
-    /// Clients of one customer who order until it is enough, this in turn.
-    pub(super) fn of_customers(stage: &Shared, case: &Case, wishes: &'static [Wish], customer: &str) -> Self {
-        let mut crowd = Crowd::default();
+impl Clients {
+    /// Clients of one customer that place these kinds of orders in turn until they are stopped.
+    pub(super) fn of_customers(testbed: &Shared, case: &Case, kinds: &'static [OrderKind], customer: &str) -> Self {
+        let mut clients = Clients::default();
         for client in 0..CLIENTS {
-            let (stage, enough, case) = (Arc::clone(stage), Arc::clone(&crowd.enough), *case);
+            let (testbed, stopped, case) = (Arc::clone(testbed), Arc::clone(&clients.stopped), *case);
             let customer = customer.to_owned();
-            crowd.spawn(async move {
-                let (mut told, mut number) = (Told::default(), client);
-                while !enough.load(Ordering::Relaxed) {
-                    order(stage.suite(), wishes[number % wishes.len()], &customer, &enough, &mut told).await?;
+            clients.spawn(async move {
+                let (mut answers, mut number) = (Answers::default(), client);
+                while !stopped.load(Ordering::Relaxed) {
+                    order(testbed.suite(), kinds[number % kinds.len()], &customer, &stopped, &mut answers).await?;
                     number += 1;
                     if case.point == FaultPoint::HttpIn {
-                        visit(stage.suite(), case.service).await;
+                        visit(testbed.suite(), case.service).await;
                     }
                 }
-                Ok(told)
+                Ok(answers)
             });
         }
-        crowd
+        clients
     }
 
-    /// A supplier who changes products until it is enough.
-    pub(super) fn of_suppliers(stage: &Shared, change: Change) -> Self {
-        let mut crowd = Crowd::default();
-        let (stage, enough) = (Arc::clone(stage), Arc::clone(&crowd.enough));
-        crowd.spawn(async move {
+    /// A supplier that changes products until it is stopped.
+    pub(super) fn of_suppliers(testbed: &Shared, change: Change) -> Self {
+        let mut clients = Clients::default();
+        let (testbed, stopped) = (Arc::clone(testbed), Arc::clone(&clients.stopped));
+        clients.spawn(async move {
             let mut number = 0;
-            while !enough.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 number += 1;
-                change_product(stage.suite(), change, number).await?;
+                change_product(testbed.suite(), change, number).await?;
                 sleep(PAUSE).await;
             }
-            Ok(Told::default())
+            Ok(Answers::default())
         });
-        crowd
+        clients
     }
 
-    pub(super) fn spawn(&mut self, client: impl Future<Output = anyhow::Result<Told>> + Send + 'static) {
-        self.clients.spawn(client);
+    pub(super) fn spawn(&mut self, client: impl Future<Output = anyhow::Result<Answers>> + Send + 'static) {
+        self.tasks.spawn(client);
     }
 
-    /// Nobody begins anything any more.
+    /// Lets the clients finish their current requests and stop.
     pub(super) fn stop(&self) {
-        self.enough.store(true, Ordering::Relaxed);
+        self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until everybody is answered.
-    pub(super) async fn leave(mut self) -> anyhow::Result<Told> {
+    /// Stops the clients, and waits for their last answers.
+    pub(super) async fn finish(mut self) -> anyhow::Result<Answers> {
         self.stop();
-        while let Some(told) = self.clients.join_next().await {
-            self.told.add(told??);
+        while let Some(answers) = self.tasks.join_next().await {
+            self.answers.add(answers??);
         }
-        Ok(self.told)
+        Ok(self.answers)
     }
 }
 
-/// Orders whose payment takes longer than they have time, placed as fast as several clients can.
-pub(super) async fn place_slow_orders(stage: &Shared, customer: &str) -> anyhow::Result<Vec<Uuid>> {
+/// Orders whose payment outlasts their deadline, placed by several clients at once.
+pub(super) async fn place_slow_orders(testbed: &Shared, customer: &str) -> anyhow::Result<Vec<Uuid>> {
     let mut clients = JoinSet::new();
     for _ in 0..CLIENTS {
-        let (stage, customer) = (Arc::clone(stage), customer.to_owned());
+        let (testbed, customer) = (Arc::clone(testbed), customer.to_owned());
         clients.spawn(async move {
             let mut placed = Vec::new();
             for _ in 0..SLOW_EACH {
-                placed.push(place(stage.suite(), Wish::Slow, &customer).await?.order_id);
+                placed.push(place(testbed.suite(), OrderKind::Slow, &customer).await?.order_id);
             }
             anyhow::Ok(placed)
         });
@@ -148,22 +150,30 @@ pub(super) async fn place_slow_orders(stage: &Shared, customer: &str) -> anyhow:
     Ok(orders)
 }
 
-pub(super) async fn confirmed_order(suite: &Suite, told: &mut Told) -> anyhow::Result<Order> {
+pub(super) async fn confirmed_order(suite: &Suite, answers: &mut Answers) -> anyhow::Result<Order> {
     let for_ever = AtomicBool::new(false);
-    let placed = place(suite, Wish::Plain, "customer").await?;
-    told.accepted.push((placed.order_id, Wish::Plain));
+    let placed = place(suite, OrderKind::Plain, "customer").await?;
+    answers.accepted.push((placed.order_id, OrderKind::Plain));
     let end = end_of(suite, placed.order_id, &for_ever).await?;
     ensure!(end.as_deref() == Some("CONFIRMED"), "order {} is {end:?}", placed.order_id);
     Ok(placed)
 }
 
-/// Cancels the order, until that is answered.
-pub(super) async fn cancel(suite: &Suite, order_id: Uuid) -> anyhow::Result<()> {
-    until(ANSWER_LIMIT, async || suite.cancel(order_id, "changed my mind").await.map(Some)).await?;
-    Ok(())
+/// Repeats the cancellation until it is answered. False when it is too late, because a step after the pivot is done.
+pub(super) async fn cancel(suite: &Suite, order_id: Uuid) -> anyhow::Result<bool> {
+    let cancelled = async || match suite.cancel(order_id, "changed my mind").await {
+        Err(error) if error.status() == Some(StatusCode::CONFLICT) && can_come_too_late() => Ok(Some(false)),
+        answer => answer.map(|()| Some(true)),
+    };
+    Ok(until(ANSWER_LIMIT, cancelled).await?.unwrap_or_default())
 }
 
-/// Drives the saga's compensation again, until that is answered. By then it may be over.
+/// Whether a step after the saga's pivot ends the time for cancellations.
+fn can_come_too_late() -> bool {
+    SAGA.after_pivot().iter().any(|step| step.number > 0)
+}
+
+/// Repeats an operator's resume of the compensation until it is answered. By then the compensation may be complete.
 pub(super) async fn resume(suite: &Suite, saga_id: Uuid) -> anyhow::Result<()> {
     let resumed = async || match suite.resume_saga(saga_id).await {
         Err(error) if error.status() == Some(StatusCode::CONFLICT) => Ok(Some(())),
@@ -173,37 +183,42 @@ pub(super) async fn resume(suite: &Suite, saga_id: Uuid) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn order(suite: &Suite, wish: Wish, customer: &str, enough: &AtomicBool, told: &mut Told) -> anyhow::Result<()> {
-    let Order { order_id, .. } = place(suite, wish, customer).await?;
-    told.accepted.push((order_id, wish));
-    let cancels = match wish {
-        Wish::Hasty => true,
-        Wish::Regretted => end_of(suite, order_id, enough).await?.as_deref() == Some("CONFIRMED"),
+async fn order(
+    suite: &Suite,
+    kind: OrderKind,
+    customer: &str,
+    stopped: &AtomicBool,
+    answers: &mut Answers,
+) -> anyhow::Result<()> {
+    let Order { order_id, .. } = place(suite, kind, customer).await?;
+    answers.accepted.push((order_id, kind));
+    let cancels = match kind {
+        OrderKind::Hasty => true,
+        OrderKind::Regretted => end_of(suite, order_id, stopped).await?.as_deref() == Some("CONFIRMED"),
         _ => false,
     };
-    if cancels {
-        cancel(suite, order_id).await?;
-        told.cancelled.push(order_id);
+    if cancels && cancel(suite, order_id).await? {
+        answers.cancelled.push(order_id);
     }
     Ok(())
 }
 
-async fn place(suite: &Suite, wish: Wish, customer: &str) -> anyhow::Result<Order> {
-    let (sku, quantity, card) = match wish {
-        Wish::TooMuch => ("SCARCE", 2, "tok_visa"),
-        Wish::Declined => ("PLENTY", 1, "tok_declined"),
-        Wish::Flaky => ("PLENTY", 1, "tok_flaky"),
-        Wish::Slow => ("PLENTY", 1, "tok_slow"),
-        Wish::Plain | Wish::Hasty | Wish::Regretted => ("PLENTY", 1, "tok_visa"),
+async fn place(suite: &Suite, kind: OrderKind, customer: &str) -> anyhow::Result<Order> {
+    let (sku, quantity, card) = match kind {
+        OrderKind::TooMuch => ("SCARCE", 2, "tok_visa"),
+        OrderKind::Declined => ("PLENTY", 1, "tok_declined"),
+        OrderKind::Flaky => ("PLENTY", 1, "tok_flaky"),
+        OrderKind::Slow => ("PLENTY", 1, "tok_slow"),
+        OrderKind::Plain | OrderKind::Hasty | OrderKind::Regretted => ("PLENTY", 1, "tok_visa"),
     };
     let (key, order) = (Uuid::now_v7().to_string(), NewOrder::of(customer, sku, quantity, card));
     Ok(suite.place_surely(&order, &key, ANSWER_LIMIT).await?.0)
 }
 
-/// How the order has ended; none when it is enough before that.
-async fn end_of(suite: &Suite, order_id: Uuid, enough: &AtomicBool) -> anyhow::Result<Option<String>> {
+/// The final status of the order; none when the clients are stopped before.
+async fn end_of(suite: &Suite, order_id: Uuid, stopped: &AtomicBool) -> anyhow::Result<Option<String>> {
     let began = Instant::now();
-    while !enough.load(Ordering::Relaxed) {
+    while !stopped.load(Ordering::Relaxed) {
         if let Ok(Some(order)) = suite.order(order_id).await
             && order.is_terminal()
         {
@@ -215,7 +230,7 @@ async fn end_of(suite: &Suite, order_id: Uuid, enough: &AtomicBool) -> anyhow::R
     Ok(None)
 }
 
-/// A request that the service knows: but for order, they get no others. Nobody needs the answer, and there may be none.
+/// A valid request to the service, because clients send requests only to order. The answer is ignored.
 async fn visit(suite: &Suite, service: Service) {
     match service {
         INVENTORY => drop(suite.reservation(Uuid::nil()).await),

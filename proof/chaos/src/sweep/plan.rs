@@ -1,10 +1,34 @@
-//! Which crashes there are: which service passes which point, in which step.
+//! The plan of crashes: which service passes which point, in which step.
 
 use contracts::{PAYMENT, SERVICES, catalogue, order_fulfillment};
 use faults::FaultPoint;
 use saga::{Service, Step};
 
-/// One crash: where, at which pass, and whose process.
+/// The selected crashes.
+#[derive(Debug, Clone, Copy)]
+pub struct Selection<'a> {
+    pub points: &'a [FaultPoint],
+    /// The passes of a point at which to crash.
+    pub hits: &'a [u32],
+    /// Only crashes in these steps, at the points that know the step; if empty, all crashes.
+    pub steps: &'a [&'a str],
+}
+
+impl Selection<'_> {
+    /// The points of the selected crashes.
+    pub(super) fn points(&self) -> impl Iterator<Item = FaultPoint> {
+        self.points.iter().copied().filter(|point| self.steps.is_empty() || point.knows_step())
+    }
+
+    /// The steps in which this point must be hit.
+    pub(super) fn steps_at(&self, point: FaultPoint) -> impl Iterator<Item = &'static Step> {
+        let stepwise = point.knows_step() && self.hits.contains(&1);
+        let is_selected = |step: &Step| self.steps.is_empty() || self.steps.contains(&step.name);
+        steps().filter(move |step| stepwise && is_selected(step) && impossible(point, step).is_none())
+    }
+}
+
+/// One crash: the point, the pass, and the service.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     pub point: FaultPoint,
@@ -16,23 +40,24 @@ pub struct Case {
 }
 
 impl Case {
-    /// The step by which a fault can be limited: whoever works on an event says which step that is.
+    /// The step as a scope of the fault, which exists only where an event is processed.
     pub(super) fn step_of_event(&self) -> Option<&'static str> {
         self.step.filter(|step| step.consumes().is_some()).map(|step| step.name)
     }
 }
 
-/// All crashes, in groups that share one settling and one audit: of no service twice, for its next start might mend what
-/// is wrong before anybody looks. At a point that knows the step, the crashes in each step are those at the 1st pass.
-pub(super) fn groups(points: &[FaultPoint], hits: &[u32]) -> Vec<Vec<Case>> {
+/// All crashes, in groups that share one audit. No group crashes a service twice, because its next start might repair a violation
+/// before the audit. At a point that knows the step, the crashes in each step are those at the 1st pass.
+pub(super) fn groups(selection: &Selection<'_>) -> Vec<Vec<Case>> {
     let mut groups = Vec::new();
-    for point in points.iter().copied() {
+    for point in selection.points() {
         let mut cases = Vec::new();
-        for step in steps_at(point, hits) {
+        for step in selection.steps_at(point) {
             let case = |service| Case { point, hit: 1, step: Some(step), service };
             cases.extend(takers(step).into_iter().map(case));
         }
-        for hit in hits.iter().copied().filter(|hit| *hit != 1 || !point.knows_step()) {
+        let in_any_step = selection.hits.iter().copied().filter(|hit| *hit != 1 || !point.knows_step());
+        for hit in in_any_step.filter(|_| selection.steps.is_empty()) {
             cases.extend(passers(point).iter().map(|service| Case { point, hit, step: None, service: *service }));
         }
         let mut of_point: Vec<Vec<Case>> = Vec::new();
@@ -48,30 +73,24 @@ pub(super) fn groups(points: &[FaultPoint], hits: &[u32]) -> Vec<Vec<Case>> {
     groups
 }
 
-/// The steps in which this point has to be hit.
-pub(super) fn steps_at(point: FaultPoint, hits: &[u32]) -> impl Iterator<Item = &'static Step> {
-    let stepwise = point.knows_step() && hits.contains(&1);
-    steps().filter(move |step| stepwise && impossible(point, step).is_none())
-}
-
-/// Every step that anybody takes.
+/// Every step of the saga and of the projections.
 pub(super) fn steps() -> impl Iterator<Item = &'static Step> {
     order_fulfillment::SAGA.steps.iter().chain(catalogue::PROJECTIONS).copied()
 }
 
-/// Why the step cannot be crashed at this point, which knows the step; none when it has to be.
+/// Why no crash is possible in the step at this point, which knows the step; none when it is possible.
 pub(super) fn impossible(point: FaultPoint, step: &Step) -> Option<&'static str> {
     let of_transactions = matches!(point, FaultPoint::BeforeCommit | FaultPoint::AfterCommitBeforePublish);
     let possible = of_transactions || step.consumes().is_some();
-    (!possible).then_some("no event sets the step in motion: nothing is delivered, claimed or acknowledged")
+    (!possible).then_some("no event triggers the step: nothing is delivered, claimed or acknowledged")
 }
 
-/// Who takes the step.
+/// The services that take the step.
 fn takers(step: &Step) -> Vec<Service> {
     step.service.map_or_else(|| SERVICES.to_vec(), |service| vec![service])
 }
 
-/// Who passes the point.
+/// The services that pass the point.
 fn passers(point: FaultPoint) -> &'static [Service] {
     match point {
         FaultPoint::GatewayCall | FaultPoint::AfterChargeBeforeRecord => &[PAYMENT],
@@ -85,12 +104,24 @@ mod tests {
 
     use super::*;
 
+    fn all(hits: &[u32]) -> Selection<'_> {
+        Selection { points: &FaultPoint::ALL, hits, steps: &[] }
+    }
+
     fn cases(hits: &[u32]) -> Vec<Case> {
-        groups(&FaultPoint::ALL, hits).concat()
+        groups(&all(hits)).concat()
     }
 
     #[test]
-    fn at_a_point_that_knows_the_step_every_possible_step_is_crashed_in_whoever_takes_it() {
+    fn a_selected_step_crashes_once_at_each_point_that_knows_it() {
+        let selection = Selection { steps: &["confirm_order"], ..all(&[1, 2]) };
+        let cases = groups(&selection).concat();
+        assert_eq!(cases.len(), FaultPoint::ALL.into_iter().filter(|point| point.knows_step()).count());
+        assert!(cases.iter().all(|case| case.hit == 1 && case.step.is_some_and(|step| step.name == "confirm_order")));
+    }
+
+    #[test]
+    fn every_possible_step_is_crashed_in_each_service_that_takes_it() {
         let cases = cases(&[1, 2, 10]);
         for point in FaultPoint::ALL.into_iter().filter(|point| point.knows_step()) {
             for step in steps() {
@@ -118,7 +149,7 @@ mod tests {
 
     #[test]
     fn no_group_crashes_a_service_twice() {
-        for group in groups(&FaultPoint::ALL, &[1, 2, 10]) {
+        for group in groups(&all(&[1, 2, 10])) {
             let mut services: Vec<&str> = group.iter().map(|case| case.service.0).collect();
             services.sort_unstable();
             services.dedup();
@@ -127,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_later_passes_only_gets_no_crash_in_each_step() {
+    fn later_passes_alone_select_no_crash_per_step() {
         assert!(cases(&[2]).iter().all(|case| case.hit == 2 && case.step.is_none()));
     }
 }

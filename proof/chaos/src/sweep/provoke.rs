@@ -1,5 +1,4 @@
-//! How an armed point gets passed: mostly by customers who order, else by one who cancels, an operator, a supplier, or
-//! a deadline.
+//! How an armed point is passed: mostly by orders, else by a cancellation, an operator, a supplier, or a deadline.
 
 use std::{
     sync::Arc,
@@ -17,22 +16,22 @@ use uuid::Uuid;
 
 use super::{
     Case, DEADLINE, Shared,
-    load::{self, Change, Crowd, MIX, Wish},
-    told::Told,
+    answers::Answers,
+    load::{self, Change, Clients, MIX, OrderKind},
 };
-use crate::stage::Replica;
+use crate::testbed::Replica;
 
-/// By then the process has to be gone.
+/// The time limit for the crash.
 pub(super) const CRASH_LIMIT: Duration = Duration::from_secs(20);
-/// So long before a deadline, whoever else could notice it is frozen.
+/// The other services' detectors are frozen this long before a deadline.
 const FROZEN_BEFORE: Duration = Duration::from_millis(500);
-/// So long after a deadline, nobody will notice it any more who has not.
+/// The time after a deadline within which it is detected, if at all.
 const NOTICED_AFTER: Duration = Duration::from_millis(1_500);
 
-/// How the point is passed in the step.
-enum Way {
+/// What makes the step pass the point.
+enum Trigger {
     /// By orders of these kinds, in turn.
-    Orders(&'static [Wish]),
+    Orders(&'static [OrderKind]),
     /// By the first orders of a new customer.
     Newcomer,
     /// By changes of products.
@@ -41,66 +40,66 @@ enum Way {
     Late,
     /// By a customer who cancels a confirmed order.
     Cancellation,
-    /// By an operator who drives a compensation whose receipts are missing.
+    /// By an operator who resumes a compensation whose confirmations are missing.
     Resumption,
 }
 
-fn way(case: &Case) -> Way {
+fn trigger(case: &Case) -> Trigger {
     if case.point == FaultPoint::BetweenTimeoutAndCompensation {
-        return Way::Late;
+        return Trigger::Late;
     }
     match case.step.map_or("", |step| step.name) {
-        "create_order" => Way::Newcomer,
-        "cancel_unfillable_order" => Way::Orders(&[Wish::TooMuch]),
-        "cancel_unpaid_order" => Way::Orders(&[Wish::Declined]),
-        "release_stock" | "refund_payment" => Way::Orders(&[Wish::Regretted]),
-        "detect_timeout" | "cancel_timed_out_order" => Way::Late,
-        "cancel_order_on_request" => Way::Cancellation,
-        "drive_compensation" => Way::Resumption,
-        "project_product_created" => Way::Products(Change::New),
-        "project_product_price_changed" => Way::Products(Change::Price),
-        "project_product_details_changed" => Way::Products(Change::Name),
-        // A step that no order of these takes is not hit, and the sweep fails.
-        _ => Way::Orders(MIX),
+        "create_order" => Trigger::Newcomer,
+        "cancel_unfillable_order" => Trigger::Orders(&[OrderKind::TooMuch]),
+        "cancel_unpaid_order" => Trigger::Orders(&[OrderKind::Declined]),
+        "release_stock" | "refund_payment" => Trigger::Orders(&[OrderKind::Regretted]),
+        "detect_timeout" | "cancel_timed_out_order" => Trigger::Late,
+        "cancel_order_on_request" => Trigger::Cancellation,
+        "drive_compensation" => Trigger::Resumption,
+        "project_product_created" => Trigger::Products(Change::New),
+        "project_product_price_changed" => Trigger::Products(Change::Price),
+        "project_product_details_changed" => Trigger::Products(Change::Name),
+        // If these orders do not take the step, it is not hit, and the sweep fails.
+        _ => Trigger::Orders(MIX),
     }
 }
 
-/// Arms the fault and has the point passed. True when the process is gone; the clients may still wait for answers.
-pub(super) async fn provoke(stage: &Shared, case: &Case, victim: &Replica) -> anyhow::Result<(bool, Crowd)> {
-    let crowd = match way(case) {
-        Way::Late => return late(stage, case, victim).await,
-        Way::Cancellation => return cancellation(stage, case, victim).await,
-        Way::Resumption => return resumption(stage, case, victim).await,
-        Way::Orders(wishes) => {
-            arm(stage, case, victim, &scope_of_step(case)).await?;
-            Crowd::of_customers(stage, case, wishes, "customer")
+/// Arms the fault and makes clients pass the point. True when the process has crashed; clients may still wait for answers.
+pub(super) async fn provoke(testbed: &Shared, case: &Case, victim: &Replica) -> anyhow::Result<(bool, Clients)> {
+    let clients = match trigger(case) {
+        Trigger::Late => return late(testbed, case, victim).await,
+        Trigger::Cancellation => return cancellation(testbed, case, victim).await,
+        Trigger::Resumption => return resumption(testbed, case, victim).await,
+        Trigger::Orders(kinds) => {
+            arm(testbed, case, victim, &scope_of_step(case)).await?;
+            Clients::of_customers(testbed, case, kinds, "customer")
         }
-        Way::Newcomer => {
-            // Nothing of theirs can pass the point before an order of theirs is created.
+        Trigger::Newcomer => {
+            // Only the creation of the customer's first order can pass the point.
             let customer = format!("newcomer-{}", Uuid::now_v7());
-            arm(stage, case, victim, &json!({"customer_id": customer})).await?;
-            Crowd::of_customers(stage, case, &[Wish::Plain], &customer)
+            arm(testbed, case, victim, &json!({"customer_id": customer})).await?;
+            Clients::of_customers(testbed, case, &[OrderKind::Plain], &customer)
         }
-        Way::Products(change) => {
-            arm(stage, case, victim, &scope_of_step(case)).await?;
-            Crowd::of_suppliers(stage, change)
+        Trigger::Products(change) => {
+            arm(testbed, case, victim, &scope_of_step(case)).await?;
+            Clients::of_suppliers(testbed, change)
         }
     };
-    Ok((is_gone_by(victim, Instant::now() + CRASH_LIMIT).await, crowd))
+    Ok((is_gone_by(victim, Instant::now() + CRASH_LIMIT).await, clients))
 }
 
 fn scope_of_step(case: &Case) -> Value {
     case.step_of_event().map_or_else(|| json!({}), |step| json!({"step": step}))
 }
 
-async fn arm(stage: &Shared, case: &Case, victim: &Replica, scope: &Value) -> anyhow::Result<()> {
+async fn arm(testbed: &Shared, case: &Case, victim: &Replica, scope: &Value) -> anyhow::Result<()> {
     let fault = json!({
         "point": case.point.as_str(), "kind": "crash", "first": 1, "skip": case.hit.saturating_sub(1), "scope": scope,
         "expires_in_seconds": 120,
     });
-    match victim.suite(stage).arm(victim.service, &fault).await {
+    match victim.suite(testbed).arm(victim.service, &fault).await {
         Ok(_) => Ok(()),
-        // What is left of the case before may pass the point before the process can answer.
+        // Work left over from the previous case may pass the point before the process can answer.
         Err(SuiteError::Unreachable { .. }) if is_gone_by(victim, Instant::now() + Duration::from_secs(1)).await => {
             Ok(())
         }
@@ -108,9 +107,9 @@ async fn arm(stage: &Shared, case: &Case, victim: &Replica, scope: &Value) -> an
     }
 }
 
-/// Takes back what is armed; a process that is gone has nothing armed.
-pub(super) async fn disarm(stage: &Shared, victim: &Replica) {
-    let _ = victim.suite(stage).disarm(victim.service).await;
+/// Disarms all faults; a process that has crashed has none.
+pub(super) async fn disarm(testbed: &Shared, victim: &Replica) {
+    let _ = victim.suite(testbed).disarm(victim.service).await;
 }
 
 async fn is_gone_by(victim: &Replica, end: Instant) -> bool {
@@ -125,44 +124,44 @@ async fn is_gone_by(victim: &Replica, end: Instant) -> bool {
     }
 }
 
-/// Orders that time out, again and again, until the process that is to notice it is gone.
-async fn late(stage: &Shared, case: &Case, victim: &Replica) -> anyhow::Result<(bool, Crowd)> {
-    let (mut crowd, began) = (Crowd::default(), Instant::now());
+/// Orders that time out, repeated until the process that should detect it has crashed.
+async fn late(testbed: &Shared, case: &Case, victim: &Replica) -> anyhow::Result<(bool, Clients)> {
+    let (mut clients, began) = (Clients::default(), Instant::now());
     while began.elapsed() < CRASH_LIMIT {
-        if late_once(stage, case, victim, &mut crowd.told).await? {
-            return Ok((true, crowd));
+        if late_once(testbed, case, victim, &mut clients.answers).await? {
+            return Ok((true, clients));
         }
-        disarm(stage, victim).await;
+        disarm(testbed, victim).await;
     }
-    Ok((false, crowd))
+    Ok((false, clients))
 }
 
-async fn late_once(stage: &Shared, case: &Case, victim: &Replica, told: &mut Told) -> anyhow::Result<bool> {
-    // New ones each time, so that what is left of the last ones is not taken for them.
+async fn late_once(testbed: &Shared, case: &Case, victim: &Replica, answers: &mut Answers) -> anyhow::Result<bool> {
+    // A new customer each time, so that earlier orders do not match.
     let customer = format!("late-{}", Uuid::now_v7());
     let deadline = Instant::now() + DEADLINE;
-    let orders = load::place_slow_orders(stage, &customer).await?;
-    told.accepted.extend(orders.iter().map(|order_id| (*order_id, Wish::Slow)));
-    // From now on nobody works on them until they time out: whoever passes the point with them is the one who notices.
-    if !are_reserved(stage, &orders).await {
+    let orders = load::place_slow_orders(testbed, &customer).await?;
+    answers.accepted.extend(orders.iter().map(|order_id| (*order_id, OrderKind::Slow)));
+    // From now on no step works on them until they time out, so only a detector can pass the point with them.
+    if !are_reserved(testbed, &orders).await {
         return Ok(false);
     }
     let (scope, others) = match case.step_of_event() {
         Some(_) => (scope_of_step(case), Vec::new()),
         None => {
-            let others = stage.replicas.iter().filter(|replica| replica.service != case.service);
+            let others = testbed.replicas.iter().filter(|replica| replica.service != case.service);
             (json!({"customer_id": customer}), others.cloned().collect())
         }
     };
-    arm(stage, case, victim, &scope).await?;
+    arm(testbed, case, victim, &scope).await?;
     sleep_until((deadline - FROZEN_BEFORE).into()).await;
     while_frozen(&others, is_gone_by(victim, deadline + NOTICED_AFTER)).await
 }
 
-async fn are_reserved(stage: &Shared, orders: &[Uuid]) -> bool {
+async fn are_reserved(testbed: &Shared, orders: &[Uuid]) -> bool {
     let reserved = eventually(DEADLINE / 2, async || {
         let count = "select count(*) from saga.saga_instance where business_key = any($1) and current_step >= 1";
-        let count: i64 = sqlx::query_scalar(count).bind(orders.to_vec()).fetch_one(&stage.pool).await?;
+        let count: i64 = sqlx::query_scalar(count).bind(orders.to_vec()).fetch_one(&testbed.pool).await?;
         ensure!(usize::try_from(count)? == orders.len(), "{count} orders are reserved");
         anyhow::Ok(())
     })
@@ -170,48 +169,49 @@ async fn are_reserved(stage: &Shared, orders: &[Uuid]) -> bool {
     reserved.is_ok()
 }
 
-async fn cancellation(stage: &Shared, case: &Case, victim: &Replica) -> anyhow::Result<(bool, Crowd)> {
-    let mut crowd = Crowd::default();
-    let Order { order_id, .. } = load::confirmed_order(stage.suite(), &mut crowd.told).await?;
-    // What was to be done for the order is done: the next transaction about it is the cancellation.
-    arm(stage, case, victim, &json!({"order_id": order_id.to_string()})).await?;
-    let customer = Arc::clone(stage);
-    crowd.spawn(async move {
-        load::cancel(customer.suite(), order_id).await?;
-        Ok(Told { cancelled: vec![order_id], ..Told::default() })
+async fn cancellation(testbed: &Shared, case: &Case, victim: &Replica) -> anyhow::Result<(bool, Clients)> {
+    let mut clients = Clients::default();
+    let Order { order_id, .. } = load::confirmed_order(testbed.suite(), &mut clients.answers).await?;
+    // The order is complete, so the next transaction about it is the cancellation.
+    arm(testbed, case, victim, &json!({"order_id": order_id.to_string()})).await?;
+    let customer = Arc::clone(testbed);
+    clients.spawn(async move {
+        let is_cancelled = load::cancel(customer.suite(), order_id).await?;
+        Ok(Answers { cancelled: is_cancelled.then_some(order_id).into_iter().collect(), ..Answers::default() })
     });
-    Ok((is_gone_by(victim, Instant::now() + CRASH_LIMIT).await, crowd))
+    Ok((is_gone_by(victim, Instant::now() + CRASH_LIMIT).await, clients))
 }
 
-async fn resumption(stage: &Shared, case: &Case, victim: &Replica) -> anyhow::Result<(bool, Crowd)> {
-    let mut crowd = Crowd::default();
-    let placed = load::confirmed_order(stage.suite(), &mut crowd.told).await?;
-    // Without inventory's receipt the compensation cannot end.
-    let inventory = stage.replicas_of(INVENTORY);
-    let gone = while_frozen(&inventory, drive_again(stage, case, victim, placed, &mut crowd)).await??;
-    Ok((gone, crowd))
+async fn resumption(testbed: &Shared, case: &Case, victim: &Replica) -> anyhow::Result<(bool, Clients)> {
+    let mut clients = Clients::default();
+    let placed = load::confirmed_order(testbed.suite(), &mut clients.answers).await?;
+    // Without inventory's confirmation the compensation cannot end.
+    let inventory = testbed.replicas_of(INVENTORY);
+    let gone = while_frozen(&inventory, retry_compensation(testbed, case, victim, placed, &mut clients)).await??;
+    Ok((gone, clients))
 }
 
-async fn drive_again(
-    stage: &Shared,
+async fn retry_compensation(
+    testbed: &Shared,
     case: &Case,
     victim: &Replica,
     placed: Order,
-    crowd: &mut Crowd,
+    clients: &mut Clients,
 ) -> anyhow::Result<bool> {
     let Order { order_id, saga_id, .. } = placed;
-    load::cancel(stage.suite(), order_id).await?;
-    crowd.told.cancelled.push(order_id);
-    arm(stage, case, victim, &json!({"order_id": order_id.to_string()})).await?;
-    let operator = Arc::clone(stage);
-    crowd.spawn(async move {
+    if load::cancel(testbed.suite(), order_id).await? {
+        clients.answers.cancelled.push(order_id);
+    }
+    arm(testbed, case, victim, &json!({"order_id": order_id.to_string()})).await?;
+    let operator = Arc::clone(testbed);
+    clients.spawn(async move {
         load::resume(operator.suite(), saga_id).await?;
-        Ok(Told::default())
+        Ok(Answers::default())
     });
     Ok(is_gone_by(victim, Instant::now() + CRASH_LIMIT).await)
 }
 
-/// They go on in any case, once it is done.
+/// Freezes the replicas during the work; they are thawed in any case.
 async fn while_frozen<T>(replicas: &[Arc<Replica>], work: impl Future<Output = T>) -> anyhow::Result<T> {
     let mut frozen: anyhow::Result<()> = Ok(());
     for replica in replicas {

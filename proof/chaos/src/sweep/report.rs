@@ -1,29 +1,30 @@
-//! What the sweep found, as JSON and as a table for people.
+//! The report of a sweep, as JSON and as a table.
 
 use std::{fmt, time::Duration};
 
 use faults::FaultPoint;
+use saga::Step;
 use serde::Serialize;
 
-use super::{Case, plan};
+use super::{Case, Selection, plan};
 
-/// A whole sweep may not take longer.
+/// The time limit of a whole sweep.
 const LIMIT: Duration = Duration::from_secs(400);
 /// The passes of a whole sweep.
 const WHOLE: [u32; 3] = [1, 2, 10];
 
-/// One crash and what became of it.
+/// One crash and its outcome.
 #[derive(Debug, Serialize)]
 pub struct CaseReport {
     pub point: &'static str,
-    /// The step in which it had to happen, if any.
+    /// The step in which it must happen, if any.
     pub step: Option<&'static str>,
     pub hit: u32,
-    /// Whose process it was.
+    /// The service of the process.
     pub service: &'static str,
-    /// The suite wrote the crash down before it acted, as one of this point and step.
+    /// The crash is in the journal of fault hits, with this point and step.
     pub hit_recorded: bool,
-    /// Orders that were accepted meanwhile.
+    /// Orders that were accepted during the case.
     pub orders: usize,
     /// From the restart until the process was ready again.
     pub ready_ms: u128,
@@ -31,18 +32,18 @@ pub struct CaseReport {
     pub failure: Option<String>,
 }
 
-/// What was found after some crashes.
+/// The outcome of a group of crashes.
 #[derive(Debug, Serialize)]
 pub struct GroupReport {
     pub crashes: usize,
-    /// All orders that were accepted since the sweep began: each has to be there and to have ended.
+    /// All orders that were accepted since the sweep began: each must exist and have ended.
     pub orders: usize,
-    /// Until all was quiet and audited.
+    /// The time until the suite was at rest and audited.
     pub settled_ms: u128,
     pub failure: Option<String>,
 }
 
-/// All of them.
+/// The whole sweep.
 #[derive(Debug, Serialize)]
 pub struct SweepReport {
     pub points: usize,
@@ -52,7 +53,7 @@ pub struct SweepReport {
     pub steps_hit: usize,
     /// Points, and points in a step, at which no process crashed.
     pub unhit: Vec<String>,
-    /// Points in a step at which none can, and why.
+    /// Points in a step at which none can crash, and why.
     pub impossible: Vec<String>,
     /// Orders that were accepted.
     pub orders: usize,
@@ -62,15 +63,10 @@ pub struct SweepReport {
     pub groups: Vec<GroupReport>,
 }
 
-/// What was asked for.
-pub(super) struct Asked<'a> {
-    pub(super) points: &'a [FaultPoint],
-    pub(super) hits: &'a [u32],
-}
-
-impl Asked<'_> {
+impl Selection<'_> {
     fn is_whole(&self) -> bool {
-        FaultPoint::ALL.iter().all(|point| self.points.contains(point))
+        self.steps.is_empty()
+            && FaultPoint::ALL.iter().all(|point| self.points.contains(point))
             && WHOLE.iter().all(|hit| self.hits.contains(hit))
     }
 }
@@ -92,20 +88,25 @@ impl CaseReport {
 }
 
 impl SweepReport {
-    pub(super) fn new(asked: &Asked<'_>, cases: Vec<CaseReport>, groups: Vec<GroupReport>, took: Duration) -> Self {
+    pub(super) fn new(
+        selection: &Selection<'_>,
+        cases: Vec<CaseReport>,
+        groups: Vec<GroupReport>,
+        took: Duration,
+    ) -> Self {
         let is_hit = |point: &FaultPoint, step: Option<&str>| {
             let of_this = |case: &CaseReport| case.point == point.as_str() && (step.is_none() || case.step == step);
             cases.iter().any(|case| of_this(case) && case.hit_recorded)
         };
         let (mut steps, mut points_hit, mut steps_hit) = (0, 0, 0);
         let (mut unhit, mut impossible) = (Vec::new(), Vec::new());
-        for point in asked.points {
+        for point in &selection.points().collect::<Vec<_>>() {
             if is_hit(point, None) {
                 points_hit += 1;
             } else {
                 unhit.push(point.as_str().to_owned());
             }
-            for step in plan::steps_at(*point, asked.hits) {
+            for step in selection.steps_at(*point) {
                 steps += 1;
                 if is_hit(point, Some(step.name)) {
                     steps_hit += 1;
@@ -113,14 +114,15 @@ impl SweepReport {
                     unhit.push(place(point.as_str(), Some(step.name)));
                 }
             }
-            let reasons = plan::steps().filter(|_| point.knows_step()).filter_map(|step| {
+            let is_selected = |step: &&Step| selection.steps.is_empty() || selection.steps.contains(&step.name);
+            let reasons = plan::steps().filter(|_| point.knows_step()).filter(is_selected).filter_map(|step| {
                 let why = plan::impossible(*point, step)?;
                 Some(format!("{}: {why}", place(point.as_str(), Some(step.name))))
             });
             impossible.extend(reasons);
         }
         SweepReport {
-            points: asked.points.len(),
+            points: selection.points().count(),
             points_hit,
             steps,
             steps_hit,
@@ -128,18 +130,18 @@ impl SweepReport {
             impossible,
             orders: cases.iter().map(|case| case.orders).sum(),
             took_seconds: took.as_secs(),
-            too_slow: asked.is_whole() && took > LIMIT,
+            too_slow: selection.is_whole() && took > LIMIT,
             cases,
             groups,
         }
     }
 
-    /// Every point was hit, in every step; every process was well again; all was right whenever all was quiet; in time.
+    /// Every point was hit, in every step; every process became ready again; every audit was clean; all in time.
     pub fn passed(&self) -> bool {
         self.unhit.is_empty() && !self.too_slow && self.failed() == 0
     }
 
-    /// How many crashes and audits went wrong.
+    /// The number of failed crashes and audits.
     fn failed(&self) -> usize {
         let cases = self.cases.iter().filter(|case| case.failure.is_some()).count();
         cases + self.groups.iter().filter(|group| group.failure.is_some()).count()
@@ -162,7 +164,7 @@ impl fmt::Display for GroupReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let GroupReport { crashes, orders, settled_ms, failure } = self;
         let verdict = failure.as_deref().unwrap_or("ok");
-        write!(f, "after {crashes} crashes: all {orders} orders so far and the books, in {settled_ms} ms  {verdict}")
+        write!(f, "after {crashes} crashes: {orders} orders audited in {settled_ms} ms  {verdict}")
     }
 }
 
@@ -193,7 +195,7 @@ mod tests {
     use super::*;
 
     fn report(points: &[FaultPoint], hits: &[u32], cases: Vec<CaseReport>, seconds: u64) -> SweepReport {
-        SweepReport::new(&Asked { points, hits }, cases, Vec::new(), Duration::from_secs(seconds))
+        SweepReport::new(&Selection { points, hits, steps: &[] }, cases, Vec::new(), Duration::from_secs(seconds))
     }
 
     #[test]
@@ -205,10 +207,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_hit_fails_the_sweep_step_by_step() {
+    fn a_step_that_is_not_hit_fails_the_sweep() {
         let points = [FaultPoint::InStep];
         let hit = |case: &Case| CaseReport { hit_recorded: true, ..CaseReport::new(case) };
-        let mut cases: Vec<CaseReport> = plan::groups(&points, &[1]).concat().iter().map(hit).collect();
+        let mut cases: Vec<CaseReport> =
+            plan::groups(&Selection { points: &points, hits: &[1], steps: &[] }).concat().iter().map(hit).collect();
         assert!(report(&points, &[1], Vec::new(), 1).unhit.contains(&"in_step".to_owned()));
         let forgotten = cases.pop().and_then(|case| case.step).expect("a step");
         let found = report(&points, &[1], cases, 1);

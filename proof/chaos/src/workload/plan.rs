@@ -1,5 +1,5 @@
-//! Which orders clients want: all drawn from one seed. A few products are wanted by most (Zipf), some are scarce, some
-//! cards are refused, some customers change their minds.
+//! The generated orders, all drawn from one seed: products by a Zipf distribution, some of them scarce, some cards that are
+//! refused, some cancellations.
 
 use std::time::Duration;
 
@@ -9,39 +9,39 @@ use uuid::Uuid;
 
 use crate::history::Conduct;
 
-/// Products of which there is always enough.
+/// The number of products with ample stock.
 pub const PRODUCTS: usize = 40;
-/// Products of which there is too little.
+/// The number of products with scarce stock.
 pub const SCARCE: usize = 4;
 /// The exponent of the Zipf distribution over products.
 const ZIPF: f64 = 1.1;
 
-/// The SKU of a product of which there is enough.
+/// The SKU of a product with ample stock.
 pub fn plenty_sku(n: usize) -> String {
     format!("PLENTY-{:02}", n + 1)
 }
 
-/// The SKU of a product of which there is too little.
+/// The SKU of a product with scarce stock.
 pub fn scarce_sku(n: usize) -> String {
     format!("SCARCE-{:02}", n + 1)
 }
 
-/// One order that a client wants.
+/// One order to place, and how.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct PlannedOrder {
     pub key: String,
     pub order: NewOrder,
     pub conduct: Conduct,
-    /// When the first request is cut off, for those who hang up.
+    /// When the first request is aborted, for conducts that abort.
     pub hangs_up_after: Duration,
-    /// When the customer cancels, counted from the answer.
+    /// The time from the answer to the cancellation.
     pub cancels_after: Option<Duration>,
-    /// Which replica is asked first.
+    /// The replica of the first request.
     pub first_replica: usize,
 }
 
-impl Wanted {
-    /// Whether nothing but an outage may keep the order from being confirmed.
+impl PlannedOrder {
+    /// Whether only an outage can excuse that the order is not confirmed.
     pub fn has_to_be_confirmed(&self) -> bool {
         let plenty = self.order.lines.iter().all(|line| line.sku.starts_with("PLENTY"));
         self.order.payment_method == "tok_visa" && plenty && self.cancels_after.is_none() && self.conduct.insists()
@@ -50,14 +50,14 @@ impl Wanted {
 
 /// An endless sequence of orders.
 #[derive(Debug)]
-pub struct Wishes {
+pub(super) struct OrderGenerator {
     rng: StdRng,
-    /// Cumulative, the last is 1.
+    /// Cumulative probabilities of the products; the last is 1.
     popularity: Vec<f64>,
 }
 
-impl Wishes {
-    pub fn new(seed: u64) -> Self {
+impl OrderGenerator {
+    pub(super) fn new(seed: u64) -> Self {
         let weights: Vec<f64> = (1..=PRODUCTS).map(|rank| (rank as f64).powf(-ZIPF)).collect();
         let sum: f64 = weights.iter().sum();
         let mut below = 0.0;
@@ -65,11 +65,11 @@ impl Wishes {
             below += weight / sum;
             below
         });
-        Wishes { rng: StdRng::seed_from_u64(seed), popularity: popularity.collect() }
+        OrderGenerator { rng: StdRng::seed_from_u64(seed), popularity: popularity.collect() }
     }
 
-    /// The next order; when clients are unruly, most hang up or double their requests.
-    pub fn next(&mut self, unruly: bool) -> Wanted {
+    /// The next order; unruly clients mostly abort or double their requests.
+    pub(super) fn next(&mut self, unruly: bool) -> PlannedOrder {
         let conduct = self.conduct(unruly);
         let rng = &mut self.rng;
         let payment_method = match rng.random_range(0..100) {
@@ -85,8 +85,8 @@ impl Wishes {
         let first_replica = rng.random_range(0..2);
         let unheard_of = || vec![OrderLine { sku: "UNHEARD-OF".to_owned(), quantity: 1 }];
         let lines = if conduct == Conduct::Errs { unheard_of() } else { self.lines() };
-        Wanted {
-            // Not from the seed: every run places new orders.
+        PlannedOrder {
+            // Not from the seed, so that every run places new orders.
             key: Uuid::now_v7().to_string(),
             order: NewOrder { customer_id, lines, payment_method: payment_method.to_owned() },
             conduct,
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_seed_repeats_the_orders_under_new_keys() {
-        let [mut one, mut two] = [Wishes::new(7), Wishes::new(7)];
+        let [mut one, mut two] = [OrderGenerator::new(7), OrderGenerator::new(7)];
         for _ in 0..500 {
             let (a, b) = (one.next(false), two.next(false));
             assert_eq!((&a.order, a.conduct, a.cancels_after), (&b.order, b.conduct, b.cancels_after));
@@ -138,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_product_is_wanted_most_and_every_product_by_somebody() {
-        let mut wishes = Wishes::new(1);
-        let mut wanted = [0; PRODUCTS];
+    fn the_first_product_is_most_popular_and_every_one_is_ordered() {
+        let mut generator = OrderGenerator::new(1);
+        let mut planned = [0; PRODUCTS];
         for _ in 0..20_000 {
-            let sku = wishes.product();
-            wanted[(0..PRODUCTS).position(|n| plenty_sku(n) == sku).expect("a known product")] += 1;
+            let sku = generator.product();
+            planned[(0..PRODUCTS).position(|n| plenty_sku(n) == sku).expect("a known product")] += 1;
         }
-        assert!(wanted[0] > 3 * wanted[4] && wanted.iter().all(|times| *times > 0), "{wanted:?}");
+        assert!(planned[0] > 3 * planned[4] && planned.iter().all(|times| *times > 0), "{planned:?}");
     }
 }

@@ -5,20 +5,20 @@ use std::time::Duration;
 use contracts::{INVENTORY, ORDER};
 use serde_json::json;
 
-use crate::scene::Scene;
+use crate::experiment::Experiment;
 
-/// Two relays crash when they are about to publish an event that is committed.
-pub async fn crash_before_publishing(scene: &mut Scene) -> anyhow::Result<()> {
+/// Two relays crash just before they publish a committed event.
+pub async fn crash_before_publishing(experiment: &mut Experiment) -> anyhow::Result<()> {
     for service in [ORDER, INVENTORY] {
-        scene.crash(service, json!({"point": "bus_publish", "kind": "crash", "first": 1})).await?;
+        experiment.crash(service, json!({"point": "bus_publish", "kind": "crash", "first": 1})).await?;
     }
-    scene.look_for(Duration::from_secs(3)).await
+    experiment.look_for(Duration::from_secs(3)).await
 }
 
-/// Every third transaction of order takes its time between its last write and its commit; others overtake it.
-pub async fn commit_out_of_order(scene: &mut Scene) -> anyhow::Result<()> {
+/// Every third transaction of order is delayed between its last write and its commit; others overtake it.
+pub async fn commit_out_of_order(experiment: &mut Experiment) -> anyhow::Result<()> {
     let slow = json!({"point": "before_commit", "kind": "latency", "latency_ms": 1_500, "every": 3});
-    scene.arm(ORDER, slow).await?;
-    scene.order_what_can_be_had(12).await?;
-    scene.disarm().await
+    experiment.arm(ORDER, slow).await?;
+    experiment.order_available(12).await?;
+    experiment.disarm().await
 }

@@ -12,8 +12,7 @@ use contracts::{
     charge::Price,
 };
 use messaging::{Context, PublishError, UnitOfWork};
-use serde::{Deserialize, Serialize};
-use time::OffsetDateTime;
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::input;
@@ -38,18 +37,18 @@ pub(crate) struct NewProduct {
     category: Option<String>,
 }
 
-/// What is to be changed about a product; what is left out stays as it is.
+/// Changes of a product; omitted fields stay unchanged.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProductPatch {
     price: Option<Price>,
     #[schema(min_length = 1, max_length = 200)]
     name: Option<String>,
-    /// A DISCONTINUED product cannot be ordered any more; what is reserved of it stays reserved.
+    /// A DISCONTINUED product cannot be ordered any more; its reserved units stay reserved.
     status: Option<ProductStatus>,
 }
 
-/// Stock that came in.
+/// A supply of stock.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Replenishment {
@@ -59,33 +58,9 @@ pub(crate) struct Replenishment {
     reason: Option<String>,
 }
 
-/// A product with its stock: `available + reserved = supplied`.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ProductBody {
-    sku: Sku,
-    name: String,
-    #[schema(required = true)]
-    category: Option<String>,
-    price: Money,
-    /// Units that can be reserved.
-    #[schema(minimum = 0)]
-    available: i64,
-    /// Units that orders hold, also confirmed ones.
-    #[schema(minimum = 0)]
-    reserved: i64,
-    /// Units that ever came in.
-    #[schema(minimum = 0)]
-    supplied: i64,
-    status: ProductStatus,
-    /// Grows with every event of the product: of two copies the one of the higher version is newer.
-    version: i64,
-    #[serde(with = "time::serde::rfc3339")]
-    updated_at: OffsetDateTime,
-}
-
 /// Add a product to the catalogue
 #[utoipa::path(post, path = "/api/products", tag = "products", request_body = NewProduct,
-    responses((status = 201, description = "The product", body = ProductBody,
+    responses((status = 201, description = "The product", body = StockedProduct,
             headers(("Location" = String, description = "The product's path"))),
         (status = 409, description = "The SKU exists", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn create_product(
@@ -93,7 +68,7 @@ pub(crate) async fn create_product(
     request: RequestContext,
     Json(new): Json<NewProduct>,
 ) -> Result<impl IntoResponse, Problem> {
-    input::refuse([
+    input::validate([
         input::text("/name", Some(&new.name)),
         input::text("/category", new.category.as_deref()),
         input::price(Some(new.price.into())),
@@ -102,7 +77,7 @@ pub(crate) async fn create_product(
     ])?;
     let location = format!("/api/products/{}", path_segment(&new.sku));
     let created = detached(async move { create(&app, &context_of(&request), new).await }).await?;
-    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(body(created))))
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)))
 }
 
 async fn create(app: &App, context: &Context, new: NewProduct) -> Result<StockedProduct, Problem> {
@@ -121,48 +96,48 @@ async fn create(app: &App, context: &Context, new: NewProduct) -> Result<Stocked
 /// One product with its stock
 #[utoipa::path(get, path = "/api/products/{sku}", tag = "products",
     params(("sku" = Sku, Path, description = "The product's SKU")),
-    responses((status = 200, description = "The product", body = ProductBody),
+    responses((status = 200, description = "The product", body = StockedProduct),
         (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json")))]
-pub(crate) async fn get_product(State(app): State<App>, Path(sku): Path<Sku>) -> Result<Json<ProductBody>, Problem> {
+pub(crate) async fn get_product(State(app): State<App>, Path(sku): Path<Sku>) -> Result<Json<StockedProduct>, Problem> {
     let mut conn = app.participant.pools.http.acquire().await?;
     let found = store::find_product(&mut conn, &sku).await?;
-    Ok(Json(body(found.ok_or_else(|| unknown(&sku))?)))
+    found.map(Json).ok_or_else(|| unknown(&sku))
 }
 
 /// The catalogue, in the order of the SKUs
 ///
-/// Other lists are newest first. This one is in an order that never changes, so that who walks its
-/// pages while stock moves sees every product exactly once.
+/// Other lists are newest first. The order of this one never changes, so paging through it while stock changes returns every
+/// product exactly once.
 #[utoipa::path(get, path = "/api/products", tag = "products", params(PageQuery),
-    responses((status = 200, description = "A page of products", body = Page<ProductBody>)))]
+    responses((status = 200, description = "A page of products", body = Page<StockedProduct>)))]
 pub(crate) async fn list_products(
     State(app): State<App>,
     Query(page): Query<PageQuery>,
-) -> Result<Json<Page<ProductBody>>, Problem> {
+) -> Result<Json<Page<StockedProduct>>, Problem> {
     let after: Option<String> = page.after()?;
     let mut conn = app.participant.pools.read.acquire().await?;
     let rows = store::list_products(&mut conn, after.as_deref(), page.rows()).await?;
-    Ok(Json(Page::from_rows(rows, &page, |row| row.product.sku.clone()).map(body)))
+    Ok(Json(Page::from_rows(rows, &page, |row| row.product.sku.clone())))
 }
 
 /// Change a product's price, name or status
 ///
-/// A product that is so already is answered as it is.
+/// Without a difference the product is returned unchanged.
 #[utoipa::path(patch, path = "/api/products/{sku}", tag = "products", request_body = ProductPatch,
     params(("sku" = Sku, Path, description = "The product's SKU")),
-    responses((status = 200, description = "The product", body = ProductBody),
+    responses((status = 200, description = "The product", body = StockedProduct),
         (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn patch_product(
     State(app): State<App>,
     request: RequestContext,
     Path(sku): Path<Sku>,
     Json(patch): Json<ProductPatch>,
-) -> Result<Json<ProductBody>, Problem> {
+) -> Result<Json<StockedProduct>, Problem> {
     let price = patch.price.map(Money::from);
-    input::refuse([input::text("/name", patch.name.as_deref()), input::price(price), input::currency(price)])?;
+    input::validate([input::text("/name", patch.name.as_deref()), input::price(price), input::currency(price)])?;
     let changes = Changes { price, name: patch.name, status: patch.status };
     let changed = detached(async move { change(&app, &context_of(&request), &sku, changes).await }).await?;
-    Ok(Json(body(changed)))
+    Ok(Json(changed))
 }
 
 async fn change(app: &App, context: &Context, sku: &Sku, changes: Changes) -> Result<StockedProduct, Problem> {
@@ -188,17 +163,17 @@ async fn change(app: &App, context: &Context, sku: &Sku, changes: Changes) -> Re
 /// Supply more of a product
 #[utoipa::path(post, path = "/api/products/{sku}/replenish", tag = "products", request_body = Replenishment,
     params(("sku" = Sku, Path, description = "The product's SKU")),
-    responses((status = 200, description = "The product", body = ProductBody),
+    responses((status = 200, description = "The product", body = StockedProduct),
         (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn replenish_product(
     State(app): State<App>,
     request: RequestContext,
     Path(sku): Path<Sku>,
     Json(more): Json<Replenishment>,
-) -> Result<Json<ProductBody>, Problem> {
-    input::refuse([input::units("/quantity", more.quantity, 1), input::text("/reason", more.reason.as_deref())])?;
+) -> Result<Json<StockedProduct>, Problem> {
+    input::validate([input::units("/quantity", more.quantity, 1), input::text("/reason", more.reason.as_deref())])?;
     let replenished = detached(async move { replenish(&app, &context_of(&request), &sku, more).await }).await?;
-    Ok(Json(body(replenished)))
+    Ok(Json(replenished))
 }
 
 async fn replenish(app: &App, context: &Context, sku: &Sku, more: Replenishment) -> Result<StockedProduct, Problem> {
@@ -223,12 +198,12 @@ fn unknown(sku: &Sku) -> Problem {
     Problem::not_found(format!("There is no product {sku}."))
 }
 
-/// That an event cannot be published is a defect of this program, not of the request.
+/// An event that cannot be published is a defect of this program, not of the request.
 fn unpublished(error: PublishError) -> Problem {
     Problem::internal(&error)
 }
 
-/// A SKU may contain characters that mean something in a URL.
+/// Percent-encodes a SKU, which may contain reserved characters of URLs.
 fn path_segment(sku: &Sku) -> String {
     let encoded = |byte: u8| match byte {
         b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
@@ -236,22 +211,6 @@ fn path_segment(sku: &Sku) -> String {
         _ => format!("%{byte:02X}"),
     };
     sku.as_str().bytes().map(encoded).collect()
-}
-
-fn body(item: StockedProduct) -> ProductBody {
-    let Product { sku, name, category, price, status, version } = item.product;
-    ProductBody {
-        sku,
-        name,
-        category,
-        price,
-        available: item.stock.available,
-        reserved: item.stock.reserved,
-        supplied: item.stock.supplied,
-        status,
-        version,
-        updated_at: item.updated_at,
-    }
 }
 
 #[cfg(test)]

@@ -28,11 +28,10 @@ impl TryFrom<ProductRow> for StockedProduct {
     type Error = sqlx::Error;
 
     fn try_from(row: ProductRow) -> Result<Self, sqlx::Error> {
-        let status =
-            [ProductStatus::Active, ProductStatus::Discontinued].into_iter().find(|s| s.as_str() == row.status);
+        let status = ProductStatus::parse(&row.status).ok_or_else(|| unreadable("status", &row.status))?;
         let currency = row.currency.parse().map_err(|_| unreadable("currency", &row.currency))?;
         let product = Product {
-            status: status.ok_or_else(|| unreadable("status", &row.status))?,
+            status,
             sku: Sku::try_from(row.sku).map_err(|error| sqlx::Error::Decode(error.into()))?,
             name: row.name,
             category: row.category,
@@ -44,7 +43,7 @@ impl TryFrom<ProductRow> for StockedProduct {
     }
 }
 
-/// Adds the product; none when its SKU exists.
+/// Inserts the product; none when its SKU exists.
 pub(crate) async fn insert_product(
     conn: &mut PgConnection,
     product: &Product,
@@ -104,8 +103,8 @@ pub(crate) async fn list_products(
     rows.into_iter().map(StockedProduct::try_from).collect()
 }
 
-/// Locks ACTIVE products of which fewer than `point` units are available, though so many were
-/// supplied, and which can count `quantity` more.
+/// Locks ACTIVE products with fewer than `point` available units, of which at least `point` were supplied, and which
+/// `quantity` more do not overflow.
 pub(crate) async fn lock_products_below(
     conn: &mut PgConnection,
     point: i64,

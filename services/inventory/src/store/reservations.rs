@@ -1,37 +1,42 @@
-//! Reservations, and the stock that they hold: all the SQL of `reserve_stock` and `release_stock`.
+//! Reservations and their stock: the SQL of `reserve_stock` and `release_stock`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use contracts::{Sku, order_fulfillment::StockLine};
+use contracts::{OrderId, SagaId, Sku, order_fulfillment::StockLine};
+use serde::Serialize;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::{all_written, products::ProductRow, unreadable};
 use crate::domain::{Reservation, ReservationStatus, StockedProduct};
 
-/// Begins the reservations of these orders (each with its saga), RESERVED until decided otherwise,
-/// and returns which were begun: an order that has a reservation or a tombstone is left as it is.
+/// Inserts the reservations of these orders (each with its saga), RESERVED until they are refused,
+/// and returns the inserted ones: an order that has a reservation or a tombstone is left unchanged.
 pub(crate) async fn begin_reservations(
     conn: &mut PgConnection,
-    orders: &[(Uuid, Uuid)],
-) -> Result<HashSet<Uuid>, sqlx::Error> {
+    orders: &[(OrderId, SagaId)],
+) -> Result<HashSet<OrderId>, sqlx::Error> {
     insert_reservations(conn, orders, ReservationStatus::Reserved, Reservation::DECIDED).await
 }
 
-/// Puts a tombstone where an order has no reservation yet.
-pub(crate) async fn insert_tombstones(conn: &mut PgConnection, orders: &[(Uuid, Uuid)]) -> Result<(), sqlx::Error> {
-    insert_reservations(conn, orders, ReservationStatus::Tombstone, Reservation::UNTOLD).await?;
+/// Inserts a tombstone for each order that has no reservation yet.
+pub(crate) async fn insert_tombstones(
+    conn: &mut PgConnection,
+    orders: &[(OrderId, SagaId)],
+) -> Result<(), sqlx::Error> {
+    insert_reservations(conn, orders, ReservationStatus::Tombstone, Reservation::UNPUBLISHED).await?;
     Ok(())
 }
 
 async fn insert_reservations(
     conn: &mut PgConnection,
-    orders: &[(Uuid, Uuid)],
+    orders: &[(OrderId, SagaId)],
     status: ReservationStatus,
     version: i64,
-) -> Result<HashSet<Uuid>, sqlx::Error> {
-    // Sorted, so that two transactions with the same orders cannot deadlock.
+) -> Result<HashSet<OrderId>, sqlx::Error> {
+    // Sorted, so two transactions with the same orders cannot deadlock.
     let mut sorted = orders.to_vec();
     sorted.sort_unstable();
     let inserted = sqlx::query_scalar!(
@@ -40,17 +45,17 @@ async fn insert_reservations(
         from unnest($1::uuid[], $2::uuid[]) as t (order_id, saga_id)
         on conflict do nothing
         returning order_id",
-        &sorted.iter().map(|(order_id, _)| *order_id).collect::<Vec<_>>(),
-        &sorted.iter().map(|(_, saga_id)| *saga_id).collect::<Vec<_>>(),
+        &sorted.iter().map(|(order_id, _)| order_id.0).collect::<Vec<_>>(),
+        &sorted.iter().map(|(_, saga_id)| saga_id.0).collect::<Vec<_>>(),
         status.as_str(),
         version,
     )
     .fetch_all(conn)
     .await?;
-    Ok(inserted.into_iter().collect())
+    Ok(inserted.into_iter().map(OrderId).collect())
 }
 
-/// Makes reservations that were begun in this transaction REFUSED, each for its reason.
+/// Sets reservations of this transaction to REFUSED, each with its reason.
 pub(crate) async fn refuse_reservations(
     conn: &mut PgConnection,
     refused: &[(Uuid, String)],
@@ -71,7 +76,7 @@ pub(crate) async fn refuse_reservations(
     all_written(done.rows_affected(), refused.len())
 }
 
-/// Writes what the orders hold.
+/// Inserts the lines that the orders hold.
 pub(crate) async fn insert_lines(conn: &mut PgConnection, lines: &[(Uuid, StockLine)]) -> Result<(), sqlx::Error> {
     if lines.is_empty() {
         return Ok(());
@@ -89,8 +94,8 @@ pub(crate) async fn insert_lines(conn: &mut PgConnection, lines: &[(Uuid, StockL
     Ok(())
 }
 
-/// Locks the reservations, in the order of their ids, and reads what they hold. Lines have no lock
-/// of their own: nobody changes them without their reservation's.
+/// Locks the reservations, in the order of their ids, and reads the lines that they hold. Lines need no lock
+/// of their own: they are changed only under the lock of their reservation.
 pub(crate) async fn lock_reservations(
     conn: &mut PgConnection,
     order_ids: &[Uuid],
@@ -129,7 +134,7 @@ pub(crate) async fn lock_reservations(
     Ok(reservations)
 }
 
-/// Makes these lines, which their orders held until now, RELEASED.
+/// Sets these held lines to RELEASED.
 pub(crate) async fn release_lines(conn: &mut PgConnection, lines: &[(Uuid, StockLine)]) -> Result<(), sqlx::Error> {
     if lines.is_empty() {
         return Ok(());
@@ -168,27 +173,38 @@ pub(crate) async fn save_reservations(
     all_written(done.rows_affected(), reservations.len())
 }
 
-/// A reservation as its tables have it.
-#[derive(Debug, Clone)]
+/// The reservation of an order. A tombstone and a refusal have no lines.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ReservationBody)]
 pub(crate) struct ReservationRow {
-    pub(crate) order_id: Uuid,
-    pub(crate) saga_id: Uuid,
-    pub(crate) status: ReservationStatus,
-    pub(crate) reason: Option<String>,
-    pub(crate) created_at: OffsetDateTime,
-    pub(crate) updated_at: OffsetDateTime,
+    order_id: OrderId,
+    saga_id: SagaId,
+    status: ReservationStatus,
+    /// Why the order was refused; null when it was not.
+    #[schema(required = true)]
+    reason: Option<String>,
     /// In the order of their SKUs.
-    pub(crate) lines: Vec<ReservationLineRow>,
+    lines: Vec<ReservationLineRow>,
+    #[serde(with = "time::serde::rfc3339")]
+    created_at: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
+    updated_at: OffsetDateTime,
 }
 
-#[derive(Debug, Clone)]
+/// A quantity of one SKU; several lines of an order for the same SKU are summed.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ReservationLineBody)]
 pub(crate) struct ReservationLineRow {
-    pub(crate) sku: String,
-    pub(crate) quantity: i64,
-    pub(crate) status: String,
+    #[schema(example = "LAPTOP-15")]
+    sku: String,
+    #[schema(minimum = 1)]
+    quantity: i64,
+    /// `RESERVED` or `RELEASED`.
+    #[schema(example = "RESERVED")]
+    status: String,
 }
 
-/// A reservation with its lines, read by one statement, so that the two agree.
+/// A reservation with its lines, read by one statement, so they are consistent.
 pub(crate) async fn find_reservation(
     conn: &mut PgConnection,
     order_id: Uuid,
@@ -208,8 +224,8 @@ pub(crate) async fn find_reservation(
     for row in rows {
         let status = ReservationStatus::parse(&row.status).ok_or_else(|| unreadable("status", &row.status))?;
         let reservation = found.get_or_insert_with(|| ReservationRow {
-            order_id: row.order_id,
-            saga_id: row.saga_id,
+            order_id: OrderId(row.order_id),
+            saga_id: SagaId(row.saga_id),
             status,
             reason: row.reason,
             created_at: row.created_at,
@@ -223,7 +239,7 @@ pub(crate) async fn find_reservation(
     Ok(found)
 }
 
-/// Locks the products, in the order of their SKUs. Unknown ones are left out.
+/// Locks the products, in the order of their SKUs. Unknown ones are skipped.
 pub(crate) async fn lock_products(
     conn: &mut PgConnection,
     skus: impl IntoIterator<Item = &Sku>,
@@ -246,13 +262,13 @@ pub(crate) async fn lock_products(
     rows.into_iter().map(StockedProduct::try_from).collect()
 }
 
-/// Makes available units of locked products reserved ones.
+/// Moves available units of locked products to reserved.
 pub(crate) async fn reserve_units(conn: &mut PgConnection, units: &BTreeMap<Sku, i64>) -> Result<(), sqlx::Error> {
     move_units(conn, units, 1).await
 }
 
-/// Makes reserved units of locked products available again.
-pub(crate) async fn give_back_units(conn: &mut PgConnection, units: &BTreeMap<Sku, i64>) -> Result<(), sqlx::Error> {
+/// Moves reserved units of locked products to available.
+pub(crate) async fn release_units(conn: &mut PgConnection, units: &BTreeMap<Sku, i64>) -> Result<(), sqlx::Error> {
     move_units(conn, units, -1).await
 }
 

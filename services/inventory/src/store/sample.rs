@@ -1,28 +1,24 @@
-//! Gauges read from inventory's tables: the stock, and the units that are still to be given back.
+//! Gauges from inventory's tables: the stock, and the units that are still to be released.
 
 use messaging::sample::{Reading, Sampled};
 use sqlx::PgPool;
 
 pub(crate) const SAMPLED: &[Sampled] = &[
-    Sampled {
-        name: "compensation_debt_stock_units",
-        help: "Reserved for orders that are being undone, and not released yet",
-        labels: &[],
-    },
-    Sampled {
-        name: "compensation_debt_oldest_age_seconds",
-        help: "For how long the service has owed the oldest undo that it has not done yet",
-        labels: &[],
-    },
-    Sampled { name: "inventory_products", help: "Products of the catalogue", labels: &[] },
-    Sampled {
-        name: "inventory_stock_units",
-        help: "Units of the ten products of which most are reserved",
-        labels: &["sku", "state"],
-    },
+    Sampled::new(
+        "compensation_debt_stock_units",
+        "Units reserved for orders whose saga is being compensated, and not released yet",
+        &[],
+    ),
+    Sampled::new(
+        "compensation_debt_oldest_age_seconds",
+        "How long ago the oldest compensation started that the service has not done yet",
+        &[],
+    ),
+    Sampled::new("inventory_products", "Products of the catalogue", &[]),
+    Sampled::new("inventory_stock_units", "Units of the ten products with most reserved units", &["sku", "state"]),
 ];
 
-/// Begins at the few sagas that are being undone. A debt is as old as the saga's decision to turn back.
+/// Starts from the few sagas that are being compensated. A debt begins when the saga times out or starts to compensate.
 pub(crate) async fn read(pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {
     sqlx::query_as!(
         Reading,

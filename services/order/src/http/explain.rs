@@ -1,6 +1,5 @@
-//! Why an order is where it is: the steps that it waits for, read off the saga's table and its journal; what is in the way
-//! of their events, off the facts of all three schemas ([`obstacles`]); and its deadline. What has happened to it before
-//! stands in the saga's journal.
+//! Explains the state of an order: the steps that it waits for, from the saga's table and its journal; the obstacles to
+//! their events, from the facts of all three schemas ([`obstacles`]); and its deadline. Its history is the saga's journal.
 
 mod obstacles;
 
@@ -14,61 +13,61 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use self::obstacles::Finding;
+use self::obstacles::Obstacle;
 use crate::{
     App,
     domain::OrderStatus,
     store::{self, AtGateway, Fact, OrderRow, SagaConsumers},
 };
 
-/// How often everything is read at most, until nothing has happened meanwhile.
-const READS: u32 = 3;
+/// How often the facts are read at most, until the saga did not change during a read.
+const MAX_READS: u32 = 3;
 
-/// Where an order is and what it waits for.
+/// The state of an order and what it waits for.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Explanation {
     order_id: Uuid,
     order_status: OrderStatus,
-    /// Null when the saga is not kept any more.
+    /// Null when the saga is purged.
     #[schema(required = true)]
     saga_status: Option<String>,
-    /// Where it is, what it waits for and what holds that up, in two or three sentences.
+    /// The state, the awaited steps and the first obstacle, in two or three sentences.
     summary: String,
-    /// What has to happen next; empty when nothing has to.
+    /// The awaited steps; empty when there are none.
     waiting_for: Vec<Awaited>,
-    /// Since when nothing has happened; null when nothing has to.
+    /// The time of the last progress; null when the saga has ended.
     #[serde(with = "time::serde::rfc3339::option")]
     #[schema(required = true)]
     since: Option<OffsetDateTime>,
-    /// When the suite loses patience; null when it does not wait.
+    /// The next deadline; null when there is none.
     #[serde(with = "time::serde::rfc3339::option")]
     #[schema(required = true)]
     deadline: Option<OffsetDateTime>,
-    /// What happens then.
+    /// What happens at the deadline.
     #[schema(required = true)]
     at_deadline: Option<String>,
-    /// What stands in the way, the nearest first.
-    findings: Vec<Finding>,
+    /// The obstacles, in the order of the event's way.
+    findings: Vec<Obstacle>,
 }
 
-/// A step that is awaited: an arrow of the saga's table. It can be held up anywhere between the commit of its event and its
-/// own: in the outbox, by the relay, in the stream, by the consumer, or in the step.
+/// An awaited step. It can be delayed anywhere between the commit of its event and its own commit: in the outbox, by the relay,
+/// in the stream, by the consumer, or in the step.
 #[derive(Debug, Serialize, ToSchema)]
 struct Awaited {
     step: &'static str,
     service: &'static str,
-    /// The event that sets the step in motion.
+    /// The event that triggers the step.
     on: &'static str,
     /// That event's id.
     event_id: Uuid,
-    /// Who has committed the event, and publishes it.
+    /// The service that publishes the event.
     #[serde(skip)]
     publisher: String,
     #[serde(skip)]
     consumer: String,
 }
 
-/// Everything that is known of an order at one moment.
+/// The facts about an order at one moment.
 struct Known {
     order: OrderRow,
     saga: SagaView,
@@ -76,13 +75,13 @@ struct Known {
     journal: Vec<StepView>,
     facts: Vec<Fact>,
     at_gateway: Option<AtGateway>,
-    broker_is_there: bool,
+    broker_is_connected: bool,
 }
 
-/// Why an order is where it is
+/// Explain the state of an order
 ///
-/// Reads what the database knows of the order's events in all services, so it answers also while the others, or the
-/// broker, are away.
+/// Reads the state of the order's events in all services from the database, so it also answers while the other services, or
+/// the broker, cannot be reached.
 #[utoipa::path(get, path = "/api/orders/{id}/explain", tag = "orders",
     params(("id" = Uuid, Path, description = "The order's id")),
     responses((status = 200, description = "The explanation", body = Explanation),
@@ -97,8 +96,8 @@ pub(super) async fn explain_order(State(app): State<App>, Path(id): Path<Uuid>) 
         let known = read_around(&app, order, saga).await?;
         let later = query::get(pool, known.saga.saga_id).await?;
         reads += 1;
-        // So that all is of one moment; but not for ever.
-        if reads == READS || later.is_some_and(|later| later.last_progress_at == known.saga.last_progress_at) {
+        // Repeated until the reads are consistent, within the limit.
+        if reads == MAX_READS || later.is_some_and(|later| later.last_progress_at == known.saga.last_progress_at) {
             return Ok(Json(explain(app.participant.definition, &known)));
         }
     }
@@ -118,7 +117,7 @@ async fn read_around(app: &App, order: OrderRow, saga: SagaView) -> Result<Known
     Ok(Known {
         facts: store::obstacles(&mut conn, saga.saga_id, &consumers).await?,
         at_gateway: store::at_gateway(&mut conn, order.order_id.0).await?,
-        broker_is_there: app.participant.bus.is_connected(),
+        broker_is_connected: app.participant.bus.is_connected(),
         status: saga.status.parse().map_err(|e| Problem::internal(&e))?,
         order,
         saga,
@@ -129,7 +128,7 @@ async fn read_around(app: &App, order: OrderRow, saga: SagaView) -> Result<Known
 fn explain(definition: &'static SagaDefinition, known: &Known) -> Explanation {
     let Known { order, saga, status, journal, .. } = known;
     let awaited = awaited(definition, *status, &saga.receipts_due, journal);
-    let findings = obstacles::in_the_way(known, &awaited);
+    let findings = obstacles::obstacles_of(known, &awaited);
     let (deadline, at_deadline) = deadline(definition, *status, saga);
     Explanation {
         summary: summary(known, &awaited, &findings),
@@ -149,7 +148,7 @@ fn without_saga(order: &OrderRow) -> Explanation {
         order_id: order.order_id.0,
         order_status: order.status,
         saga_status: None,
-        summary: "The order ended so long ago that its saga is not kept any more.".to_owned(),
+        summary: "The order has ended, and its saga is purged.".to_owned(),
         waiting_for: Vec::new(),
         since: None,
         deadline: None,
@@ -158,8 +157,8 @@ fn without_saga(order: &OrderRow) -> Explanation {
     }
 }
 
-/// What has to happen next: the readers of the last event that has any; of a cancellation only those whose receipt is due.
-/// Nothing, when the saga has ended.
+/// The awaited steps: the readers of the last event that has any; of a cancellation only those whose receipt is due.
+/// Of a completed saga only the steps that it owes after its pivot.
 fn awaited(
     definition: &'static SagaDefinition,
     status: Status,
@@ -170,7 +169,7 @@ fn awaited(
         let Some(event_id) = entry.event_id else { return Vec::new() };
         let reader = |step: &'static Step| {
             let (event, service) = (step.consumes()?, step.service?);
-            // In whichever version: a replica of another build may have published it.
+            // In any version: a replica of another build may have published it.
             (entry.event_type.split('.').next() == Some(event.name)).then(|| Awaited {
                 step: step.name,
                 service: service.0,
@@ -183,30 +182,36 @@ fn awaited(
         definition.steps.iter().filter_map(|step| reader(step)).collect()
     };
     let mut next = journal.iter().rev().map(readers).find(|steps| !steps.is_empty()).unwrap_or_default();
+    let is_due = |a: &Awaited| receipts_due.iter().any(|due| due == a.service);
     match status {
         Status::Started | Status::InProgress | Status::TimedOut => {}
-        Status::Compensating | Status::Failed => next.retain(|a| receipts_due.iter().any(|due| due == a.service)),
-        Status::Completed | Status::Compensated => next.clear(),
+        Status::Compensating | Status::Failed => next.retain(is_due),
+        Status::Completed => {
+            let owed = definition.after_pivot();
+            next = journal.iter().flat_map(readers).filter(is_due).collect();
+            next.retain(|a| owed.iter().any(|step| step.name == a.step));
+        }
+        Status::Compensated => next.clear(),
     }
     next
 }
 
-/// Where the order is, which steps it waits for, and the first thing that holds it up.
-fn summary(known: &Known, awaited: &[Awaited], findings: &[Finding]) -> String {
+/// The state of the order, the awaited steps, and the first obstacle.
+fn summary(known: &Known, awaited: &[Awaited], findings: &[Obstacle]) -> String {
     let Known { order, saga, .. } = known;
     let cancelled = order.cancellation.as_ref().map_or("no reason given", |c| c.detail.as_str());
     let place = match known.status {
         Status::Started => "The order is accepted; its stock is not reserved yet.".to_owned(),
         Status::InProgress => format!("The order has done step {} of {}.", saga.current_step, saga.total_steps - 1),
         Status::Completed => "The order is confirmed: stock is reserved, the card is charged.".to_owned(),
-        Status::TimedOut => "The order took too long and is about to be cancelled.".to_owned(),
+        Status::TimedOut => "The order timed out and is about to be cancelled.".to_owned(),
         Status::Compensating => {
             let due = saga.receipts_due.join(" and ");
-            format!("The order is cancelled ({cancelled}); {due} must confirm that all is undone.")
+            format!("The order is cancelled ({cancelled}); {due} must confirm that their steps are undone.")
         }
-        Status::Compensated => format!("The order is cancelled ({cancelled}), and everything is undone."),
+        Status::Compensated => format!("The order is cancelled ({cancelled}), and all steps are undone."),
         Status::Failed => format!(
-            "The order is cancelled ({cancelled}), but its compensation is stuck: an operator has to resume it."
+            "The order is cancelled ({cancelled}), but its compensation has FAILED: an operator has to resume it."
         ),
     };
     if known.status == Status::Failed || awaited.is_empty() {
@@ -217,27 +222,27 @@ fn summary(known: &Known, awaited: &[Awaited], findings: &[Finding]) -> String {
     format!("{place} It waits for {}.{first}", steps.join(" and "))
 }
 
-/// When the suite loses patience, and what happens then; an operator's turn has no time.
+/// The next deadline, and what happens then; waiting for an operator has no deadline.
 fn deadline(definition: &SagaDefinition, status: Status, saga: &SagaView) -> (Option<OffsetDateTime>, Option<String>) {
     let (done, most) = (saga.compensation_attempts.unsigned_abs(), definition.compensation.max_attempts);
     let (time, then) = match status {
         Status::Started | Status::InProgress => {
             (Some(saga.deadline), "The saga times out, and the order is cancelled.".to_owned())
         }
-        Status::TimedOut => (saga.compensation_deadline, "Order cancels it without waiting for the event.".to_owned()),
+        Status::TimedOut => (saga.compensation_deadline, "Order cancels it without the timeout's event.".to_owned()),
         Status::Compensating if done >= most => {
             (saga.compensation_deadline, "The saga is FAILED, and an operator has to resume it.".to_owned())
         }
         Status::Compensating => (
             saga.compensation_deadline,
             format!(
-                "Unless it is still on its way, the cancellation is published again: {} of {most} times.",
+                "Unless it is not delivered yet, the cancellation is published again: {} of {most} times.",
                 done + 1
             ),
         ),
         Status::Failed => {
             let request = format!("POST /api/admin/sagas/{}/resume", saga.saga_id);
-            (None, format!("The missing receipts would end it; {request} drives it on."))
+            (None, format!("The missing receipts would end it; {request} retries the compensation."))
         }
         Status::Completed | Status::Compensated => return (None, None),
     };
@@ -249,7 +254,7 @@ mod tests {
     use contracts::order_fulfillment::{
         OrderCancelled, OrderConfirmed, OrderCreated, PaymentFailed, SAGA, StockReserved,
     };
-    use saga::Event;
+    use saga::{Event, Kind, StepOn};
 
     use super::*;
 
@@ -275,18 +280,33 @@ mod tests {
     }
 
     #[test]
-    fn the_readers_of_the_last_event_that_has_any_are_awaited() {
+    fn the_readers_of_the_last_event_are_awaited() {
         let mut journal = vec![entry::<OrderCreated>(ORDER, Some(Uuid::nil()))];
         assert_eq!(names(Status::Started, &[], &journal), [("reserve_stock", "order".to_owned())]);
         journal.push(entry::<StockReserved>(INVENTORY, Some(Uuid::nil())));
         journal.push(entry::<OrderConfirmed>(ORDER, Some(Uuid::nil())));
         assert_eq!(names(Status::InProgress, &[], &journal), [("process_payment", "inventory".to_owned())]);
-        // A step that was skipped has published nothing to wait for.
+        // A skipped step has published nothing.
         journal.push(entry::<PaymentFailed>(PAYMENT, None));
         assert_eq!(names(Status::InProgress, &[], &journal), [("process_payment", "inventory".to_owned())]);
         journal.push(entry::<PaymentFailed>(PAYMENT, Some(Uuid::nil())));
         assert_eq!(names(Status::InProgress, &[], &journal), [("cancel_unpaid_order", "payment".to_owned())]);
         assert_eq!(names(Status::Completed, &[], &journal), []);
+    }
+
+    #[test]
+    fn owed_steps_of_a_completed_saga_are_awaited() {
+        static SHIP: StepOn<OrderConfirmed> =
+            StepOn::new(4, "ship_order", Service("shipping"), &[OrderCreated::TYPE], Kind::Retriable);
+        let steps: Vec<&'static Step> = SAGA.steps.iter().copied().chain([&SHIP.step]).collect();
+        let shipped: &'static SagaDefinition = Box::leak(Box::new(SagaDefinition { steps: steps.leak(), ..SAGA }));
+        let journal =
+            [entry::<OrderCreated>(ORDER, Some(Uuid::nil())), entry::<OrderConfirmed>(ORDER, Some(Uuid::nil()))];
+        let steps = |due: &[String]| -> Vec<&str> {
+            awaited(shipped, Status::Completed, due, &journal).into_iter().map(|a| a.step).collect()
+        };
+        assert_eq!(steps(&["shipping".to_owned()]), ["ship_order"]);
+        assert!(steps(&[]).is_empty());
     }
 
     #[test]

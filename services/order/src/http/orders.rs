@@ -1,15 +1,10 @@
-//! Orders: one, many, cancelled.
+//! Reading and cancelling orders.
 
 use axum::{extract::State, http::StatusCode};
-use bootstrap::{
-    Json, Page, PageQuery, Path, Problem, Query, RequestContext, detached,
-    http::{Cursor, Limit},
-};
-use contracts::{Money, OrderId, SagaId, Sku};
+use bootstrap::{Filtered, Json, Page, PageQuery, Path, Problem, RequestContext, detached};
+use contracts::{Money, Sku};
 use messaging::{Context, retry_contended};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
@@ -24,25 +19,9 @@ use crate::{
 /// An order.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct OrderBody {
-    #[schema(value_type = Uuid)]
-    order_id: OrderId,
-    customer_id: String,
-    status: OrderStatus,
+    #[serde(flatten)]
+    order: OrderRow,
     lines: Vec<OrderLineBody>,
-    total: Money,
-    payment_method: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
-    shipping_address: Option<Value>,
-    #[schema(value_type = Uuid)]
-    saga_id: SagaId,
-    /// Why it was cancelled; null unless it is.
-    #[schema(required = true)]
-    cancel_reason: Option<String>,
-    #[serde(with = "time::serde::rfc3339")]
-    created_at: OffsetDateTime,
-    #[serde(with = "time::serde::rfc3339")]
-    updated_at: OffsetDateTime,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -61,13 +40,6 @@ pub(super) struct OrderLineBody {
 pub(super) struct OrderQuery {
     status: Option<OrderStatus>,
     customer_id: Option<String>,
-    /// Orders per page.
-    #[serde(default)]
-    #[param(value_type = Option<Limit>)]
-    limit: Limit,
-    /// `next_cursor` of the page before.
-    #[param(value_type = Option<String>)]
-    cursor: Option<Cursor>,
 }
 
 /// One order
@@ -81,14 +53,13 @@ pub(super) async fn get_order(State(app): State<App>, Path(id): Path<Uuid>) -> R
 
 /// Orders, newest first
 ///
-/// Asked for a status, a page is what is found among 5,000 orders at most: it may be short, or empty, and have a next one.
-#[utoipa::path(get, path = "/api/orders", tag = "orders", params(OrderQuery),
+/// With a status, a page has the matches among at most 5,000 orders: it may be short, or empty, and still have a next one.
+#[utoipa::path(get, path = "/api/orders", tag = "orders", params(OrderQuery, PageQuery),
     responses((status = 200, description = "A page of orders", body = Page<OrderBody>)))]
 pub(super) async fn list_orders(
     State(app): State<App>,
-    Query(query): Query<OrderQuery>,
+    Filtered(query, page): Filtered<OrderQuery>,
 ) -> Result<Json<Page<OrderBody>>, Problem> {
-    let page = PageQuery::new(query.limit, query.cursor);
     let before = page.after()?.unwrap_or(Uuid::max());
     let distance = if query.status.is_some() { page.walk() } else { page.rows() };
     let mut conn = app.participant.pools.read.acquire().await?;
@@ -103,7 +74,7 @@ pub(super) async fn list_orders(
     Ok(Json(Page { items: items.collect(), next_cursor }))
 }
 
-/// Why the customer cancels
+/// The customer's reason
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CancelOrder {
@@ -111,39 +82,35 @@ pub(super) struct CancelOrder {
     reason: String,
 }
 
-/// Cancel an order: while it is pending, and also after it was confirmed
+/// Cancel an order: while it is pending, or after it was confirmed
 ///
-/// Stock is released and the payment refunded; the saga's status tells when both have been confirmed.
+/// Stock is released and the payment refunded; the saga is COMPENSATED when both are confirmed.
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders", request_body = CancelOrder,
     params(("id" = Uuid, Path, description = "The order's id")),
-    responses((status = 202, description = "Cancelled; what was done is being undone", body = OrderBody),
+    responses((status = 202, description = "Cancelled; the compensation has started", body = OrderBody),
         (status = 200, description = "It was cancelled already; unchanged", body = OrderBody),
         (status = 404, description = "No such order", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "Too old or too far on its way to be cancelled", body = Problem, content_type = "application/problem+json")))]
+        (status = 409, description = "Too old, or past the last step that can be undone", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn cancel_order(
     State(app): State<App>,
     Path(id): Path<Uuid>,
     context: RequestContext,
-    Json(wish): Json<CancelOrder>,
+    Json(request): Json<CancelOrder>,
 ) -> Result<(StatusCode, Json<OrderBody>), Problem> {
-    if !(1..=500).contains(&wish.reason.chars().count()) {
-        return Err(Problem::invalid("/reason", "A reason has 1 to 500 characters."));
-    }
+    participant::expect_reason(&request.reason)?;
     let context = Context::of_request(context.correlation_id, &context.traceparent);
     let shared = app.clone();
     let write = async move {
-        let cancel = || steps::cancel_order_on_request(&shared, &context, id, &wish.reason);
+        let cancel = || steps::cancel_order_on_request(&shared, &context, id, &request.reason);
         retry_contended(cancel).await.map_err(|e| problem(&e))
     };
     let status = match detached(write).await? {
         None => return Err(unknown(id)),
         Some(CancelRequest::TooOld) => {
-            return Err(Problem::conflict(
-                "The order is too old: its saga is not kept any more, so nothing could undo it.",
-            ));
+            return Err(Problem::conflict("The order is too old: its saga is purged, so it cannot be compensated."));
         }
         Some(CancelRequest::TooLate) => {
-            return Err(Problem::conflict("The order is too far on its way: what is done last cannot be undone."));
+            return Err(Problem::conflict("The order is too far on its way: its last step cannot be undone."));
         }
         Some(CancelRequest::Apply) => StatusCode::ACCEPTED,
         Some(CancelRequest::Unchanged) => StatusCode::OK,
@@ -163,27 +130,15 @@ fn unknown(order_id: Uuid) -> Problem {
     Problem::not_found(format!("There is no order {order_id}."))
 }
 
-/// The order as it was read, or as it was accepted just now.
-pub(super) fn body(row: OrderRow, lines: impl IntoIterator<Item = PricedLine>) -> OrderBody {
+/// The JSON of an order that was read, or just accepted.
+pub(super) fn body(order: OrderRow, lines: impl IntoIterator<Item = PricedLine>) -> OrderBody {
     let line = |l: PricedLine| OrderLineBody {
         quantity: l.quantity.units(),
-        // It fitted when the order was accepted.
+        // It did not overflow when the order was accepted.
         line_total: Money { amount: l.unit_price.amount.saturating_mul(l.quantity.units()), ..l.unit_price },
         sku: l.sku,
         name: l.name,
         unit_price: l.unit_price,
     };
-    OrderBody {
-        lines: lines.into_iter().map(line).collect(),
-        total: row.total,
-        order_id: row.order_id,
-        customer_id: row.customer_id,
-        status: row.status,
-        payment_method: row.payment_method,
-        shipping_address: row.shipping_address,
-        saga_id: row.saga_id,
-        cancel_reason: row.cancellation.map(|cancellation| cancellation.detail),
-        created_at: row.created_at,
-        updated_at: row.updated_at,
-    }
+    OrderBody { order, lines: lines.into_iter().map(line).collect() }
 }

@@ -26,7 +26,7 @@ use crate::{
 
 static IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// What a customer wants. Prices are order's own; a client never sends one.
+/// A request to place an order. Prices are order's own; a client never sends one.
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PlaceOrder {
@@ -75,11 +75,13 @@ pub(super) async fn place_order(
 ) -> Result<(StatusCode, HeaderMap, Json<OrderBody>), Problem> {
     wanted.check()?;
     let key = idempotency_key(&headers)?;
-    app.intake.admit()?;
-    let patience = wait::asked_for(&headers);
+    if key.is_none() {
+        app.intake.admit()?;
+    }
+    let preferred = wait::preferred(&headers);
     let placement = wanted.into_placement(Context::of_request(context.correlation_id, &context.traceparent), key);
     let shared = app.clone();
-    let placed = match app.participant.may_gather() {
+    let placed = match app.participant.may_group_commit() {
         true => app.placements.write(placement, |placements| placement::place(shared, placements)).await??,
         false => detached(async move { placement::place_alone(shared, placement).await }).await?,
     };
@@ -93,16 +95,16 @@ pub(super) async fn place_order(
     } else {
         answer.insert(IDEMPOTENCY_REPLAYED.clone(), HeaderValue::from_static("true"));
     }
-    if let Some(patience) = patience {
-        // The order is accepted whatever happens while its end is awaited.
-        if let Err(problem) = wait::until_ended(&app, order_id, patience).await {
-            tracing::warn!(%order_id, %problem, "the end of the order could not be awaited");
+    if let Some(preferred) = preferred {
+        // The order is accepted even if the wait for its end fails.
+        if let Err(problem) = wait::until_ended(&app, order_id, preferred).await {
+            tracing::warn!(%order_id, %problem, "the wait for the order's end failed");
         }
-        answer.insert(wait::PREFERENCE_APPLIED.clone(), patience.applied());
+        answer.insert(wait::PREFERENCE_APPLIED.clone(), preferred.applied());
     }
     let order = match placed {
-        // Accepted just now: its answer needs no connection that another order could have.
-        Placed::New(order, priced) if patience.is_none() => orders::body(*order, priced.lines),
+        // Just accepted: the answer needs no database connection.
+        Placed::New(order, priced) if preferred.is_none() => orders::body(*order, priced.lines),
         Placed::New(order, priced) => match orders::read(&app, order_id).await {
             Ok(ended) => ended,
             Err(_) => orders::body(*order, priced.lines),
@@ -113,7 +115,7 @@ pub(super) async fn place_order(
 }
 
 impl PlaceOrder {
-    /// What can be refused without looking anything up.
+    /// Checks what needs no lookup.
     fn check(&self) -> Result<(), Problem> {
         let named = |pointer: &str, text: &str| {
             let detail = format!("1 to {} characters, none of them control characters.", charge::MAX_NAME);
@@ -135,7 +137,7 @@ impl PlaceOrder {
 
     fn into_placement(self, context: Context, key: Option<String>) -> Placement {
         let key = key.map(|key| {
-            // The same for equal requests, however they were written.
+            // Equal for equal requests, independent of their formatting.
             let canonical = serde_json::to_vec(&self).unwrap_or_default();
             KeyUse { customer_id: self.customer_id.clone(), key, fingerprint: Sha256::digest(canonical).to_vec() }
         });
@@ -150,7 +152,7 @@ impl PlaceOrder {
     }
 }
 
-/// Whether a number may have been rounded when it was read: from 2^53 on there are integers that are no doubles.
+/// Whether a number may have been rounded when it was parsed: from 2^53 on not every integer is a double.
 fn is_rounded(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.is_f64() && number.as_f64().is_none_or(|n| n.abs() >= 2_f64.powi(53)),
@@ -164,8 +166,8 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let mut values = headers.get_all("idempotency-key").iter();
     let Some(value) = values.next() else { return Ok(None) };
     let text = value.to_str().unwrap_or_default();
-    let sound = (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
-    if sound && values.next().is_none() {
+    let valid = (1..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
+    if valid && values.next().is_none() {
         return Ok(Some(text.to_owned()));
     }
     Err(Problem::bad_request("There may be one Idempotency-Key, of 1 to 128 visible ASCII characters."))
@@ -183,10 +185,11 @@ impl From<Refusal> for Problem {
                     p.with_error(o.pointer, o.detail)
                 })
             }
-            Refusal::KeyInFlight => {
-                Problem::conflict("A request with this Idempotency-Key is being answered just now.")
+            Refusal::NotAdmitted(problem) => problem,
+            Refusal::KeyInFlight => Problem::conflict("A request with this Idempotency-Key is in progress."),
+            Refusal::KeyReused => {
+                Problem::unprocessable("This Idempotency-Key was used for an order with another body.")
             }
-            Refusal::KeyReused => Problem::unprocessable("This Idempotency-Key stands for an order with another body."),
             Refusal::Failed(error) => problem(&error),
         }
     }
@@ -197,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_idempotency_keys_are_one_too_many() {
+    fn two_idempotency_keys_are_refused() {
         let keys = |keys: &[&'static str]| {
             let pairs =
                 keys.iter().map(|key| (HeaderName::from_static("idempotency-key"), HeaderValue::from_static(key)));
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_rounded_is_noticed() {
+    fn rounded_numbers_are_detected() {
         let read = |text: &str| is_rounded(&serde_json::from_str(text).expect("JSON"));
         for kept in ["18446744073709551615", "-9223372036854775808", "0.5", "1e15", "[{\"zip\": 12345}]", "\"1e99\""] {
             assert!(!read(kept), "{kept}");

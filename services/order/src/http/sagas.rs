@@ -1,15 +1,12 @@
-//! Sagas: where each stands, what each step did, and driving a stuck one on.
+//! Sagas: status, journal, and resuming compensations.
 
 use axum::{extract::State, http::HeaderMap};
-use bootstrap::{
-    Json, Page, PageQuery, Path, Problem, Query, detached,
-    http::{Cursor, Limit},
-};
+use bootstrap::{Filtered, Json, Page, PageQuery, Path, Problem, detached};
 use messaging::retry_contended;
-use participant::{Why, actor};
+use participant::{Bulk, Why, actor};
 use saga::Status;
 use saga_store::{
-    compensation::{Unsettled, unsettled},
+    compensation::{CompensationFilter, uncompensated},
     query::{self, Filter, SagaView, StepView},
 };
 use serde::{Deserialize, Serialize};
@@ -21,10 +18,10 @@ use uuid::Uuid;
 use super::problem;
 use crate::{
     App,
-    compensation::{self, Resumed},
+    compensation::{self, ResumeOutcome},
 };
 
-/// Where a saga stands
+/// The status of a saga
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(super) enum SagaStatus {
@@ -63,13 +60,6 @@ pub(super) struct SagaQuery {
     /// Only sagas that began at least this many seconds ago.
     #[param(minimum = 0, maximum = 1_000_000_000)]
     older_than: Option<f64>,
-    /// Sagas per page.
-    #[serde(default)]
-    #[param(value_type = Option<Limit>)]
-    limit: Limit,
-    /// `next_cursor` of the page before.
-    #[param(value_type = Option<String>)]
-    cursor: Option<Cursor>,
 }
 
 /// A saga.
@@ -90,7 +80,7 @@ pub(super) struct SagaBody {
     #[serde(with = "time::serde::rfc3339::option")]
     #[schema(required = true)]
     completed_at: Option<OffsetDateTime>,
-    /// From the start to the end; null while it runs.
+    /// From start to end; null while it runs.
     #[schema(required = true)]
     duration_ms: Option<i64>,
     #[schema(required = true)]
@@ -106,7 +96,7 @@ pub(super) struct SagaHistory {
     saga: SagaBody,
     correlation_id: String,
     trace_id: String,
-    /// The services that have not confirmed their undo yet.
+    /// The services whose receipt, the confirmation that their steps are undone, is missing.
     receipts_due: Vec<String>,
     #[serde(with = "time::serde::rfc3339::option")]
     #[schema(required = true)]
@@ -127,22 +117,21 @@ pub(super) struct SagaStepBody {
     event_type: String,
     #[schema(required = true)]
     event_id: Option<Uuid>,
-    /// `COMPLETED`, `FAILED` (a refusal), `COMPENSATED` or `SKIPPED` (came too late).
+    /// `COMPLETED`, `FAILED` (a refusal), `COMPENSATED` or `SKIPPED` (too late).
     status: String,
     #[serde(with = "time::serde::rfc3339")]
     occurred_at: OffsetDateTime,
     #[schema(required = true)]
     reason: Option<String>,
-    /// The fault that was in force, if any.
+    /// The injected fault that hit the saga, if any.
     #[schema(required = true)]
     fault: Option<String>,
 }
 
-/// How many sagas are where.
+/// The number of sagas by status.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SagaSummary {
-    /// Every status with its count, also those with none. Of the sagas that are COMPLETED or COMPENSATED only those among the
-    /// latest 10,000 are counted.
+    /// Every status with its count, including zeros. COMPLETED and COMPENSATED sagas are counted among the latest 10,000 only.
     by_status: BTreeMap<&'static str, i64>,
     /// Age of the oldest saga that still runs, in seconds; null when none does.
     #[schema(required = true)]
@@ -151,18 +140,17 @@ pub(super) struct SagaSummary {
 
 /// Sagas, newest first
 ///
-/// Asked for COMPLETED or COMPENSATED ones, for a type or an age, a page is what is found among 5,000 sagas at most: it may be
-/// short, or empty, and have a next one. Those of an order, and of any other status, are found wherever they are.
-#[utoipa::path(get, path = "/api/sagas", tag = "sagas", params(SagaQuery),
+/// For COMPLETED or COMPENSATED ones, a type or an age, a page has the matches among at most 5,000 sagas: it may be short, or
+/// empty, and still have a next one. Sagas of an order, or of any other status, are found without this limit.
+#[utoipa::path(get, path = "/api/sagas", tag = "sagas", params(SagaQuery, PageQuery),
     responses((status = 200, description = "A page of sagas", body = Page<SagaBody>)))]
 pub(super) async fn list_sagas(
     State(app): State<App>,
-    Query(query): Query<SagaQuery>,
+    Filtered(query, page): Filtered<SagaQuery>,
 ) -> Result<Json<Page<SagaBody>>, Problem> {
     if query.older_than.is_some_and(|s| !(0.0..=1e9).contains(&s)) {
         return Err(Problem::invalid("/older_than", "A number of seconds, 0 to 1,000,000,000."));
     }
-    let page = PageQuery::new(query.limit, query.cursor);
     let filter = Filter {
         status: query.status.map(Status::from),
         saga_type: query.saga_type.as_deref(),
@@ -201,10 +189,10 @@ pub(super) async fn get_saga(State(app): State<App>, Path(id): Path<Uuid>) -> Re
     read(&app, id).await
 }
 
-/// Drive the compensation of a stuck saga again
+/// Retry the compensation of a saga
 #[utoipa::path(post, path = "/api/admin/sagas/{id}/resume", tag = "administration",
     params(("id" = Uuid, Path, description = "The saga's id")), request_body = Option<Why>,
-    responses((status = 200, description = "Driven on", body = SagaHistory),
+    responses((status = 200, description = "The compensation is retried", body = SagaHistory),
         (status = 404, description = "No such saga", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "It is neither FAILED nor COMPENSATING", body = Problem, content_type = "application/problem+json")))]
 pub(super) async fn resume_saga(
@@ -213,12 +201,12 @@ pub(super) async fn resume_saga(
     headers: HeaderMap,
     why: Option<Json<Why>>,
 ) -> Result<Json<SagaHistory>, Problem> {
-    let why = because(&headers, why.and_then(|Json(why)| why.reason).as_deref());
+    let why = resume_reason(&headers, why.and_then(|Json(why)| why.reason).as_deref());
     let outcome = detached(resume(app.clone(), vec![id], why)).await?.remove(&id);
-    match outcome.unwrap_or(Resumed::Unknown) {
-        Resumed::Driven => read(&app, id).await,
-        Resumed::Unknown => Err(unknown(id)),
-        Resumed::Refused(status) => {
+    match outcome.unwrap_or(ResumeOutcome::Unknown) {
+        ResumeOutcome::Resumed => read(&app, id).await,
+        ResumeOutcome::Unknown => Err(unknown(id)),
+        ResumeOutcome::Refused(status) => {
             Err(Problem::conflict(format!("The saga is {status}; only a FAILED or COMPENSATING one can be resumed.")))
         }
     }
@@ -233,7 +221,7 @@ pub(super) enum Resumable {
     Compensating,
 }
 
-/// Which sagas: those of which all of this is true. `{}` means all that are FAILED.
+/// Selects the sagas that match all conditions. `{}` selects all FAILED ones.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ResumeFilter {
@@ -241,76 +229,49 @@ pub(super) struct ResumeFilter {
     #[serde(default)]
     #[schema(required = false)]
     status: Resumable,
-    /// The service that has not confirmed its undo: `payment`.
+    /// A service whose receipt is missing: `payment`.
     due_from: Option<String>,
-    /// The step at which the saga turned back: `process_payment`.
+    /// The step that refused, detected the timeout, or cancelled: `process_payment`.
     failed_at_step: Option<String>,
     /// Only sagas that began at least this many seconds ago.
     #[schema(minimum = 0, maximum = 1_000_000_000)]
     older_than: Option<f64>,
 }
 
-/// Which sagas to resume, and why.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ResumeRequest {
-    #[serde(deserialize_with = "bootstrap::http::object")]
-    filter: ResumeFilter,
-    /// How many at most, the oldest first; 100 by default.
-    #[schema(minimum = 1, maximum = 1000)]
-    limit: Option<i64>,
-    /// Only say which ones it would be; nothing is changed. So it is, unless it is false.
-    #[serde(default = "yes")]
-    dry_run: bool,
-    /// Each saga's journal keeps it, with the name in `x-actor`.
-    #[schema(min_length = 1, max_length = 500)]
-    reason: String,
-}
-
-fn yes() -> bool {
-    true
-}
-
-/// What became of them.
+/// The result of a bulk resume.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ResumeBody {
     dry_run: bool,
-    /// How many sagas the filter is true of.
+    /// The number of sagas that match the filter.
     matched: i64,
-    /// How many of these were driven on.
+    /// The number of sagas that were resumed.
     resumed: usize,
-    /// The oldest of them, as many as the limit allows.
+    /// The oldest matching ones, up to the limit.
     saga_ids: Vec<Uuid>,
 }
 
-/// Drive the compensations of many stuck sagas again, or say of which
-#[utoipa::path(post, path = "/api/admin/sagas/resume", tag = "administration", request_body = ResumeRequest,
-    responses((status = 200, description = "What was done, or with `dry_run` what would be", body = ResumeBody)))]
+/// Retry the compensations of many sagas, or report which
+#[utoipa::path(post, path = "/api/admin/sagas/resume", tag = "administration", request_body = Bulk<ResumeFilter>,
+    responses((status = 200, description = "The result; with `dry_run` the sagas that match", body = ResumeBody)))]
 pub(super) async fn resume_sagas(
     State(app): State<App>,
     headers: HeaderMap,
-    Json(wanted): Json<ResumeRequest>,
+    Json(wanted): Json<Bulk<ResumeFilter>>,
 ) -> Result<Json<ResumeBody>, Problem> {
-    let limit = wanted.limit.unwrap_or(100);
-    if !(1..=1000).contains(&limit) {
-        return Err(Problem::invalid("/limit", "A number of sagas, 1 to 1000."));
+    let limit = wanted.limit()?;
+    let Bulk { filter, dry_run, reason, .. } = wanted;
+    let (matched, saga_ids) = uncompensated(&app.participant.pools.http, &filter.checked()?, limit).await?;
+    if dry_run {
+        return Ok(Json(ResumeBody { dry_run, matched, resumed: 0, saga_ids }));
     }
-    if !(1..=500).contains(&wanted.reason.chars().count()) {
-        return Err(Problem::invalid("/reason", "A reason has 1 to 500 characters."));
-    }
-    let which = wanted.filter.checked()?;
-    let (matched, saga_ids) = unsettled(&app.participant.pools.http, &which, limit).await?;
-    if wanted.dry_run {
-        return Ok(Json(ResumeBody { dry_run: true, matched, resumed: 0, saga_ids }));
-    }
-    let why = because(&headers, Some(&wanted.reason));
+    let why = resume_reason(&headers, Some(&reason));
     let outcomes = detached(resume(app, saga_ids.clone(), why)).await?;
-    let resumed = outcomes.values().filter(|outcome| **outcome == Resumed::Driven).count();
-    Ok(Json(ResumeBody { dry_run: false, matched, resumed, saga_ids }))
+    let resumed = outcomes.values().filter(|outcome| **outcome == ResumeOutcome::Resumed).count();
+    Ok(Json(ResumeBody { dry_run, matched, resumed, saga_ids }))
 }
 
 impl ResumeFilter {
-    fn checked(self) -> Result<Unsettled, Problem> {
+    fn checked(self) -> Result<CompensationFilter, Problem> {
         if self.older_than.is_some_and(|s| !(0.0..=1e9).contains(&s)) {
             return Err(Problem::invalid("/filter/older_than", "A number of seconds, 0 to 1,000,000,000."));
         }
@@ -319,12 +280,12 @@ impl ResumeFilter {
             Resumable::Compensating => Status::Compensating,
         };
         let ResumeFilter { due_from, failed_at_step, older_than: older_than_seconds, .. } = self;
-        Ok(Unsettled { status, due_from, failed_at_step, older_than_seconds })
+        Ok(CompensationFilter { status, due_from, failed_at_step, older_than_seconds })
     }
 }
 
-/// In small transactions, so that nobody waits for their locks.
-async fn resume(app: App, saga_ids: Vec<Uuid>, why: String) -> Result<HashMap<Uuid, Resumed>, Problem> {
+/// In small transactions, which hold their locks only briefly.
+async fn resume(app: App, saga_ids: Vec<Uuid>, why: String) -> Result<HashMap<Uuid, ResumeOutcome>, Problem> {
     let mut outcomes = HashMap::with_capacity(saga_ids.len());
     for some in saga_ids.chunks(100) {
         let done = retry_contended(|| compensation::resume(&app, some, &why)).await;
@@ -333,8 +294,8 @@ async fn resume(app: App, saga_ids: Vec<Uuid>, why: String) -> Result<HashMap<Uu
     Ok(outcomes)
 }
 
-/// Who and why, as the journal has it.
-fn because(headers: &HeaderMap, reason: Option<&str>) -> String {
+/// The actor and the reason, for the journal.
+fn resume_reason(headers: &HeaderMap, reason: Option<&str>) -> String {
     let actor = actor(headers);
     reason.map_or_else(|| format!("{actor} resumed it"), |reason| format!("{actor} resumed it: {reason}"))
 }

@@ -1,4 +1,4 @@
-//! `Prefer: wait=N`: the answer may come when the saga has ended.
+//! `Prefer: wait=N`: the answer waits until the saga has ended, at most N seconds.
 
 use std::time::Duration;
 
@@ -11,31 +11,31 @@ use crate::{App, store};
 
 pub(super) static PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
-const LONGEST: u64 = 30;
-/// How often the order is looked at: often at first, when most sagas end.
-const FIRST_LOOK: Duration = Duration::from_millis(10);
-const RAREST_LOOK: Duration = Duration::from_millis(200);
+const MAX_WAIT_SECONDS: u64 = 30;
+/// The first and the longest interval between two polls of the order: short at first, when most sagas end.
+const FIRST_POLL: Duration = Duration::from_millis(10);
+const LONGEST_POLL: Duration = Duration::from_millis(200);
 
-/// How long a client is willing to wait.
+/// The wait that a client prefers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Patience {
+pub(super) struct PreferredWait {
     seconds: u64,
 }
 
-impl Patience {
+impl PreferredWait {
     pub(super) fn applied(self) -> HeaderValue {
         let text = format!("wait={}", self.seconds);
         HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("wait"))
     }
 }
 
-/// The wait that the request prefers, cut off at 30 s. A preference that cannot be read is ignored, and of several waits
-/// the first one counts, as RFC 7240 says.
-pub(super) fn asked_for(headers: &HeaderMap) -> Option<Patience> {
+/// The wait that the request prefers, at most 30 s. An invalid preference is ignored, and of several waits the first one
+/// counts (RFC 7240).
+pub(super) fn preferred(headers: &HeaderMap) -> Option<PreferredWait> {
     let preferences = headers.get_all("prefer").iter().filter_map(|v| v.to_str().ok()).flat_map(|v| parts(v, ','));
     let wait = preferences.filter_map(wait_of).next()?;
     let seconds: u64 = wait.parse().ok()?;
-    Some(Patience { seconds: seconds.min(LONGEST) })
+    Some(PreferredWait { seconds: seconds.min(MAX_WAIT_SECONDS) })
 }
 
 /// `3` of `Wait = "3"; parameter`.
@@ -46,7 +46,7 @@ fn wait_of(preference: &str) -> Option<&str> {
     name.trim().eq_ignore_ascii_case("wait").then_some(unquoted.unwrap_or(value))
 }
 
-/// The parts of a list; what stands in quotation marks separates nothing.
+/// The parts of a list; separators within quotation marks do not count.
 fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
     let (mut quoted, mut escaped) = (false, false);
     text.split(move |c: char| {
@@ -57,10 +57,10 @@ fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Waits until the order's saga has ended, the patience is over, or the service is about to stop.
-pub(super) async fn until_ended(app: &App, order_id: Uuid, patience: Patience) -> Result<(), Problem> {
-    let until = Instant::now() + Duration::from_secs(patience.seconds);
-    let mut pause = FIRST_LOOK;
+/// Waits until the order's saga has ended, the wait is over, or the service drains.
+pub(super) async fn until_ended(app: &App, order_id: Uuid, wait: PreferredWait) -> Result<(), Problem> {
+    let until = Instant::now() + Duration::from_secs(wait.seconds);
+    let mut pause = FIRST_POLL;
     while Instant::now() < until {
         let ended = store::has_ended(&mut *app.participant.pools.http.acquire().await?, order_id).await?;
         if ended {
@@ -70,7 +70,7 @@ pub(super) async fn until_ended(app: &App, order_id: Uuid, patience: Patience) -
         if app.draining.run_until_cancelled(tokio::time::sleep_until(next)).await.is_none() {
             return Ok(());
         }
-        pause = (pause * 3 / 2).min(RAREST_LOOK);
+        pause = (pause * 3 / 2).min(LONGEST_POLL);
     }
     Ok(())
 }
@@ -82,19 +82,19 @@ mod tests {
     fn preferring(value: &'static str) -> Option<u64> {
         let mut headers = HeaderMap::new();
         headers.insert("prefer", HeaderValue::from_static(value));
-        asked_for(&headers).map(|p| p.seconds)
+        preferred(&headers).map(|wait| wait.seconds)
     }
 
     #[test]
     fn a_wait_is_found_among_other_preferences_and_cut_off() {
         assert_eq!(preferring("respond-async, wait=5"), Some(5));
-        assert_eq!(preferring("wait=3600"), Some(LONGEST));
+        assert_eq!(preferring("wait=3600"), Some(MAX_WAIT_SECONDS));
         assert_eq!(preferring("wait=soon"), None);
         assert_eq!(preferring("return=minimal"), None);
     }
 
     #[test]
-    fn a_wait_is_read_however_rfc_7240_lets_it_be_written() {
+    fn a_wait_is_parsed_as_rfc_7240_says() {
         for three in
             ["Wait=3", "WAIT=3", "wait=\"3\"", "wait = 3", "wait=3; strict", "wait=3;a=\",\", x", "x=\"a, b\", wait=3"]
         {

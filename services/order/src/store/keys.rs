@@ -1,9 +1,9 @@
-//! The idempotency keys under which orders were placed.
+//! The idempotency keys of orders.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-/// A key that a request came with, and the fingerprint of its body.
+/// The key of a request, and the fingerprint of its body.
 #[derive(Debug)]
 pub(crate) struct KeyUse {
     pub(crate) customer_id: String,
@@ -11,15 +11,15 @@ pub(crate) struct KeyUse {
     pub(crate) fingerprint: Vec<u8>,
 }
 
-/// What a key stands for.
+/// A stored key's order and fingerprint.
 #[derive(Debug)]
 pub(crate) struct StoredKey {
     pub(crate) order_id: Uuid,
     pub(crate) fingerprint: Vec<u8>,
 }
 
-/// Holds the keys for the rest of the transaction, and says of each whether it could: another request may hold it
-/// just now.
+/// Tries to lock the keys for the rest of the transaction; returns for each whether it is locked: a concurrent request may hold
+/// it.
 pub(crate) async fn try_keys(conn: &mut PgConnection, keys: &[&KeyUse]) -> Result<Vec<bool>, sqlx::Error> {
     sqlx::query_scalar!(
         r#"select pg_try_advisory_xact_lock(hashtextextended(customer_id || chr(31) || key, 0)) as "held!"
@@ -32,7 +32,7 @@ pub(crate) async fn try_keys(conn: &mut PgConnection, keys: &[&KeyUse]) -> Resul
     .await
 }
 
-/// For each key the order that it stands for already, if any.
+/// For each key its stored order, if any.
 pub(crate) async fn find_keys(
     conn: &mut PgConnection,
     keys: &[&KeyUse],

@@ -1,4 +1,4 @@
-//! What may hold an order up, wherever it is. Order's role reads no other service's tables; functions of the
+//! The facts that may delay an order, in all services. Order's role cannot read other services' tables; functions of the
 //! schemas' owner (`shared/messaging/migrations/0009_obstacles.sql`, `migrations/payment/0003_tombstone_at_gateway_additive.sql`) read for it.
 
 use sqlx::PgConnection;
@@ -28,7 +28,7 @@ pub(crate) struct SagaConsumers {
     pub(crate) payment: Vec<String>,
 }
 
-/// What all three schemas say at the same moment.
+/// The facts of all three schemas, in one snapshot.
 pub(crate) async fn obstacles(
     conn: &mut PgConnection,
     saga_id: Uuid,
@@ -58,7 +58,7 @@ pub(crate) async fn obstacles(
 #[derive(Debug, Clone)]
 pub(crate) struct AtGateway {
     pub(crate) payment_id: Uuid,
-    /// `CHARGE`, or `UNDO`: a cancelled order's money is to be given back, or never to be taken.
+    /// `CHARGE`, or `UNDO`: the charge of a cancelled order is to be refunded or voided.
     pub(crate) intent: String,
     pub(crate) since: OffsetDateTime,
 }

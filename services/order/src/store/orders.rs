@@ -1,34 +1,28 @@
-//! Orders and their lines. Texts of the tables become types here, and nowhere else.
+//! Orders and their lines. Columns of type text are converted to domain types only here.
 
 use std::collections::HashMap;
 
 use contracts::{Currency, Money, OrderId, SagaId, Sku, order_fulfillment::CancelReason};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use sqlx::PgConnection;
 use time::OffsetDateTime;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::unreadable;
-use crate::domain::{Cancellation, OrderStatus, Priced, PricedLine, Quantity};
+use crate::{
+    domain::{Cancellation, OrderStatus, PricedLine, Quantity},
+    placement::Accepted,
+};
 
-/// An order that was accepted just now.
-#[derive(Debug)]
-pub(crate) struct AcceptedOrder<'a> {
-    pub(crate) order_id: OrderId,
-    pub(crate) saga_id: SagaId,
-    pub(crate) customer_id: &'a str,
-    pub(crate) payment_method: &'a str,
-    pub(crate) shipping_address: Option<Value>,
-    pub(crate) priced: &'a Priced,
-}
-
-/// Writes the orders with their lines, and returns them as they are now, in any order.
+/// Writes the orders with their lines, and returns the rows, in any order.
 pub(crate) async fn insert_orders(
     conn: &mut PgConnection,
-    orders: &[AcceptedOrder<'_>],
+    orders: &[&Accepted<'_>],
 ) -> Result<Vec<OrderRow>, sqlx::Error> {
     let numbered =
-        |o: &AcceptedOrder<'_>| (1..).take(o.priced.lines.len()).map(|line| (o.order_id.0, line)).collect::<Vec<_>>();
+        |o: &&Accepted<'_>| (1..).take(o.priced.lines.len()).map(|line| (o.order_id.0, line)).collect::<Vec<_>>();
     let (orders_of_lines, numbers): (Vec<Uuid>, Vec<i16>) = orders.iter().flat_map(numbered).unzip();
     let lines: Vec<&PricedLine> = orders.iter().flat_map(|o| &o.priced.lines).collect();
     let rows = sqlx::query_as!(
@@ -47,11 +41,11 @@ pub(crate) async fn insert_orders(
         returning order_id, customer_id, status, total_amount, currency, payment_method, shipping_address, saga_id,
             cancel_reason, cancel_code, version, created_at, updated_at",
         &orders.iter().map(|o| o.order_id.0).collect::<Vec<_>>(),
-        &orders.iter().map(|o| o.customer_id.to_owned()).collect::<Vec<_>>(),
+        &orders.iter().map(|o| o.placement.customer_id.clone()).collect::<Vec<_>>(),
         &orders.iter().map(|o| o.priced.total.amount).collect::<Vec<_>>(),
         &orders.iter().map(|o| o.priced.total.currency.to_string()).collect::<Vec<_>>(),
-        &orders.iter().map(|o| o.payment_method.to_owned()).collect::<Vec<_>>(),
-        &orders.iter().map(|o| o.shipping_address.clone()).collect::<Vec<_>>() as &[Option<Value>],
+        &orders.iter().map(|o| o.placement.payment_method.clone()).collect::<Vec<_>>(),
+        &orders.iter().map(|o| o.placement.shipping_address.clone()).collect::<Vec<_>>() as &[Option<Value>],
         &orders.iter().map(|o| o.saga_id.0).collect::<Vec<_>>(),
         &orders_of_lines,
         &numbers,
@@ -65,34 +59,48 @@ pub(crate) async fn insert_orders(
     rows.into_iter().map(OrderRow::try_from).collect()
 }
 
-/// An order as its table has it.
-#[derive(Debug, Clone)]
+/// An order's row, which is also its JSON.
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub(crate) struct OrderRow {
+    #[schema(value_type = Uuid)]
     pub(crate) order_id: OrderId,
     pub(crate) customer_id: String,
     pub(crate) status: OrderStatus,
     pub(crate) total: Money,
     pub(crate) payment_method: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
     pub(crate) shipping_address: Option<Value>,
+    #[schema(value_type = Uuid)]
     pub(crate) saga_id: SagaId,
+    /// Why it was cancelled; null unless it is.
+    #[serde(rename = "cancel_reason", serialize_with = "detail")]
+    #[schema(value_type = String, nullable, required = true)]
     pub(crate) cancellation: Option<Cancellation>,
+    #[serde(skip)]
     pub(crate) version: i64,
+    #[serde(with = "time::serde::rfc3339")]
     pub(crate) created_at: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
     pub(crate) updated_at: OffsetDateTime,
 }
 
-/// An order that has come to its end, and why it was cancelled.
+fn detail<S: Serializer>(cancellation: &Option<Cancellation>, serializer: S) -> Result<S::Ok, S::Error> {
+    cancellation.as_ref().map(|cancellation| &cancellation.detail).serialize(serializer)
+}
+
+/// An ended order, and the reason if it was cancelled.
 pub(crate) type EndedOrder = (OrderId, Option<Cancellation>);
 
 impl OrderRow {
-    /// How the order ends, which is still to be written.
+    /// Sets the end of the order; the caller writes it with [`end_orders`].
     pub(crate) fn end(&mut self, status: OrderStatus, cancellation: Option<Cancellation>) -> EndedOrder {
         self.status = status;
         (self.order_id, cancellation)
     }
 }
 
-/// The same, column by column.
+/// The same, as columns.
 struct Columns {
     order_id: Uuid,
     customer_id: String,
@@ -167,7 +175,7 @@ pub(crate) async fn lock_orders(
     rows.into_iter().map(|row| Ok((OrderId(row.order_id), row.try_into()?))).collect()
 }
 
-/// Writes how these orders, which are locked, end.
+/// Writes the ends of these locked orders.
 pub(crate) async fn end_orders(
     conn: &mut PgConnection,
     status: OrderStatus,
@@ -197,26 +205,15 @@ pub(crate) async fn end_orders(
 }
 
 pub(crate) async fn get_order(conn: &mut PgConnection, order_id: Uuid) -> Result<Option<OrderRow>, sqlx::Error> {
-    let row = sqlx::query_as!(
-        Columns,
-        "select order_id, customer_id, status, total_amount, currency, payment_method, shipping_address, saga_id,
-            cancel_reason, cancel_code, version, created_at, updated_at
-        from customer_order
-        where order_id = $1",
-        order_id,
-    )
-    .fetch_optional(conn)
-    .await?;
-    row.map(OrderRow::try_from).transpose()
+    Ok(list_orders(conn, &[order_id]).await?.pop())
 }
 
-/// The saga of an order; it never changes, so it can be read before anything is locked.
+/// The saga of an order; it never changes, so it is read without a lock.
 pub(crate) async fn saga_of(conn: &mut PgConnection, order_id: Uuid) -> Result<Option<Uuid>, sqlx::Error> {
     sqlx::query_scalar!("select saga_id from customer_order where order_id = $1", order_id).fetch_optional(conn).await
 }
 
-/// Whether the order's saga has come to an end. A cancelled order's saga
-/// ends only when everything is undone.
+/// Whether the order's saga has ended. A cancelled order's saga ends when all its steps are undone.
 pub(crate) async fn has_ended(conn: &mut PgConnection, order_id: Uuid) -> Result<bool, sqlx::Error> {
     let ended = sqlx::query_scalar!(
         r#"select s.status in ('COMPLETED', 'COMPENSATED', 'FAILED') as "ended!"
@@ -227,12 +224,12 @@ pub(crate) async fn has_ended(conn: &mut PgConnection, order_id: Uuid) -> Result
     )
     .fetch_optional(conn)
     .await?;
-    // A saga that is not kept any more ended long ago.
+    // A purged saga has ended.
     Ok(ended.unwrap_or(true))
 }
 
-/// The orders before `before`, newest first, of one customer or all, and whether they have the status. No index knows of
-/// an order's status, which would be written with each: so no more than `limit` are looked at.
+/// The orders before `before`, newest first, of one customer or all, and whether they have the status. There is no index on the
+/// status, because every change would update it; so at most `limit` orders are read.
 pub(crate) async fn walk_orders(
     conn: &mut PgConnection,
     customer_id: Option<&str>,

@@ -1,7 +1,9 @@
-//! Order's own view of the catalogue. A row is only ever replaced by one of a higher version.
+//! Order's own view of the catalogue. A row is replaced only by one of a higher version.
 
+use serde::Serialize;
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
+use utoipa::ToSchema;
 
 use contracts::{
     Money, Sku,
@@ -10,14 +12,17 @@ use contracts::{
 
 use super::unreadable;
 
-/// A product as the view has it.
-#[derive(Debug, Clone)]
+/// A product in order's view, which is eventually consistent with inventory.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = ProductBody)]
 pub(crate) struct ViewedProduct {
+    #[serde(flatten)]
     pub(crate) product: Product,
+    #[serde(with = "time::serde::rfc3339")]
     pub(crate) updated_at: OffsetDateTime,
 }
 
-/// The same, column by column.
+/// The same, as columns.
 struct Columns {
     sku: String,
     name: String,
@@ -33,11 +38,10 @@ impl TryFrom<Columns> for ViewedProduct {
     type Error = sqlx::Error;
 
     fn try_from(row: Columns) -> Result<Self, sqlx::Error> {
-        let status =
-            [ProductStatus::Active, ProductStatus::Discontinued].into_iter().find(|s| s.as_str() == row.status);
+        let status = ProductStatus::parse(&row.status).ok_or_else(|| unreadable("status", &row.status))?;
         let currency = row.currency.parse().map_err(|_| unreadable("currency", &row.currency))?;
         let product = Product {
-            status: status.ok_or_else(|| unreadable("status", &row.status))?,
+            status,
             sku: Sku::try_from(row.sku).map_err(|error| sqlx::Error::Decode(error.into()))?,
             name: row.name,
             category: row.category,
@@ -48,8 +52,8 @@ impl TryFrom<Columns> for ViewedProduct {
     }
 }
 
-/// Takes over the products, in the order of their SKUs; returns how many rows are newer, or not as they were. `repair`:
-/// also those of the same version.
+/// Writes the products, in the order of their SKUs; returns the number of changed rows. `repair`: also replaces rows of the same
+/// version that differ.
 pub(crate) async fn upsert_products(
     conn: &mut PgConnection,
     products: &[Product],
@@ -99,7 +103,7 @@ pub(crate) async fn now(pool: &PgPool) -> Result<OffsetDateTime, sqlx::Error> {
     sqlx::query_scalar!(r#"select clock_timestamp() as "now!""#).fetch_one(pool).await
 }
 
-/// Deletes what a snapshot does not have, unless it came after the snapshot was begun.
+/// Deletes the products that a snapshot does not have, except those updated after the snapshot was begun.
 pub(crate) async fn delete_products_not_in(
     conn: &mut PgConnection,
     skus: &[String],
@@ -130,16 +134,7 @@ pub(crate) async fn products_of(conn: &mut PgConnection, skus: &[String]) -> Res
 }
 
 pub(crate) async fn get_product(conn: &mut PgConnection, sku: &str) -> Result<Option<ViewedProduct>, sqlx::Error> {
-    let row = sqlx::query_as!(
-        Columns,
-        "select sku, name, category, price, currency, status, version, updated_at
-        from product_view
-        where sku = $1",
-        sku,
-    )
-    .fetch_optional(conn)
-    .await?;
-    row.map(ViewedProduct::try_from).transpose()
+    Ok(products_of(conn, &[sku.to_owned()]).await?.pop())
 }
 
 /// In the order of their SKUs, those after `after`.

@@ -1,25 +1,13 @@
-//! Gauges about the database server, which order reads for all.
+//! Gauges of the database server, which order reads for all services.
 
 use messaging::sample::{Reading, Sampled};
 use sqlx::PgPool;
 
 pub(crate) const SAMPLED: &[Sampled] = &[
-    Sampled {
-        name: "postgres_connections",
-        help: "Connections to the suite's database, by what they do",
-        labels: &["state"],
-    },
-    Sampled {
-        name: "postgres_dead_tuples",
-        help: "Rows that were replaced and not cleaned up yet, of the ten tables with most of them",
-        labels: &["table"],
-    },
-    Sampled { name: "postgres_database_bytes", help: "Size of the suite's database", labels: &[] },
-    Sampled {
-        name: "postgres_oldest_xmin_age_seconds",
-        help: "Age of the oldest transaction that keeps dead rows from being cleaned up",
-        labels: &[],
-    },
+    Sampled::new("postgres_connections", "Connections to the suite's database, by state", &["state"]),
+    Sampled::new("postgres_dead_tuples", "Dead rows of the ten tables with most of them", &["table"]),
+    Sampled::new("postgres_database_bytes", "Size of the suite's database", &[]),
+    Sampled::new("postgres_oldest_xmin_age_seconds", "Age of the oldest transaction that blocks vacuum", &[]),
 ];
 
 pub(crate) async fn read(pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {

@@ -1,6 +1,6 @@
-//! Every interleaving of the two steps, two replicas of one of them, crashes, redeliveries, timeouts, cancels
-//! and requests that reach the gateway late. The decisions are the real ones, and so is the saga's state; the
-//! database, the broker and the gateway are as small as they can be and still misbehave.
+//! Every interleaving of the two steps, two replicas of each, crashes, redeliveries, timeouts, cancellations
+//! and requests that reach the gateway late. The decisions and the saga's state are the production code; the
+//! database, the broker and the gateway are minimal models with all their failures.
 
 use std::collections::HashSet;
 
@@ -16,18 +16,18 @@ enum Key {
     Charged,
     Declined,
     Fenced,
-    GivenBack,
+    Refunded,
 }
 
-/// How far one replica is with one delivery. A crash, or giving up on an answer, is [`Phase::Idle`] again.
+/// The progress of one replica with one delivery. A crash, or a timeout of the call, returns to [`Phase::Idle`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase {
     Idle,
-    /// Has read whether the saga moves forward; by now it may not.
+    /// Has read whether the saga moves forward, which may be outdated.
     Read(bool),
     Planned(PlanOf),
     Sent(Ask),
-    Found(Option<Answer>),
+    Answered(Option<Answer>),
 }
 
 type PlanOf = Option<Result<Ask, Answer>>;
@@ -35,9 +35,9 @@ type PlanOf = Option<Result<Ask, Answer>>;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct World {
     good_card: bool,
-    /// What the gateway knows of a payment that the database has forgotten: it was set back to an earlier moment.
+    /// The gateway's record of a payment that a restored database does not have.
     forgotten: Key,
-    /// Which `OrderCancelled`, of two, each replica of `refund_payment` works on.
+    /// For each replica of `refund_payment` which of two `OrderCancelled` it handles.
     refund_events: &'static [usize],
     payment: Option<Payment>,
     key: Key,
@@ -47,11 +47,11 @@ struct World {
     refund_inbox: [bool; 2],
     processed: u8,
     failed: u8,
-    /// What the receipts said was refunded, if any was given.
+    /// Whether the receipts reported a refund, if any was published.
     receipt: Option<bool>,
     charging: Vec<Phase>,
     refunding: Vec<Phase>,
-    /// Requests that were sent: each may reach the gateway at any later time, too.
+    /// Requests that were sent: each may reach the gateway again at any later time.
     late_charge: bool,
     late_void: bool,
 }
@@ -64,7 +64,7 @@ impl World {
             refund_events,
             payment: None,
             key: forgotten,
-            saga: SagaState { status: SagaStatus::InProgress, current_step: 1, receipts_due: Vec::new() },
+            saga: SagaState { status: SagaStatus::InProgress, current_step: 1, ..SagaState::started() },
             published: [false; 2],
             charge_inbox: false,
             refund_inbox: [false; 2],
@@ -78,78 +78,78 @@ impl World {
         }
     }
 
-    /// The gateway's word: a key has one outcome, but a void beats a charge for good.
+    /// The gateway's contract: a key has one outcome, but a void overrides a charge permanently.
     fn gateway(&mut self, ask: &Ask) -> Answer {
         let charge = Reference("ch_1".to_owned());
         self.key = match (ask, self.key) {
             (Ask::Charge, Key::Fresh) if self.good_card => Key::Charged,
             (Ask::Charge, Key::Fresh) => Key::Declined,
             (Ask::Void, Key::Fresh) => Key::Fenced,
-            (Ask::Void | Ask::Refund(_), Key::Charged) => Key::GivenBack,
-            (_, settled) => settled,
+            (Ask::Void | Ask::Refund(_), Key::Charged) => Key::Refunded,
+            (_, decided) => decided,
         };
         match (ask, self.key) {
-            (_, Key::GivenBack) => Answer::GivenBack(charge),
+            (_, Key::Refunded) => Answer::Refunded(charge),
             (_, Key::Charged) => Answer::Captured(charge),
             (Ask::Charge, _) => Answer::Declined(DeclineCode("declined".to_owned())),
             (_, _) => Answer::Fenced,
         }
     }
 
-    fn moves(&mut self, transition: Transition) {
+    fn apply(&mut self, transition: Transition) {
         let due = (!matches!(transition, Transition::Complete { .. })).then_some(PAYMENT);
         self.saga = self.saga.apply(transition, due).expect("the step makes legal transitions only");
     }
 
-    /// All worlds that may come next.
+    /// All possible next states.
     fn successors(&self) -> Vec<World> {
-        let mut next = self.surroundings();
+        let mut next = self.environment();
         for replica in 0..self.charging.len() {
-            next.push(self.but(|w| w.charging[replica] = Phase::Idle));
-            next.push(self.but(|w| w.charging[replica] = w.charge_step(&self.charging[replica])));
+            next.push(self.with(|w| w.charging[replica] = Phase::Idle));
+            next.push(self.with(|w| w.charging[replica] = w.charge_step(&self.charging[replica])));
         }
         for replica in 0..self.refunding.len() {
             let event = self.refund_events[replica];
-            next.push(self.but(|w| w.refunding[replica] = Phase::Idle));
-            next.push(self.but(|w| w.refunding[replica] = w.refund_step(&self.refunding[replica], event)));
+            next.push(self.with(|w| w.refunding[replica] = Phase::Idle));
+            next.push(self.with(|w| w.refunding[replica] = w.refund_step(&self.refunding[replica], event)));
         }
         next
     }
 
-    fn but(&self, change: impl FnOnce(&mut World)) -> World {
+    fn with(&self, change: impl FnOnce(&mut World)) -> World {
         let mut world = self.clone();
         change(&mut world);
         world
     }
 
-    /// What the others do: order, the timeout detector, the network.
-    fn surroundings(&self) -> Vec<World> {
+    /// The actions of the environment: order, the timeout detector, the network.
+    fn environment(&self) -> Vec<World> {
         let mut next = Vec::new();
         let status = self.saga.status;
         let cancel = |by_customer| {
-            self.but(|w| {
-                w.moves(Transition::Compensate { by_customer });
+            self.with(|w| {
+                w.apply(Transition::Compensate { by_customer });
                 w.published[0] = true;
             })
         };
         if status.moves_forward() {
-            next.push(self.but(|w| w.moves(Transition::TimeOut)));
+            next.push(self.with(|w| w.apply(Transition::TimeOut)));
             next.push(cancel(true));
             if self.processed > 0 {
-                next.push(self.but(|w| w.moves(Transition::Complete { step: 3 })));
+                next.push(self.with(|w| w.apply(Transition::Complete { step: 3 })));
             }
         }
         if matches!(status, SagaStatus::TimedOut | SagaStatus::Completed) {
             next.push(cancel(status == SagaStatus::Completed));
         }
         if self.published[0] && self.refund_events.contains(&1) {
-            next.push(self.but(|w| w.published[1] = true));
+            next.push(self.with(|w| w.published[1] = true));
         }
         if self.late_charge {
-            next.push(self.but(|w| drop(w.gateway(&Ask::Charge))));
+            next.push(self.with(|w| drop(w.gateway(&Ask::Charge))));
         }
         if self.late_void {
-            next.push(self.but(|w| drop(w.gateway(&Ask::Void))));
+            next.push(self.with(|w| drop(w.gateway(&Ask::Void))));
         }
         next
     }
@@ -165,29 +165,29 @@ impl World {
                 Phase::Planned(plan_of(plan_charge(self.payment.as_ref(), *moves_forward, 1_999)))
             }
             Phase::Planned(plan) => self.send(plan),
-            Phase::Sent(ask) => Phase::Found(Some(self.gateway(ask))),
-            Phase::Found(answer) => {
+            Phase::Sent(ask) => Phase::Answered(Some(self.gateway(ask))),
+            Phase::Answered(answer) => {
                 if !self.charge_inbox {
-                    self.settle_charge(answer.as_ref());
+                    self.apply_charge_answer(answer.as_ref());
                 }
                 Phase::Idle
             }
         }
     }
 
-    fn settle_charge(&mut self, answer: Option<&Answer>) {
+    fn apply_charge_answer(&mut self, answer: Option<&Answer>) {
         self.charge_inbox = true;
         let (Some(answer), Some(payment)) = (answer, self.payment.as_mut()) else { return };
         let forward = self.saga.status.moves_forward();
-        let settled = settle_charge(payment, answer, forward).expect("the gateway keeps its word");
-        payment.status = settled.status;
-        match settled.tell {
-            Tell::Processed(_) => {
+        let outcome = apply_charge_answer(payment, answer, forward).expect("the gateway keeps its contract");
+        payment.status = outcome.status;
+        match outcome.event {
+            ChargeEvent::Processed(_) => {
                 self.processed += 1;
-                self.moves(Transition::Advance { step: 2 });
+                self.apply(Transition::Advance { step: 2 });
             }
-            Tell::Failed(_) => self.failed += 1,
-            Tell::Nothing(_) => {}
+            ChargeEvent::Failed(_) => self.failed += 1,
+            ChargeEvent::None(_) => {}
         }
     }
 
@@ -201,24 +201,24 @@ impl World {
                 Phase::Planned(plan_of(plan_refund(payment)))
             }
             Phase::Planned(plan) => self.send(plan),
-            Phase::Sent(ask) => Phase::Found(Some(self.gateway(ask))),
-            Phase::Found(answer) => {
+            Phase::Sent(ask) => Phase::Answered(Some(self.gateway(ask))),
+            Phase::Answered(answer) => {
                 if !self.refund_inbox[event] {
-                    self.settle_refund(answer.as_ref(), event);
+                    self.apply_refund_answer(answer.as_ref(), event);
                 }
                 Phase::Idle
             }
         }
     }
 
-    fn settle_refund(&mut self, answer: Option<&Answer>, event: usize) {
+    fn apply_refund_answer(&mut self, answer: Option<&Answer>, event: usize) {
         self.refund_inbox[event] = true;
         let payment = self.payment.as_mut().expect("the cancellation was written");
-        payment.status = settle_refund(payment, answer).expect("the gateway keeps its word");
+        payment.status = apply_refund_answer(payment, answer).expect("the gateway keeps its contract");
         let refunded = matches!(payment.status, Status::Refunded(_));
         assert!(self.receipt.is_none_or(|before| before == refunded), "two receipts, two amounts");
         self.receipt = Some(refunded);
-        self.moves(Transition::Receipt { from: PAYMENT });
+        self.apply(Transition::Receipt { from: PAYMENT });
     }
 
     fn send(&mut self, plan: &PlanOf) -> Phase {
@@ -228,38 +228,38 @@ impl World {
                 self.late_void |= *ask != Ask::Charge;
                 Phase::Sent(ask.clone())
             }
-            Some(Err(known)) => Phase::Found(Some(known.clone())),
-            None => Phase::Found(None),
+            Some(Err(known)) => Phase::Answered(Some(known.clone())),
+            None => Phase::Answered(None),
         }
     }
 
-    /// What holds at every moment.
+    /// The invariants of every state.
     fn check(&self) {
-        assert!(self.processed + self.failed <= 1, "said twice: {self:?}");
+        assert!(self.processed + self.failed <= 1, "published twice: {self:?}");
         let holds = match self.payment.as_ref().map(|p| &p.status) {
             None => self.key == self.forgotten,
             Some(Status::Pending) => true,
-            Some(Status::Captured(_)) => matches!(self.key, Key::Charged | Key::GivenBack),
+            Some(Status::Captured(_)) => matches!(self.key, Key::Charged | Key::Refunded),
             Some(Status::Declined(_)) => self.key == Key::Declined || self.forgotten == Key::Fenced,
-            Some(Status::Refunded(_)) => self.key == Key::GivenBack,
+            Some(Status::Refunded(_)) => self.key == Key::Refunded,
             Some(Status::Voided { asked: true }) => matches!(self.key, Key::Fenced | Key::Declined),
-            // The void may be on its way, and the answer that the charge was given back.
+            // The void, or its answer that the charge is refunded, may be in flight.
             Some(Status::Voided { asked: false }) => {
                 self.receipt.is_none() || matches!(self.key, Key::Fenced | Key::Declined)
             }
         };
-        assert!(holds, "our book and the gateway's differ: {self:?}");
+        assert!(holds, "the payment's row and the gateway's ledger differ: {self:?}");
         if let Some(refunded) = self.receipt {
-            assert_eq!(refunded, self.key == Key::GivenBack, "{self:?}");
+            assert_eq!(refunded, self.key == Key::Refunded, "{self:?}");
             assert_ne!(self.key, Key::Charged, "money kept after the receipt: {self:?}");
         }
-        if self.is_quiet() {
+        if self.is_quiescent() {
             self.check_end();
         }
     }
 
-    /// Nobody has anything left to do for what has been published.
-    fn is_quiet(&self) -> bool {
+    /// All published events are handled.
+    fn is_quiescent(&self) -> bool {
         let idle = self.charging.iter().chain(&self.refunding).all(|phase| *phase == Phase::Idle);
         let done = (0..2)
             .all(|event| !self.published[event] || self.refund_inbox[event] || !self.refund_events.contains(&event));
@@ -267,7 +267,7 @@ impl World {
     }
 
     fn check_end(&self) {
-        let can_be_paid = self.good_card && !matches!(self.forgotten, Key::Fenced | Key::GivenBack);
+        let can_be_paid = self.good_card && !matches!(self.forgotten, Key::Fenced | Key::Refunded);
         let paid = matches!(self.payment.as_ref().map(|p| &p.status), Some(Status::Captured(_)));
         match self.saga.status {
             SagaStatus::Started | SagaStatus::InProgress => {
@@ -275,7 +275,7 @@ impl World {
                 assert_eq!((paid, self.key == Key::Charged), (can_be_paid, can_be_paid), "{self:?}");
             }
             SagaStatus::Completed => assert!(paid && self.key == Key::Charged, "confirmed and not paid: {self:?}"),
-            // Its cancellation is still to come.
+            // Its cancellation will follow.
             SagaStatus::TimedOut => {}
             SagaStatus::Compensating | SagaStatus::Compensated | SagaStatus::Failed => {
                 assert!(!paid && self.key != Key::Charged && self.receipt.is_some(), "{self:?}");
@@ -293,7 +293,7 @@ fn plan_of(plan: Plan) -> PlanOf {
     }
 }
 
-/// Walks through every world that can be reached; returns how many there are, and how many of them are quiet.
+/// Explores every reachable state; returns their number, and how many of them are quiescent.
 fn explore(charging: usize, refund_events: &'static [usize]) -> (usize, usize) {
     explore_from(&[(true, Key::Fresh), (false, Key::Fresh)], charging, refund_events)
 }
@@ -301,10 +301,10 @@ fn explore(charging: usize, refund_events: &'static [usize]) -> (usize, usize) {
 fn explore_from(begun: &[(bool, Key)], charging: usize, refund_events: &'static [usize]) -> (usize, usize) {
     let mut todo: Vec<World> = begun.iter().map(|known| World::new(*known, charging, refund_events)).collect();
     let mut seen: HashSet<World> = todo.iter().cloned().collect();
-    let mut quiet = 0;
+    let mut quiescent = 0;
     while let Some(world) = todo.pop() {
         world.check();
-        quiet += usize::from(world.is_quiet());
+        quiescent += usize::from(world.is_quiescent());
         for next in world.successors() {
             if !seen.contains(&next) {
                 seen.insert(next.clone());
@@ -312,30 +312,30 @@ fn explore_from(begun: &[(bool, Key)], charging: usize, refund_events: &'static 
             }
         }
     }
-    (seen.len(), quiet)
+    (seen.len(), quiescent)
 }
 
 #[test]
 fn one_replica_of_each_step() {
-    let (worlds, quiet) = explore(1, &[0]);
-    assert!(worlds > 500 && quiet > 10, "{worlds} worlds, {quiet} of them quiet");
+    let (worlds, quiescent) = explore(1, &[0]);
+    assert!(worlds > 500 && quiescent > 10, "{worlds} states, {quiescent} of them quiescent");
 }
 
 #[test]
 fn two_replicas_of_each_step() {
-    let (worlds, quiet) = explore(2, &[0, 0]);
-    assert!(worlds > 10_000 && quiet > 10, "{worlds} worlds, {quiet} of them quiet");
+    let (worlds, quiescent) = explore(2, &[0, 0]);
+    assert!(worlds > 10_000 && quiescent > 10, "{worlds} states, {quiescent} of them quiescent");
 }
 
 #[test]
-fn a_cancellation_that_is_said_twice() {
-    let (worlds, quiet) = explore(2, &[0, 1]);
-    assert!(worlds > 10_000 && quiet > 10, "{worlds} worlds, {quiet} of them quiet");
+fn a_repeated_cancellation() {
+    let (worlds, quiescent) = explore(2, &[0, 1]);
+    assert!(worlds > 10_000 && quiescent > 10, "{worlds} states, {quiescent} of them quiescent");
 }
 
 #[test]
-fn a_payment_that_the_database_has_forgotten() {
-    let known = [(true, Key::Charged), (true, Key::GivenBack), (true, Key::Fenced), (false, Key::Declined)];
-    let (worlds, quiet) = explore_from(&known, 2, &[0, 1]);
-    assert!(worlds > 10_000 && quiet > 10, "{worlds} worlds, {quiet} of them quiet");
+fn a_payment_that_a_restored_database_lacks() {
+    let known = [(true, Key::Charged), (true, Key::Refunded), (true, Key::Fenced), (false, Key::Declined)];
+    let (worlds, quiescent) = explore_from(&known, 2, &[0, 1]);
+    assert!(worlds > 10_000 && quiescent > 10, "{worlds} states, {quiescent} of them quiescent");
 }

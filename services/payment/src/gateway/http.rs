@@ -1,16 +1,14 @@
-//! The gateway over HTTP: connections that are kept open, a time limit a call, and no more calls at a time
-//! than the gateway will bear.
+//! The gateway over HTTP: persistent connections, a time limit per call, and a limit of concurrent calls.
 
 use std::time::Duration;
 
 use contracts::{Money, PaymentId};
 use futures_util::future::BoxFuture;
 use messaging::Context;
-use participant::edge::{Calls, Declines};
+use participant::{Calls, Declines};
 use reqwest::{Client, Request, RequestBuilder, Response, StatusCode, redirect};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tokio::sync::Semaphore;
-use tower::ServiceExt as _;
 
 use super::{GatewayError, Intent, PaymentGateway};
 use crate::{
@@ -18,13 +16,13 @@ use crate::{
     domain::{Answer, Ask, DeclineCode, Reference},
 };
 
-/// A gateway that is there accepts a connection within this time.
+/// The time limit of connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Our code for a charge that the gateway does not even put to the card.
+/// Our code for a charge that the gateway rejects before it reaches the card.
 const NOT_ACCEPTED: &str = "charge_not_accepted";
 
-/// A card processor that speaks the protocol of our simulator.
+/// A client of the gateway simulator's protocol.
 #[derive(Debug)]
 pub struct HttpGateway {
     /// Builds the requests.
@@ -32,11 +30,11 @@ pub struct HttpGateway {
     /// Makes the calls.
     calls: Calls,
     base_url: String,
-    turns: Semaphore,
-    /// How long a call may take, whatever holds it up.
+    permits: Semaphore,
+    /// The time limit of a call.
     limit: Duration,
-    /// How long a call waits for its turn.
-    queue: Duration,
+    /// The time limit of waiting for a permit.
+    queue_limit: Duration,
 }
 
 #[derive(Serialize)]
@@ -67,13 +65,13 @@ enum VoidView {
     Voided,
 }
 
-/// An answer that cannot be the answer to what was asked.
+/// An answer that does not match its request.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Absurd(&'static str);
+struct InvalidAnswer(&'static str);
 
 impl HttpGateway {
-    /// `calls` makes the calls through the client that it is given.
+    /// `calls` wraps the client for the calls.
     ///
     /// # Errors
     /// When the TLS or proxy configuration of this machine is unusable.
@@ -91,9 +89,9 @@ impl HttpGateway {
             calls: calls(client.clone(), declined),
             client,
             base_url,
-            turns: Semaphore::new(settings.gateway_concurrency.max(1)),
+            permits: Semaphore::new(settings.gateway_concurrency.max(1)),
             limit: settings.gateway_timeout,
-            queue: settings.gateway_patience,
+            queue_limit: settings.gateway_patience,
         })
     }
 
@@ -118,12 +116,12 @@ impl HttpGateway {
         }
     }
 
-    /// This request is refused for good, which does not say what an earlier one has left under the key. A void does, and
-    /// sees to it that nothing is charged.
+    /// This request is rejected permanently, which says nothing about an earlier one under the same key. A void ensures that
+    /// nothing is charged, and reports what was.
     async fn refused(&self, intent: &Intent, context: &Context) -> Result<Answer, GatewayError> {
         match self.void(intent, context).await {
             Ok(Answer::Fenced) => Ok(Answer::Declined(DeclineCode(NOT_ACCEPTED.to_owned()))),
-            // Nothing in a void is the customer's, so this is not about the charge.
+            // A void has no data of the customer, so its rejection is not about the charge.
             Err(error @ GatewayError::Rejected { .. }) => Err(unknown(error)),
             other => other,
         }
@@ -132,15 +130,15 @@ impl HttpGateway {
     async fn refund(&self, intent: &Intent, charge: &Reference, context: &Context) -> Result<Answer, GatewayError> {
         let response = self.send(self.post(&format!("/v1/charges/{}/refund", charge.0), context)).await?;
         match read::<ChargeView>(accepted(response)?).await?.answer(intent.amount)? {
-            given_back @ Answer::GivenBack(_) => Ok(given_back),
-            _ => Err(unknown(Absurd("the refund was accepted and not made"))),
+            refunded @ Answer::Refunded(_) => Ok(refunded),
+            _ => Err(unknown(InvalidAnswer("the refund was accepted and not made"))),
         }
     }
 
     async fn void(&self, intent: &Intent, context: &Context) -> Result<Answer, GatewayError> {
         let response = self.send(keyed(self.post("/v1/voids", context), intent.payment_id)).await?;
         Ok(match read(accepted(response)?).await? {
-            VoidView::Refunded { charge_id } => Answer::GivenBack(Reference(charge_id)),
+            VoidView::Refunded { charge_id } => Answer::Refunded(Reference(charge_id)),
             VoidView::Voided => Answer::Fenced,
         })
     }
@@ -154,12 +152,12 @@ impl HttpGateway {
         }
     }
 
-    /// The call's time limit begins when it is its turn. Who waits too long for that has not been asked for yet.
+    /// The call's time limit begins when it has a permit. A call that gets no permit in time was not made.
     async fn send(&self, request: RequestBuilder) -> Result<Response, GatewayError> {
-        let turn = tokio::time::timeout(self.queue, self.turns.acquire()).await;
-        let _turn = turn.map_err(|elapsed| GatewayError::Unavailable(elapsed.into()))?.map_err(unknown)?;
+        let permit = tokio::time::timeout(self.queue_limit, self.permits.acquire()).await;
+        let _permit = permit.map_err(|elapsed| GatewayError::Unavailable(elapsed.into()))?.map_err(unknown)?;
         let request = request.build().map_err(unknown)?;
-        let call = tokio::time::timeout(self.limit, self.calls.clone().oneshot(request));
+        let call = tokio::time::timeout(self.limit, self.calls.make(request));
         call.await.map_err(unknown)?.map_err(|error| match error.is_connect() {
             true => GatewayError::Unavailable(error.into()),
             false => unknown(error),
@@ -183,17 +181,17 @@ impl PaymentGateway for HttpGateway {
 }
 
 impl ChargeView {
-    /// A stored answer may be older than the charge's refund, which it then tells, too.
+    /// A repeated charge returns the stored charge, which may have been refunded since.
     fn answer(self, asked: Money) -> Result<Answer, GatewayError> {
         if (self.amount, self.currency.as_str()) != (asked.amount, asked.currency.as_str()) {
-            return Err(unknown(Absurd("the answer is about another amount")));
+            return Err(unknown(InvalidAnswer("the answer is about another amount")));
         }
         let reference = Reference(self.charge_id);
-        Ok(if self.refunded { Answer::GivenBack(reference) } else { Answer::Captured(reference) })
+        Ok(if self.refunded { Answer::Refunded(reference) } else { Answer::Captured(reference) })
     }
 }
 
-/// What the gateway's refusal of this request would look like: only a charge can be declined.
+/// The gateway's refusal of a request, for injected faults: only a charge can be declined.
 fn declined(request: &Request) -> Option<Response> {
     if request.url().path() != "/v1/charges" {
         return None;
@@ -207,9 +205,9 @@ fn keyed(request: RequestBuilder, payment_id: PaymentId) -> RequestBuilder {
     request.header("Idempotency-Key", payment_id.to_string())
 }
 
-/// Lets only success through. Timeouts (408), throttling (425, 429) and the gateway's own failures leave the
-/// outcome open. Refused credentials (401, 403, 407) are ours and the same for every payment: nothing is done until
-/// they are put right. Any other 4xx is the last word on this request.
+/// Passes successful responses. After timeouts (408), throttling (425, 429) and failures of the gateway the outcome is
+/// unknown. Rejected credentials (401, 403, 407) concern every payment, and had no effect. Any other 4xx is a permanent
+/// rejection of this request.
 fn accepted(response: Response) -> Result<Response, GatewayError> {
     let status = response.status();
     if status.is_success() {
@@ -220,7 +218,7 @@ fn accepted(response: Response) -> Result<Response, GatewayError> {
         (408 | 425 | 429, Err(error)) => Err(unknown(error)),
         (status @ 400..500, Err(_)) => Err(GatewayError::Rejected { status }),
         (_, Err(error)) => Err(unknown(error)),
-        (_, Ok(_)) => Err(unknown(Absurd("the answer is a redirection"))),
+        (_, Ok(_)) => Err(unknown(InvalidAnswer("the answer is a redirection"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Counts and times every question to the gateway, whoever it is.
+//! Counts and times every call to the gateway.
 
 use std::{sync::Arc, time::Instant};
 
@@ -37,8 +37,8 @@ impl GatewayMetrics {
             calls: Family::default(),
             duration: SecondsFamily::new_with_constructor(seconds_histogram),
         };
-        registry.register("gateway_calls", "Questions to the card processor, by what became of them", m.calls.clone());
-        let help = "How long one question to the card processor takes";
+        registry.register("gateway_calls", "Calls to the card processor, by outcome", m.calls.clone());
+        let help = "Duration of one call to the card processor";
         registry.register_with_unit("gateway_call_duration", help, Unit::Seconds, m.duration.clone());
         for ask in ["charge", "refund", "void"] {
             for outcome in ["answered", "unavailable", "unknown", "rejected"] {
@@ -49,7 +49,7 @@ impl GatewayMetrics {
     }
 }
 
-/// A gateway under observation.
+/// A decorator that measures a gateway's calls.
 pub(crate) struct MeasuredGateway {
     inner: Arc<dyn PaymentGateway>,
     metrics: GatewayMetrics,

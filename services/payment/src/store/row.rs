@@ -1,4 +1,4 @@
-//! A payment's row, and what the steps make of it.
+//! A payment's row, and its conversion to the domain.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,12 @@ use messaging::StepError;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::domain::{DeclineCode, Payment, Reference, Status};
+use crate::{
+    domain::{DeclineCode, Payment, Reference, Status},
+    gateway::Intent,
+};
 
-/// A payment as its table has it.
+/// A payment's row.
 pub(crate) struct PaymentRow {
     pub(crate) payment_id: Uuid,
     pub(crate) order_id: Uuid,
@@ -28,13 +31,10 @@ pub(crate) struct PaymentRow {
     pub(crate) updated_at: OffsetDateTime,
 }
 
-/// A payment as the steps work with it.
+/// A payment, as the steps use it.
 #[derive(Clone)]
 pub(crate) struct StoredPayment {
-    pub(crate) payment_id: PaymentId,
-    pub(crate) order_id: OrderId,
-    pub(crate) amount: Money,
-    pub(crate) method: String,
+    pub(crate) intent: Intent,
     pub(crate) payment: Payment,
     /// The number of the payment's last event.
     pub(crate) version: i64,
@@ -42,12 +42,12 @@ pub(crate) struct StoredPayment {
 }
 
 impl StoredPayment {
-    pub(crate) fn becomes(&mut self, status: Status) {
+    pub(crate) fn set_status(&mut self, status: Status) {
         self.changed |= self.payment.status != status;
         self.payment.status = status;
     }
 
-    /// Counts one more event of this payment, and returns its number.
+    /// The number of the payment's next event.
     pub(crate) fn next_event(&mut self) -> i64 {
         self.changed = true;
         self.version += 1;
@@ -58,9 +58,9 @@ impl StoredPayment {
 /// The payments of a batch, by order.
 pub(crate) type Payments = HashMap<OrderId, StoredPayment>;
 
-/// What a row says that no row of ours can say.
+/// The error of a row that the table's constraints should prevent.
 #[derive(Debug, thiserror::Error)]
-#[error("payment {payment_id} is not readable: {what}")]
+#[error("payment {payment_id} is unreadable: {what}")]
 pub(crate) struct UnreadablePayment {
     payment_id: Uuid,
     what: String,
@@ -85,23 +85,18 @@ impl PaymentRow {
             "CAPTURED" => reference().map(Status::Captured),
             "REFUNDED" => reference().map(Status::Refunded),
             "DECLINED" => self.decline_code.clone().map(|code| Status::Declined(DeclineCode(code))),
-            // A tombstone was born cancelled: nobody ever asked the gateway about it.
+            // A tombstone was inserted cancelled, and never charged.
             "VOIDED" => Some(Status::Voided { asked: self.cancelled_at != Some(self.created_at) }),
             _ => None,
         };
-        status.ok_or_else(|| self.unreadable(&format!("it is {} without what belongs to it", self.status)))
+        status.ok_or_else(|| self.unreadable(&format!("it is {} without the columns of that status", self.status)))
     }
 
     pub(super) fn read(self) -> Result<StoredPayment, UnreadablePayment> {
-        Ok(StoredPayment {
-            payment_id: PaymentId(self.payment_id),
-            order_id: OrderId(self.order_id),
-            amount: self.money()?,
-            payment: Payment { status: self.status()?, cancelled: self.cancelled_at.is_some() },
-            method: self.method,
-            version: self.version,
-            changed: false,
-        })
+        let payment = Payment { status: self.status()?, cancelled: self.cancelled_at.is_some() };
+        let (payment_id, order_id, amount) = (PaymentId(self.payment_id), OrderId(self.order_id), self.money()?);
+        let intent = Intent { payment_id, order_id, amount, method: self.method };
+        Ok(StoredPayment { intent, payment, version: self.version, changed: false })
     }
 
     fn unreadable(&self, what: &str) -> UnreadablePayment {
@@ -109,7 +104,7 @@ impl PaymentRow {
     }
 }
 
-/// Those that differ from their rows.
+/// The payments that differ from their rows.
 pub(crate) fn changed(payments: &Payments) -> Vec<&StoredPayment> {
     payments.values().filter(|payment| payment.changed).collect()
 }

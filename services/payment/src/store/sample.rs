@@ -1,22 +1,22 @@
-//! Gauges read from payment's tables: the money that is still to be given back.
+//! Gauges from payment's tables: the money that is still to be refunded.
 
 use messaging::sample::{Reading, Sampled};
 use sqlx::PgPool;
 
 pub(crate) const SAMPLED: &[Sampled] = &[
-    Sampled {
-        name: "compensation_debt_money_minor_units",
-        help: "Captured for orders that are being undone, and not given back yet",
-        labels: &["currency"],
-    },
-    Sampled {
-        name: "compensation_debt_oldest_age_seconds",
-        help: "For how long the service has owed the oldest undo that it has not done yet",
-        labels: &[],
-    },
+    Sampled::new(
+        "compensation_debt_money_minor_units",
+        "Amount captured for orders whose saga is being compensated, and not refunded yet",
+        &["currency"],
+    ),
+    Sampled::new(
+        "compensation_debt_oldest_age_seconds",
+        "How long ago the oldest compensation started that the service has not done yet",
+        &[],
+    ),
 ];
 
-/// Begins at the few sagas that are being undone. A debt is as old as the saga's decision to turn back.
+/// Starts from the few sagas that are being compensated. A debt begins when the saga times out or starts to compensate.
 pub(crate) async fn read(pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {
     sqlx::query_as!(
         Reading,

@@ -1,4 +1,4 @@
-//! What the answers of a real HTTP server, and their absence, are taken for.
+//! The interpretation of an HTTP server's answers, and of missing ones.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -9,7 +9,9 @@ use axum::{
 };
 use clap::Parser;
 use contracts::{Currency, Money, OrderId, PaymentId};
+use faults::Faults;
 use messaging::Context;
+use participant::Calls;
 use payment::{
     Config,
     domain::{Answer, Ask, DeclineCode, Reference},
@@ -18,12 +20,12 @@ use payment::{
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// Answers every request with the same, after it has seen that it is well-formed.
+/// Checks that each request is well-formed, and gives always the same answer.
 async fn gateway(status: u16, body: Value) -> HttpGateway {
     gateway_that_voids(status, body.clone(), status, body).await
 }
 
-/// Answers voids with something else than charges and refunds.
+/// The same, with another answer to voids.
 async fn gateway_that_voids(status: u16, body: Value, void_status: u16, void_body: Value) -> HttpGateway {
     let answer = move |uri: Uri, headers: HeaderMap, sent: String| async move {
         let (mut status, mut body) = (status, body);
@@ -58,10 +60,8 @@ async fn serve(router: Router) -> SocketAddr {
 fn at(address: SocketAddr) -> HttpGateway {
     let url = format!("http://{address}/");
     let arguments = ["payment", "--database-url", "postgres://", "--gateway-url", &url, "--gateway-timeout", "300ms"];
-    HttpGateway::new(&Config::parse_from(arguments).gateway, |client, declines| {
-        participant::edge::hit_calls(client, faults::Faults::none(), declines)
-    })
-    .unwrap()
+    let calls = |client, declines| Calls::new(client, Faults::none(), declines);
+    HttpGateway::new(&Config::parse_from(arguments).gateway, calls).unwrap()
 }
 
 async fn asked(gateway: &HttpGateway, ask: Ask) -> Result<Answer, GatewayError> {
@@ -84,7 +84,7 @@ fn ch_1() -> Reference {
 }
 
 #[tokio::test]
-async fn a_capture_is_a_capture_fresh_or_repeated() {
+async fn a_new_or_repeated_capture_is_a_capture() {
     for status in [201, 200] {
         let answer = asked(&gateway(status, charge(false)).await, Ask::Charge).await.unwrap();
         assert_eq!(answer, Answer::Captured(ch_1()));
@@ -92,9 +92,9 @@ async fn a_capture_is_a_capture_fresh_or_repeated() {
 }
 
 #[tokio::test]
-async fn a_stored_capture_that_was_refunded_since_is_no_capture() {
+async fn a_refunded_capture_is_no_capture() {
     let answer = asked(&gateway(200, charge(true)).await, Ask::Charge).await.unwrap();
-    assert_eq!(answer, Answer::GivenBack(ch_1()));
+    assert_eq!(answer, Answer::Refunded(ch_1()));
 }
 
 #[tokio::test]
@@ -105,17 +105,17 @@ async fn a_decline_is_an_answer() {
 }
 
 #[tokio::test]
-async fn refunds_and_voids_say_what_became_of_the_money() {
+async fn refunds_and_voids_report_the_outcome() {
     let refunded = asked(&gateway(200, charge(true)).await, Ask::Refund(ch_1())).await.unwrap();
-    assert_eq!(refunded, Answer::GivenBack(ch_1()));
+    assert_eq!(refunded, Answer::Refunded(ch_1()));
     let body = json!({"outcome": "refunded", "charge_id": "ch_1", "amount": 1999, "currency": "USD"});
-    assert_eq!(asked(&gateway(200, body).await, Ask::Void).await.unwrap(), Answer::GivenBack(ch_1()));
+    assert_eq!(asked(&gateway(200, body).await, Ask::Void).await.unwrap(), Answer::Refunded(ch_1()));
     let body = json!({"outcome": "voided"});
     assert_eq!(asked(&gateway(200, body).await, Ask::Void).await.unwrap(), Answer::Fenced);
 }
 
 #[tokio::test]
-async fn whatever_leaves_the_outcome_open_is_unknown() {
+async fn an_indefinite_answer_is_unknown() {
     for status in [408, 425, 429, 500, 502, 503, 504, 302] {
         let error = asked(&gateway(status, json!({})).await, Ask::Charge).await.unwrap_err();
         assert!(error.is_unknown(), "{status}: {error:?}");
@@ -131,7 +131,7 @@ async fn whatever_leaves_the_outcome_open_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_charge_refused_for_good_is_voided_and_declined() {
+async fn a_permanently_rejected_charge_is_voided_and_declined() {
     let voided = json!({"outcome": "voided"});
     for status in [400, 402, 404, 405, 409, 410, 413, 418, 422, 451, 499] {
         let gateway = gateway_that_voids(status, json!({}), 200, voided.clone()).await;
@@ -141,14 +141,14 @@ async fn a_charge_refused_for_good_is_voided_and_declined() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_attempt_took_is_given_back() {
+async fn the_charge_of_an_earlier_attempt_is_refunded() {
     let refunded = json!({"outcome": "refunded", "charge_id": "ch_1", "amount": 1999, "currency": "USD"});
     let answer = asked(&gateway_that_voids(409, json!({}), 200, refunded).await, Ask::Charge).await.unwrap();
-    assert_eq!(answer, Answer::GivenBack(ch_1()));
+    assert_eq!(answer, Answer::Refunded(ch_1()));
 }
 
 #[tokio::test]
-async fn a_refused_charge_that_cannot_be_voided_is_unknown() {
+async fn a_rejected_charge_that_cannot_be_voided_is_unknown() {
     for void_status in [404, 429, 503] {
         let gateway = gateway_that_voids(422, json!({}), void_status, json!({})).await;
         let error = asked(&gateway, Ask::Charge).await.unwrap_err();
@@ -157,17 +157,17 @@ async fn a_refused_charge_that_cannot_be_voided_is_unknown() {
 }
 
 #[tokio::test]
-async fn refunds_and_voids_can_be_refused_for_good() {
+async fn refunds_and_voids_can_be_rejected_permanently() {
     for ask in [Ask::Refund(ch_1()), Ask::Void] {
         for status in [400, 404, 409, 422] {
             let error = asked(&gateway(status, json!({})).await, ask.clone()).await.unwrap_err();
-            assert!(matches!(error, GatewayError::Rejected { status: told } if told == status), "{error:?}");
+            assert!(matches!(error, GatewayError::Rejected { status: actual } if actual == status), "{error:?}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_gateway_that_does_not_know_us_is_unavailable() {
+async fn rejected_credentials_mean_unavailable() {
     for ask in [Ask::Charge, Ask::Refund(ch_1()), Ask::Void] {
         for status in [401, 403, 407] {
             let error = asked(&gateway(status, json!({})).await, ask.clone()).await.unwrap_err();
@@ -184,7 +184,7 @@ async fn no_answer_in_time_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_off_is_unknown() {
+async fn a_broken_connection_is_unknown() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gateway = at(listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -197,7 +197,7 @@ async fn a_connection_that_breaks_off_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_cannot_be_reached_is_unavailable() {
+async fn an_unreachable_gateway_is_unavailable() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let gateway = at(listener.local_addr().unwrap());
     drop(listener);

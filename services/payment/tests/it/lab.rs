@@ -1,4 +1,4 @@
-//! A database and a broker of a test's own, the service's app on them, and sagas to work on.
+//! A database and a broker per test, the service's app on them, and sagas.
 
 use std::{str::FromStr, sync::Arc};
 
@@ -34,7 +34,7 @@ pub(crate) struct Lab {
     _nats: Nats,
 }
 
-/// An order whose stock is reserved, or whose saga is about to be.
+/// An order, and its saga before `process_payment`.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     pub(crate) order_id: OrderId,
@@ -57,7 +57,14 @@ impl Lab {
         Lab { app, gateway, pool, _startup: startup, _database: database, _nats: nats }
     }
 
-    /// An order whose saga has come to `process_payment`.
+    /// With an order with this payment method.
+    pub(crate) async fn with_order(method: &'static str) -> (Self, Order) {
+        let lab = Self::start().await;
+        let order = lab.order(method).await;
+        (lab, order)
+    }
+
+    /// An order whose saga has reached `process_payment`.
     pub(crate) async fn order(&self, method: &'static str) -> Order {
         let order = Order { order_id: OrderId::new(), saga_id: Uuid::now_v7(), method };
         let mut transaction = self.pool.begin().await.unwrap();
@@ -80,7 +87,7 @@ impl Lab {
         order
     }
 
-    /// The customer cancels: the saga compensates.
+    /// As if the customer had cancelled: the saga is COMPENSATING.
     pub(crate) async fn cancel(&self, order: &Order) -> Delivery<OrderCancelled> {
         let due = "status = 'COMPENSATING', receipts_due = '{inventory,payment}'";
         self.saga_becomes(order, &format!("{due}, failed_at_step = 'cancel_order_on_request'")).await;
@@ -91,7 +98,7 @@ impl Lab {
         self.saga_becomes(order, "status = 'TIMED_OUT'").await;
     }
 
-    /// As another service's step would leave it.
+    /// Updates the saga like another service's step.
     async fn saga_becomes(&self, order: &Order, set: &str) {
         let sql = format!("update saga_instance set {set}, version = version + 1 where saga_id = $1");
         sqlx::query(AssertSqlSafe(sql)).bind(order.saga_id).execute(&self.pool).await.unwrap();
@@ -113,19 +120,19 @@ impl Lab {
         query.fetch_optional(&self.pool).await.unwrap().unwrap_or_default()
     }
 
-    /// As if the database had been set back to before any payment was intended.
+    /// As if the database were restored to before any intent.
     pub(crate) async fn forget_payments(&self) {
         sqlx::query("delete from payment").execute(&self.pool).await.unwrap();
     }
 
-    /// As if it had been set back to before any order was accepted.
+    /// As if it were restored to before any order.
     pub(crate) async fn forget_sagas(&self) {
         sqlx::query("delete from saga_step").execute(&self.pool).await.unwrap();
         sqlx::query("delete from saga_instance").execute(&self.pool).await.unwrap();
     }
 
-    /// Gives the payment another id than the one that follows from its order, and returns it.
-    pub(crate) async fn draw_payment_id(&self, order: &Order) -> Uuid {
+    /// Gives the payment a random id instead of the one that is derived from its order, and returns it.
+    pub(crate) async fn assign_random_payment_id(&self, order: &Order) -> Uuid {
         let query = sqlx::query_scalar("update payment set payment_id = $2 where order_id = $1 returning payment_id");
         query.bind(order.order_id.0).bind(Uuid::now_v7()).fetch_one(&self.pool).await.unwrap()
     }
@@ -140,7 +147,7 @@ impl Lab {
         query.fetch_one(&self.pool).await.unwrap()
     }
 
-    /// What was published of the order, in order: types without version, with the payment's sequence.
+    /// The published events of the order, in order: types without version, with the payment's sequence.
     pub(crate) async fn published(&self, order: &Order) -> Vec<String> {
         let query = sqlx::query_scalar(
             "select split_part(event_type, '.', 1) || ' ' || aggregate_sequence
@@ -149,7 +156,7 @@ impl Lab {
         query.bind(order.order_id.to_string()).fetch_all(&self.pool).await.unwrap()
     }
 
-    /// What payment's steps wrote into the saga's journal.
+    /// The journal entries of payment's steps.
     pub(crate) async fn journal(&self, order: &Order) -> Vec<String> {
         let query = sqlx::query_scalar(
             "select step || ' ' || status from saga_step
@@ -158,8 +165,8 @@ impl Lab {
         query.bind(order.saga_id).fetch_all(&self.pool).await.unwrap()
     }
 
-    /// Whether the event has had its effect.
-    pub(crate) async fn had(&self, event_id: Uuid) -> bool {
+    /// Whether the event is in the inbox.
+    pub(crate) async fn is_processed(&self, event_id: Uuid) -> bool {
         let query = sqlx::query_scalar("select exists (select from inbox where event_id = $1)").bind(event_id);
         query.fetch_one(&self.pool).await.unwrap()
     }

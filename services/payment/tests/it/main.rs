@@ -1,4 +1,4 @@
-//! The steps of the payment service against a real database, with a gateway that does what a test tells it.
+//! The steps of the payment service on a real database, with a scripted gateway.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 

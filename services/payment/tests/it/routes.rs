@@ -1,4 +1,4 @@
-//! The REST API: what became of an order's payment.
+//! The REST API of payments.
 
 use axum::{
     Router,
@@ -52,7 +52,7 @@ async fn a_payment_is_found_by_its_id_and_by_its_order() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_or_not_asked_well_is_a_problem() {
+async fn unknown_payments_and_invalid_queries_are_problems() {
     let lab = Lab::start().await;
     let (router, _) = payment::router(&lab.app).split_for_parts();
     for (path, expected) in [
@@ -67,30 +67,30 @@ async fn what_is_not_there_or_not_asked_well_is_a_problem() {
     }
 }
 
-/// Twice, because whoever asks may have missed the answer.
+/// Twice, because a client may have missed the answer.
 #[tokio::test]
-async fn a_charge_whose_order_is_forgotten_is_given_back() {
+async fn a_charge_without_an_order_is_refunded() {
     let lab = Lab::start().await;
     let (router, _) = payment::router(&lab.app).split_for_parts();
     let order = lab.order("tok_visa").await;
     lab.charge(&[&order.reserved()]).await.unwrap();
     let body = json!({"order_id": order.order_id, "amount": {"amount": PRICE, "currency": "USD"}});
     let known = post(&router, "/api/admin/forgotten-charges", &body).await;
-    assert_eq!((known.0, lab.gateway.taken_and_kept()), (409, (PRICE, PRICE)), "{known:?}");
+    assert_eq!((known.0, lab.gateway.charged_and_held()), (409, (PRICE, PRICE)), "{known:?}");
 
     lab.forget_payments().await;
     lab.forget_sagas().await;
     for _ in 0..2 {
         let (status, refunded) = post(&router, "/api/admin/forgotten-charges", &body).await;
         assert_eq!((status, &refunded["status"]), (200, &json!("REFUNDED")), "{refunded}");
-        assert_eq!((refunded["amount"].clone(), lab.gateway.taken_and_kept()), (body["amount"].clone(), (PRICE, 0)));
+        assert_eq!((refunded["amount"].clone(), lab.gateway.charged_and_held()), (body["amount"].clone(), (PRICE, 0)));
     }
-    // Given back already, before the database was set back: it is booked.
+    // It was refunded before the database was restored: the refund is recorded.
     lab.forget_payments().await;
     let (status, refunded) = post(&router, "/api/admin/forgotten-charges", &body).await;
     assert_eq!((status, &refunded["status"]), (200, &json!("REFUNDED")), "{refunded}");
     for (amount, currency) in [(0, "USD"), (PRICE, "AHT")] {
-        let odd = json!({"order_id": order.order_id, "amount": {"amount": amount, "currency": currency}});
-        assert_eq!(post(&router, "/api/admin/forgotten-charges", &odd).await.0, 422, "{odd}");
+        let invalid = json!({"order_id": order.order_id, "amount": {"amount": amount, "currency": currency}});
+        assert_eq!(post(&router, "/api/admin/forgotten-charges", &invalid).await.0, 422, "{invalid}");
     }
 }

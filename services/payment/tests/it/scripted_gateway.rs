@@ -1,4 +1,4 @@
-//! A gateway in memory: an honest ledger, and answers that go astray as a test wishes.
+//! A gateway in memory: a correct ledger, with scripted faults of calls.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,14 +14,14 @@ use payment::{
 };
 use tokio::sync::watch;
 
-/// What goes wrong with a call.
+/// A fault of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Twist {
+pub(crate) enum CallFault {
     /// The gateway cannot be reached.
-    Away,
-    /// The call is lost on its way there.
-    Lost,
-    /// It had its effect, and the answer is lost.
+    Unreachable,
+    /// The request is lost.
+    RequestLost,
+    /// The call has its effect, and the answer is lost.
     AnswerLost,
     /// The gateway forgets that the key is void.
     Forgetful,
@@ -32,14 +32,14 @@ enum Key {
     Charged(i64),
     Declined,
     Fenced,
-    GivenBack(i64),
+    Refunded(i64),
 }
 
 /// Charges with the token `tok_held` wait for [`ScriptedGateway::release`], `tok_declined` is declined, all
 /// others are approved.
 pub(crate) struct ScriptedGateway {
     keys: Mutex<HashMap<PaymentId, Key>>,
-    twists: Mutex<VecDeque<Twist>>,
+    faults: Mutex<VecDeque<CallFault>>,
     calls: watch::Sender<usize>,
     released: watch::Sender<bool>,
 }
@@ -48,7 +48,7 @@ impl Default for ScriptedGateway {
     fn default() -> Self {
         ScriptedGateway {
             keys: Mutex::default(),
-            twists: Mutex::default(),
+            faults: Mutex::default(),
             calls: watch::Sender::new(0),
             released: watch::Sender::new(false),
         }
@@ -56,12 +56,12 @@ impl Default for ScriptedGateway {
 }
 
 impl ScriptedGateway {
-    /// The next calls go wrong like this, one after the other.
-    pub(crate) fn next(&self, twists: &[Twist]) {
-        self.twists.lock().unwrap().extend(twists);
+    /// The faults of the next calls, one after the other.
+    pub(crate) fn next(&self, faults: &[CallFault]) {
+        self.faults.lock().unwrap().extend(faults);
     }
 
-    /// Lets the held charges go on.
+    /// Releases the held charges.
     pub(crate) fn release(&self) {
         self.released.send_replace(true);
     }
@@ -74,12 +74,12 @@ impl ScriptedGateway {
         *self.calls.borrow()
     }
 
-    /// The money it has taken, and the money it has kept.
-    pub(crate) fn taken_and_kept(&self) -> (i64, i64) {
+    /// The sum of all charges, and the sum that is not refunded.
+    pub(crate) fn charged_and_held(&self) -> (i64, i64) {
         let keys = self.keys.lock().unwrap();
         let amount = |key: &Key| match key {
             Key::Charged(amount) => (*amount, *amount),
-            Key::GivenBack(amount) => (*amount, 0),
+            Key::Refunded(amount) => (*amount, 0),
             Key::Declined | Key::Fenced => (0, 0),
         };
         keys.values().map(amount).fold((0, 0), |sum, each| (sum.0 + each.0, sum.1 + each.1))
@@ -98,10 +98,10 @@ impl ScriptedGateway {
             Ask::Void | Ask::Refund(_) => Key::Fenced,
         });
         if let (Ask::Void | Ask::Refund(_), Key::Charged(amount)) = (ask, &*key) {
-            *key = Key::GivenBack(*amount);
+            *key = Key::Refunded(*amount);
         }
         match (ask, key) {
-            (_, Key::GivenBack(_)) => Answer::GivenBack(reference),
+            (_, Key::Refunded(_)) => Answer::Refunded(reference),
             (_, Key::Charged(_)) => Answer::Captured(reference),
             (Ask::Charge, Key::Fenced) => Answer::Declined(DeclineCode("voided".to_owned())),
             (Ask::Charge, Key::Declined) => Answer::Declined(DeclineCode("card_declined".to_owned())),
@@ -122,14 +122,14 @@ impl PaymentGateway for ScriptedGateway {
             if intent.method == "tok_held" && *ask == Ask::Charge {
                 self.released.subscribe().wait_for(|released| *released).await.unwrap();
             }
-            let twist = self.twists.lock().unwrap().pop_front();
-            match twist {
-                Some(Twist::Away) => return Err(GatewayError::Unavailable("away".into())),
-                Some(Twist::Lost) => return Err(GatewayError::Unknown("lost".into())),
+            let fault = self.faults.lock().unwrap().pop_front();
+            match fault {
+                Some(CallFault::Unreachable) => return Err(GatewayError::Unavailable("unreachable".into())),
+                Some(CallFault::RequestLost) => return Err(GatewayError::Unknown("the request is lost".into())),
                 _ => {}
             }
-            let answer = self.decide(ask, intent, twist == Some(Twist::Forgetful));
-            if twist == Some(Twist::AnswerLost) {
+            let answer = self.decide(ask, intent, fault == Some(CallFault::Forgetful));
+            if fault == Some(CallFault::AnswerLost) {
                 return Err(GatewayError::Unknown("the answer is lost".into()));
             }
             Ok(answer)

@@ -1,6 +1,6 @@
-//! The door to `/api/admin/*`: a bearer token, compared in constant time. It is checked by path before routing
-//! decides anything, so an admin route cannot be forgotten and unknown ones are not revealed. Where the token is the public
-//! one of development, other people's pages are kept out by the name that they ask for.
+//! Authentication of `/api/admin/*`: a bearer token, compared in constant time. It is checked by path before routing, so no admin
+//! route is left unprotected and unknown ones are not revealed. With the public development token, requests of foreign web pages
+//! (DNS rebinding) are refused by their `Host`.
 
 use std::net::Ipv4Addr;
 
@@ -20,7 +20,7 @@ use crate::config::{DEVELOPMENT_ADMIN_TOKEN, Secret};
 pub(crate) const ADMIN_PREFIX: &str = "/api/admin";
 
 /// Middleware: 401 for a request to an admin path without a bearer token, 403 for one with a wrong token, and, where the
-/// token is the public one, 403 for any request under a name that a page of somebody else's may have.
+/// token is the public one, 403 for any request whose host may be the name of a foreign page.
 pub async fn require_admin_token(State(token): State<Secret>, request: Request, next: Next) -> Response {
     if token.expose() == DEVELOPMENT_ADMIN_TOKEN && may_be_rebound(request.headers()) {
         let detail =
@@ -41,8 +41,8 @@ pub async fn require_admin_token(State(token): State<Secret>, request: Request, 
     }
 }
 
-/// Whether the host is a name that anybody can have and let point here: to a browser, this service is then part of their
-/// page (DNS rebinding). Names without a dot are this machine's or this network's.
+/// Whether the host is a public DNS name, which its owner can point to this machine: a browser then treats this service as part
+/// of the owner's page (DNS rebinding). Names without a dot are local.
 fn may_be_rebound(headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).map_or(&b""[..], HeaderValue::as_bytes);
     let host = String::from_utf8_lossy(host);
@@ -60,7 +60,7 @@ fn bearer(authorization: &[u8]) -> Option<&[u8]> {
     (scheme.eq_ignore_ascii_case(b"Bearer ") && !token.is_empty()).then_some(token)
 }
 
-/// Digests are compared, because comparing the tokens themselves would reveal the length.
+/// Compares digests, because comparing the tokens would reveal the length.
 fn same(given: &[u8], expected: &[u8]) -> bool {
     Sha256::digest(given).ct_eq(&Sha256::digest(expected)).into()
 }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_bearer_token_the_answer_is_401_and_says_how_to_authenticate() {
+    async fn without_a_bearer_token_the_answer_is_401() {
         for authorization in [None, Some("Basic czNjcmV0"), Some("Bearer"), Some("Bearer ")] {
             let response = answer("/api/admin/dlq", authorization).await;
             assert_eq!(response.status(), 401);
@@ -95,14 +95,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wrong_token_is_403_and_the_right_one_opens() {
+    async fn a_wrong_token_is_403_and_the_right_one_is_accepted() {
         assert_eq!(answer("/api/admin/dlq", Some("Bearer s3cre")).await.status(), 403);
         assert_eq!(answer("/api/admin/dlq", Some("Bearer s3cret")).await.status(), 200);
         assert_eq!(answer("/api/admin/dlq", Some("bearer s3cret")).await.status(), 200);
     }
 
     #[tokio::test]
-    async fn with_the_public_token_nothing_is_served_under_a_name_that_anybody_can_have() {
+    async fn with_the_public_token_public_dns_names_are_refused() {
         let answer = async |token: &'static str, host: &str| {
             let app = Router::new().fallback(get(|| async { "a simulated fault" }));
             let app = app.layer(middleware::from_fn_with_state(Secret::new(token), require_admin_token));

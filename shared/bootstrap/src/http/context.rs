@@ -1,5 +1,5 @@
-//! The identity of a request: its correlation id, taken from the client or made here, and its server span. Every
-//! answer carries both, errors included, so that any answer leads to its logs and its trace.
+//! The context of a request: its correlation id, from the client or generated here, and its server span. Every response carries
+//! both, so that it can be matched with its logs and its trace.
 
 use std::convert::Infallible;
 
@@ -27,7 +27,7 @@ pub const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id
 /// Header of the W3C trace context.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// What a handler passes on to whatever it starts.
+/// The context that a handler passes to the work it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestContext {
     /// Names the business activity across services: 1 to 128 visible ASCII characters.
@@ -37,7 +37,7 @@ pub struct RequestContext {
 }
 
 impl RequestContext {
-    /// The id of the request's trace, if somebody collects it.
+    /// The id of the request's trace, if it is sampled.
     pub(super) fn sampled_trace(&self) -> Option<String> {
         let mut parts = self.traceparent.split('-').skip(1);
         let (trace_id, flags) = (parts.next()?, parts.nth(1)?);
@@ -58,12 +58,12 @@ impl<S: Sync> FromRequestParts<S> for RequestContext {
     }
 }
 
-/// Middleware: opens the server span and puts the context on the request and on its answer.
+/// Middleware: opens the server span and adds the context to the request and its response.
 pub(crate) async fn with_request_context(mut request: Request, next: Next) -> Response {
     let correlation_id = correlation_id_of(request.headers());
     let parent = parent_of(request.headers());
     let span = server_span(&request, &correlation_id);
-    // The parent can only be refused when no trace layer is installed, and then nobody misses it.
+    // Fails only when no trace layer is installed, and then there are no spans.
     let _ = span.set_parent(parent.clone());
     let traceparent = traceparent_of(&span, &parent);
     if let Some(trace_id) = traceparent.split('-').nth(1) {
@@ -83,15 +83,15 @@ pub(crate) async fn with_request_context(mut request: Request, next: Next) -> Re
     response
 }
 
-/// The span's own context in W3C form. Without a trace layer (in unit tests) the parent's trace goes on under a new
-/// span id, so that what is stored is always valid.
+/// The span's context in W3C form. Without a trace layer (in unit tests) it has the parent's trace and a new span id, so that the
+/// stored context is always valid.
 fn traceparent_of(span: &Span, parent: &Context) -> String {
     let own = span.context().span().span_context().clone();
-    let context = if own.is_valid() { own } else { made_up(parent) };
+    let context = if own.is_valid() { own } else { generated(parent) };
     format!("00-{}-{}-{:02x}", context.trace_id(), context.span_id(), context.trace_flags().to_u8())
 }
 
-fn made_up(parent: &Context) -> SpanContext {
+fn generated(parent: &Context) -> SpanContext {
     let ids = RandomIdGenerator::default();
     let span_id: SpanId = ids.new_span_id();
     let parent = parent.span().span_context().clone();
@@ -120,7 +120,7 @@ fn server_span(request: &Request, correlation_id: &str) -> Span {
     )
 }
 
-/// The method as a label of few values: a client can invent methods without end.
+/// The method as a label with a limited number of values: clients can send any method.
 pub(crate) fn known_method(method: &Method) -> &'static str {
     const KNOWN: [&str; 9] = ["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT"];
     KNOWN.into_iter().find(|known| *known == method.as_str()).unwrap_or("OTHER")
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_answer_continues_the_clients_trace_in_a_span_of_its_own() {
+    async fn the_response_continues_the_trace_in_a_new_span() {
         let headers = headers_of(request().header(TRACEPARENT, PARENT).body(Body::empty()).unwrap()).await;
         let traceparent = headers[TRACEPARENT].to_str().unwrap();
         assert!(traceparent.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-"));
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn with_a_trace_layer_the_answer_names_the_server_span_even_when_it_is_not_sampled() {
+    async fn the_response_names_the_server_span_sampled_or_not() {
         use opentelemetry::trace::TracerProvider as _;
         use opentelemetry_sdk::trace::{Sampler, SdkTracerProvider};
         use tracing::instrument::WithSubscriber as _;

@@ -1,13 +1,13 @@
-//! Input, with refusals as problems: 415 for another media type or an encoding, 413 for too much, 400 for what is not JSON, and
-//! 422 with a pointer to the place for well-formed input that does not fit. NUL characters are refused here, because
-//! PostgreSQL cannot store them.
+//! Extractors for input. Refusals are problems: 415 for another media type or an encoding, 413 for a large body, 400 for invalid
+//! JSON, and 422 with a JSON pointer for well-formed input that does not match. NUL characters are refused, because PostgreSQL
+//! cannot store them.
 
 use std::{fmt, marker::PhantomData};
 
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, OptionalFromRequest, Request, rejection::BytesRejection},
-    http::{HeaderMap, StatusCode, header, request::Parts},
+    http::{HeaderMap, StatusCode, Uri, header, request::Parts, uri::InvalidUri},
     response::{IntoResponse, Response},
 };
 use serde::{
@@ -16,9 +16,9 @@ use serde::{
 };
 use serde_path_to_error::Segment;
 
-use super::Problem;
+use super::{PageQuery, Problem};
 
-/// A JSON body, of a request or an answer.
+/// A JSON body of a request or a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Json<T>(pub T);
 
@@ -94,25 +94,43 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        refuse_encoded_nul(parts.uri.query().unwrap_or_default(), "query")?;
-        match axum::extract::Query::from_request_parts(parts, state).await {
-            Ok(axum::extract::Query(value)) => Ok(Self(value)),
-            Err(rejection) => {
-                let text = rejection.body_text();
-                let reason = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
-                // axum prefixes the reason with the parameter's name, unless the whole query is at fault.
-                let (name, detail) = match reason.split_once(": ") {
-                    Some((name, detail)) if !name.contains(' ') => (name, detail),
-                    _ => ("", reason),
-                };
-                let pointer =
-                    pointer_with_field(if name.is_empty() { String::new() } else { format!("/{name}") }, detail);
-                Err(Problem::unprocessable(format!("The query is not acceptable: {reason}"))
-                    .with_error(pointer, detail))
-            }
-        }
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        read_query(&parts.uri).map(Self)
     }
+}
+
+/// The query's parameters: a list's own filter and those of its pages (`serde(flatten)` does not work with
+/// `deny_unknown_fields`).
+#[derive(Clone, Debug)]
+pub struct Filtered<F>(pub F, pub PageQuery);
+
+impl<F: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Filtered<F> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let of_page = |pair: &&str| pair.starts_with("limit=") || pair.starts_with("cursor=");
+        let pairs = parts.uri.query().unwrap_or_default().split('&');
+        let (page, own): (Vec<&str>, Vec<&str>) = pairs.partition(of_page);
+        let uri =
+            |pairs: Vec<&str>| format!("/?{}", pairs.join("&")).parse().map_err(|e: InvalidUri| Problem::internal(&e));
+        Ok(Self(read_query(&uri(own)?)?, read_query(&uri(page)?)?))
+    }
+}
+
+fn read_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
+    refuse_encoded_nul(uri.query().unwrap_or_default(), "query")?;
+    let refused = match axum::extract::Query::try_from_uri(uri) {
+        Ok(axum::extract::Query(value)) => return Ok(value),
+        Err(rejection) => rejection.body_text(),
+    };
+    let reason = refused.strip_prefix("Failed to deserialize query string: ").unwrap_or(&refused);
+    // axum prefixes the reason with the parameter's name, unless the whole query is invalid.
+    let (name, detail) = match reason.split_once(": ") {
+        Some((name, detail)) if !name.contains(' ') => (name, detail),
+        _ => ("", reason),
+    };
+    let pointer = pointer_with_field(if name.is_empty() { String::new() } else { format!("/{name}") }, detail);
+    Err(Problem::unprocessable(format!("The query is not acceptable: {reason}")).with_error(pointer, detail))
 }
 
 fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
@@ -145,7 +163,7 @@ pub(super) fn unreadable_body(rejection: BytesRejection) -> Problem {
     Problem::bad_request("The request body could not be read to its end.")
 }
 
-/// A JSON object. serde takes a list of a struct's members, in their order, for the struct; no document allows that.
+/// A JSON object. serde also accepts a list of a struct's members, in order, for the struct, which no schema here allows.
 struct Object<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -168,18 +186,18 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// For a member that is a struct: only an object is taken for it.
+/// For a member that is a struct: accepts only an object.
 ///
 /// # Errors
-/// It is none, or has not the right members.
+/// The value is not an object, or its members do not match.
 pub fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     Object::deserialize(deserializer).map(|Object(value)| value)
 }
 
-/// For a member that is a list of structs: only objects are taken for them.
+/// For a member that is a list of structs: accepts only objects.
 ///
 /// # Errors
-/// One is none, or has not the right members.
+/// An item is not an object, or its members do not match.
 pub fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
     let list = Vec::<Object<T>>::deserialize(deserializer)?;
     Ok(list.into_iter().map(|Object(value)| value).collect())
@@ -189,7 +207,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     refuse_nul(bytes)?;
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        // A value of the wrong type may stand in a document that is not even JSON further on.
+        // The document may also be malformed after the value of the wrong type.
         match serde_json::from_slice::<serde::de::IgnoredAny>(bytes) {
             Err(malformed) => not_json(&malformed),
             Ok(_) => refusal(pointer_of(error.path()), error.inner()),
@@ -209,7 +227,7 @@ fn not_json(error: &serde_json::Error) -> Problem {
 
 fn refusal(pointer: String, error: &serde_json::Error) -> Problem {
     let text = error.to_string();
-    // serde_json appends " at line L column C", which says less than the pointer.
+    // serde_json appends " at line L column C"; the pointer is more useful.
     let detail = text.rsplit_once(" at line ").map_or(text.as_str(), |(detail, _)| detail);
     let pointer = pointer_with_field(pointer, detail);
     Problem::unprocessable(format!("The request body is not acceptable: {detail}.")).with_error(pointer, detail)
@@ -221,14 +239,14 @@ fn pointer_of(path: &serde_path_to_error::Path) -> String {
         match segment {
             Segment::Seq { index } => pointer.push_str(&format!("/{index}")),
             Segment::Map { key } => pointer.push_str(&format!("/{}", escaped(key))),
-            // An enum's variant is no member of the document, and the unknown cannot be pointed at.
+            // An enum's variant is not a member of the document, and an unknown segment has no name.
             Segment::Enum { .. } | Segment::Unknown => {}
         }
     }
     pointer
 }
 
-/// A missing or unknown field is reported at its parent; the pointer shall name the field itself.
+/// serde reports a missing or unknown field at its parent; this appends the field.
 fn pointer_with_field(pointer: String, detail: &str) -> String {
     ["missing field `", "unknown field `"]
         .iter()
@@ -243,14 +261,13 @@ fn escaped(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 
-/// A raw NUL byte is no valid JSON anyway, so only the escape can bring one; most bodies do not contain it and are
-/// not parsed twice.
+/// A raw NUL byte is not valid JSON, so only an escape can produce one; most bodies contain none and are not parsed twice.
 fn refuse_nul(bytes: &[u8]) -> Result<(), Problem> {
     if !bytes.windows(6).any(|window| window == br"\u0000") {
         return Ok(());
     }
     let Ok(document) = serde_json::from_slice::<serde_json::Value>(bytes) else {
-        // The parser proper reports what is wrong with it.
+        // The parser reports the error.
         return Ok(());
     };
     match nul_in(&document, String::new()) {

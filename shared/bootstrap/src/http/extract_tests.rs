@@ -1,4 +1,4 @@
-//! What bad input is answered with.
+//! The responses to invalid input.
 #![allow(clippy::unwrap_used)]
 
 use axum::{
@@ -40,6 +40,7 @@ fn app() -> Router {
         .route("/orders", post(|Json(order): Json<Order>| async move { Json(order) }))
         .route("/orders/{id}", get(|Path(id): Path<uuid::Uuid>| async move { id.to_string() }))
         .route("/ages", get(|Query(filter): Query<Filter>| async move { format!("{:?}", filter.age) }))
+        .route("/aged", get(|Filtered(own, page): Filtered<Filter>| async move { Json((own.age, page.rows())) }))
         .route("/cancel", post(|line: Option<Json<Line>>| async move { line.is_some().to_string() }))
         .layer(DefaultBodyLimit::max(1024))
 }
@@ -61,7 +62,7 @@ async fn get_uri(uri: &str) -> (u16, Value) {
 }
 
 #[tokio::test]
-async fn a_fitting_body_is_accepted() {
+async fn a_matching_body_is_accepted() {
     let (status, body) = post_order(r#"{"customer_id":"alice","lines":[{"quantity":1}]}"#).await;
     assert_eq!((status, &body["lines"][0]["quantity"]), (200, &Value::from(1)));
 }
@@ -92,7 +93,7 @@ async fn a_wrong_type_is_422_with_a_pointer_to_the_value() {
 }
 
 #[tokio::test]
-async fn a_list_is_no_object() {
+async fn a_list_is_not_accepted_as_an_object() {
     for (body, pointer) in [
         (r#"["alice",[{"quantity":1}]]"#, ""),
         (r#"{"customer_id":"alice","lines":[[1]]}"#, "/lines/0"),
@@ -156,11 +157,22 @@ async fn an_optional_body_may_be_empty_but_not_wrong() {
 }
 
 #[tokio::test]
-async fn a_parameter_that_does_not_fit_is_422_and_named() {
+async fn an_invalid_parameter_is_422_and_named() {
     let (status, problem) = get_uri("/orders/not-a-uuid").await;
     assert_eq!(status, 422, "{problem}");
     let (status, problem) = get_uri("/ages?age=old").await;
     assert_eq!((status, &problem["errors"][0]["pointer"]), (422, &Value::from("/age")), "{problem}");
     let (status, problem) = get_uri("/ages?aeg=3").await;
     assert_eq!((status, &problem["errors"][0]["pointer"]), (422, &Value::from("/aeg")), "{problem}");
+}
+
+#[tokio::test]
+async fn a_filter_and_page_parameters_combine() {
+    assert_eq!(get_uri("/aged?limit=7&age=3&cursor=61").await, (200, serde_json::json!([3, 8])));
+    assert_eq!(get_uri("/aged").await, (200, serde_json::json!([null, 21])));
+    for (wrong, pointer) in [("age=old&limit=7", "/age"), ("limit=0", "/limit"), ("aeg=3", "/aeg"), ("limit", "/limit")]
+    {
+        let (status, problem) = get_uri(&format!("/aged?{wrong}")).await;
+        assert_eq!((status, &problem["errors"][0]["pointer"]), (422, &Value::from(pointer)), "{problem}");
+    }
 }

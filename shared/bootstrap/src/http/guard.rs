@@ -1,5 +1,5 @@
-//! What keeps one request from harming the others: bodies that have to arrive in time, a cap on work in progress, a
-//! time limit, and a net under panics. A handler dropped at its time limit loses no write, because writes run detached.
+//! Isolates requests from each other: a timeout for bodies, a limit of requests in progress, a request timeout, and a handler for
+//! panics. A handler that is dropped at its timeout loses no write, because writes run detached.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -27,7 +27,7 @@ pub(crate) struct Limits {
 /// host (RFC 9112, 3.2).
 pub(crate) async fn check_headers(request: Request, next: Next) -> Response {
     let headers = request.headers();
-    // Each is followed by ": " or a line's end.
+    // Each has four more bytes: ": " and the line end.
     let size: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
     if size > READ_AHEAD {
         let detail = format!("The request's headers are longer than {READ_AHEAD} bytes.");
@@ -39,8 +39,8 @@ pub(crate) async fn check_headers(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// Middleware: takes in the whole body, up to the body limit, before the request counts as work in progress. So a
-/// client that dribbles holds its connection, but no place that another request could have; it is answered 408.
+/// Middleware: reads the whole body, up to the body limit, before the request counts as in progress. So a slow client keeps only
+/// its connection busy; it is answered 408.
 pub(crate) async fn receive(State(limits): State<Limits>, request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
@@ -73,13 +73,13 @@ pub(crate) async fn guard(State(limits): State<Limits>, request: Request, next: 
             Problem::internal_without_cause().into_response()
         }
         Err(_) => {
-            tracing::warn!(limit = ?limits.request_timeout, "a request ran into its time limit");
+            tracing::warn!(limit = ?limits.request_timeout, "a request timed out");
             Problem::unavailable("The request took too long. It may still have its effect.", 1).into_response()
         }
     }
 }
 
-/// Middleware: every error answer becomes a problem that names the request's path, also those that axum makes.
+/// Middleware: turns every error response, also those of axum, into a problem with the request's path.
 pub(crate) async fn describe_problems(request: Request, next: Next) -> Response {
     let path = request.uri().path().to_owned();
     let mut response = next.run(request).await;
@@ -96,7 +96,7 @@ pub(crate) async fn describe_problems(request: Request, next: Next) -> Response 
     response
 }
 
-/// Operators must get in when the service is overloaded.
+/// Whether the load limit applies; operators need access to an overloaded service.
 fn is_business(path: &str) -> bool {
     const OPERATIONS: [&str; 4] = ["/health/", "/metrics", "/openapi.json", "/docs"];
     !is_admin_path(path) && !OPERATIONS.iter().any(|prefix| path.starts_with(prefix))

@@ -1,5 +1,5 @@
-//! The HTTP shell around a service's routes: what every answer has in common, so that handlers contain only what
-//! is particular to them. [`assemble`] puts it together, [`serve`] runs it.
+//! The HTTP shell around a service's routes: the common behaviour of all responses, so that handlers contain only their own
+//! logic. [`assemble`] composes it, [`serve`] runs it.
 
 mod admin;
 mod context;
@@ -15,7 +15,7 @@ mod shell;
 
 pub use admin::require_admin_token;
 pub use context::{CORRELATION_ID, RequestContext, TRACEPARENT};
-pub use extract::{Json, Path, Query, object, objects};
+pub use extract::{Filtered, Json, Path, Query, object, objects};
 pub(crate) use guard::panic_text;
 pub use openapi::{ServiceInfo, openapi};
 pub use page::{Cursor, Limit, Page, PageQuery};

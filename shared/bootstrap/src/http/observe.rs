@@ -1,5 +1,5 @@
-//! The four numbers of an HTTP server: requests, their duration, their outcome, and how many are in progress. Labels
-//! have few values: the route is the pattern that matched, not the path.
+//! The metrics of the HTTP server: requests by outcome, their duration, and how many are in progress. Labels have few values: the
+//! route is the matched pattern, not the path.
 
 use std::time::Instant;
 
@@ -76,7 +76,7 @@ pub(crate) async fn observe(State(metrics): State<HttpMetrics>, request: Request
     response
 }
 
-/// Counts down again also when the client disconnects and the request is dropped.
+/// Decrements on drop, so also when the client disconnects and the request is dropped.
 struct InProgress(Gauge);
 
 impl InProgress {

@@ -1,5 +1,5 @@
-//! The service's OpenAPI document: who it is, and the answers that the shell adds to every operation, so that
-//! the document is complete without each handler repeating them.
+//! The service's OpenAPI document: the service's info, and the responses that the shell adds to each operation, so that handlers
+//! need not repeat them.
 
 use utoipa::{
     PartialSchema as _, ToSchema as _,
@@ -15,10 +15,10 @@ use super::{Cursor, FieldError, Limit, PROBLEM_JSON, Problem, admin::is_admin_pa
 
 const ADMIN_SCHEME: &str = "admin_token";
 
-/// Who a service is: in logs, traces, metrics and its OpenAPI document.
+/// The identity of a service in logs, traces, metrics and its OpenAPI document.
 #[derive(Clone, Copy, Debug)]
 pub struct ServiceInfo {
-    /// The name other parts know it by, such as `order`.
+    /// The name, such as `order`.
     pub name: &'static str,
     /// The title of its OpenAPI document.
     pub title: &'static str,
@@ -40,7 +40,7 @@ pub fn openapi(service: &ServiceInfo) -> OpenApi {
     OpenApiBuilder::new().info(info).components(Some(shared_components())).build()
 }
 
-/// Adds to every operation the problems that the shell answers on its behalf, unless it documents them itself.
+/// Adds the problems that the shell answers to each operation, unless the operation documents them itself.
 pub(crate) fn add_common_answers(document: &mut OpenApi) {
     for (path, item) in &mut document.paths.paths {
         for operation in operations(item) {
@@ -60,7 +60,7 @@ fn common_answers(path: &str, operation: &Operation) -> Vec<(&'static str, &'sta
     if path.starts_with("/health") || path == "/metrics" || path == "/openapi.json" || path == "/docs" {
         return answers;
     }
-    answers.push(("503", "A dependency is away or the service is overloaded; see `Retry-After`"));
+    answers.push(("503", "A dependency is unavailable or the service is overloaded; see `Retry-After`"));
     if operation.request_body.is_some() {
         answers.push(("400", "The body is not JSON"));
         answers.push(("408", "The body did not arrive in time"));

@@ -1,4 +1,4 @@
-//! The routes every service has for those who run it: health, metrics, and its own description.
+//! The operational routes of every service: health, metrics, and the API description.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,7 +16,7 @@ use utoipa_swagger_ui::Config;
 use super::{Json, PROBLEM_JSON, Problem, Shell};
 use crate::{metrics, readiness::Check};
 
-/// Health and metrics: what is served from the first moment on.
+/// Health and metrics, which are served from the start.
 pub(crate) fn vital_routes(shell: &Shell) -> OpenApiRouter {
     OpenApiRouter::new()
         .routes(routes!(health_live))
@@ -56,7 +56,7 @@ struct Ready {
     checks: BTreeMap<String, Check>,
 }
 
-/// The service is not ready, with the state of each dependency: a problem with two members more.
+/// The service is not ready, with the state of each dependency: a problem with two further members.
 #[derive(Debug, Serialize, ToSchema)]
 struct NotReady {
     #[serde(flatten)]

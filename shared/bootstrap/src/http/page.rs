@@ -1,6 +1,5 @@
-//! Lists in pages: `?limit=` and an opaque `?cursor=`, which is the sort key of the last item in hexadecimal. Pages
-//! by key stay stable while rows are added, and cost the same at any depth. A filter that no index serves walks through the
-//! list for a bounded distance only.
+//! Pagination: `?limit=` and an opaque `?cursor=`, the sort key of the last item in hexadecimal. Keyset pages stay stable while
+//! rows are added, and cost the same at any depth. A filter without an index scans a limited number of rows per page.
 
 use std::{fmt, str::FromStr};
 
@@ -12,27 +11,28 @@ use utoipa::{
 
 use super::Problem;
 
-/// Rows that are looked at for one page, however few of them a filter takes.
-const WALK: u16 = 5_000;
+/// The most rows scanned for one page, however few of them match a filter.
+const MAX_SCANNED_ROWS: u16 = 5_000;
 
-/// `?limit=&cursor=`. A route with further parameters puts the two fields into its own struct, and makes a
-/// `PageQuery` of them with [`PageQuery::new`] (`serde(flatten)` does not go with `deny_unknown_fields`).
+/// `?limit=&cursor=`; combined with a list's own filter in [`Filtered`](super::Filtered).
 #[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct PageQuery {
     /// Items per page.
     #[serde(default)]
-    pub limit: Limit,
+    #[param(value_type = Option<Limit>)]
+    limit: Limit,
     /// `next_cursor` of the page before.
-    pub cursor: Option<Cursor>,
+    #[param(value_type = Option<String>)]
+    cursor: Option<Cursor>,
 }
 
 /// Items per page: 1 to 200, 20 by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(u16);
 
-/// The place in a list where the next page begins; opaque for clients.
+/// The start of the next page; opaque for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor(String);
 
@@ -47,19 +47,14 @@ pub struct Page<T> {
 }
 
 impl PageQuery {
-    /// A page query of parts that were parsed in a route's own struct.
-    pub fn new(limit: Limit, cursor: Option<Cursor>) -> Self {
-        Self { limit, cursor }
-    }
-
     /// Rows to select: one more than a page holds, so that [`Page::from_rows`] sees whether there is another page.
     pub fn rows(&self) -> i64 {
         i64::from(self.limit.0) + 1
     }
 
-    /// Rows to look at where a filter takes some of them only, for [`Page::from_walk`].
+    /// Rows to scan when a filter matches only some of them, for [`Page::from_walk`].
     pub fn walk(&self) -> i64 {
-        i64::from(WALK)
+        i64::from(MAX_SCANNED_ROWS)
     }
 
     /// The sort key after which the page begins; `None` for the first page.
@@ -72,8 +67,7 @@ impl PageQuery {
 }
 
 impl<T> Page<T> {
-    /// A page of the rows selected with [`PageQuery::rows`]; `key` gives the sort key that [`PageQuery::after`]
-    /// reads again.
+    /// A page of the rows selected with [`PageQuery::rows`]; `key` returns the sort key for [`PageQuery::after`].
     pub fn from_rows<K: fmt::Display>(mut rows: Vec<T>, query: &PageQuery, key: impl Fn(&T) -> K) -> Self {
         let limit = usize::from(query.limit.0);
         let more = rows.len() > limit;
@@ -83,36 +77,25 @@ impl<T> Page<T> {
         Self { items: rows, next_cursor }
     }
 
-    /// A page of those of the rows that a filter takes. Where as many were looked at as [`PageQuery::walk`] allows, the next
-    /// page begins behind the last of them: a page may be short, or empty, and have a next one.
+    /// A page of the rows that match a filter (`true`). When as many rows were scanned as [`PageQuery::walk`] allows, the next
+    /// page starts after the last of them: a page may be short or empty and still have a next one.
     pub fn from_walk<K: fmt::Display>(walked: Vec<(T, bool)>, query: &PageQuery, key: impl Fn(&T) -> K) -> Self {
         let limit = usize::from(query.limit.0) + 1;
-        let cut_short = walked.len() >= usize::from(WALK);
+        let cut_short = walked.len() >= usize::from(MAX_SCANNED_ROWS);
         let last = walked.last().filter(|_| cut_short).map(|(row, _)| Cursor::encode(&key(row).to_string()));
         let taken = walked.into_iter().filter_map(|(row, taken)| taken.then_some(row)).take(limit).collect();
         let page = Self::from_rows(taken, query, key);
         Self { next_cursor: page.next_cursor.or(last), ..page }
     }
 
-    /// The same page with each item turned into another, for example a row into its JSON form.
-    pub fn map<U>(self, turn: impl FnMut(T) -> U) -> Page<U> {
-        Page { items: self.items.into_iter().map(turn).collect(), next_cursor: self.next_cursor }
+    /// Maps the items, for example rows to their JSON form.
+    pub fn map<U>(self, convert: impl FnMut(T) -> U) -> Page<U> {
+        Page { items: self.items.into_iter().map(convert).collect(), next_cursor: self.next_cursor }
     }
 }
 
 impl Limit {
-    /// The largest page.
-    pub const MAX: u16 = 200;
-
-    /// A limit of 1 to 200.
-    pub fn new(items: u16) -> Option<Self> {
-        (1..=Self::MAX).contains(&items).then_some(Self(items))
-    }
-
-    /// Items per page.
-    pub fn get(self) -> u16 {
-        self.0
-    }
+    const MAX: u16 = 200;
 }
 
 impl Default for Limit {
@@ -123,19 +106,14 @@ impl Default for Limit {
 
 impl Cursor {
     /// The opaque form of a sort key.
-    pub fn encode(key: &str) -> String {
+    fn encode(key: &str) -> String {
         key.bytes().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The sort key inside.
-    pub fn key(&self) -> &str {
-        &self.0
-    }
-
     fn decode(text: &str) -> Option<Self> {
-        // A radix parser would also take capitals and signs, which are not of our making.
-        let ours = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        if text.is_empty() || !text.len().is_multiple_of(2) || !text.bytes().all(ours) {
+        // A radix parser would also accept capitals and signs, which `encode` never writes.
+        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if text.is_empty() || !text.len().is_multiple_of(2) || !text.bytes().all(is_hex) {
             return None;
         }
         let bytes: Option<Vec<u8>> =
@@ -148,7 +126,8 @@ impl Cursor {
 impl<'de> Deserialize<'de> for Limit {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse().ok().and_then(Self::new).ok_or_else(|| de::Error::custom("must be a number from 1 to 200"))
+        let items = text.parse().ok().filter(|items| (1..=Self::MAX).contains(items));
+        items.map(Self).ok_or_else(|| de::Error::custom("must be a number from 1 to 200"))
     }
 }
 
@@ -200,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_list_is_walked_to_its_end_by_its_cursors() {
+    async fn cursors_lead_to_the_end_of_a_list() {
         let all: Vec<u32> = (1..=5).rev().collect();
         let mut uri = "/orders?limit=2".to_owned();
         let mut seen = Vec::new();
@@ -218,9 +197,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_filter_that_takes_few_walks_to_the_end_all_the_same() {
-        let all: Vec<u16> = (1..=2 * WALK + 7).rev().collect();
-        let wanted = [2 * WALK + 6, WALK + 5, WALK + 3, WALK + 1, 2];
+    async fn a_sparse_filter_reaches_the_end_of_the_list() {
+        let all: Vec<u16> = (1..=2 * MAX_SCANNED_ROWS + 7).rev().collect();
+        let wanted = [2 * MAX_SCANNED_ROWS + 6, MAX_SCANNED_ROWS + 5, MAX_SCANNED_ROWS + 3, MAX_SCANNED_ROWS + 1, 2];
         let (mut uri, mut pages) = ("/orders?limit=2".to_owned(), Vec::new());
         loop {
             let query = query(&uri).await.unwrap();
@@ -250,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cursor_that_is_not_ours_is_422() {
+    async fn an_invalid_cursor_is_422() {
         for cursor in ["zz", "abc", "ff", "00", "%2B1", "6A", "%C3%A4%C3%A4"] {
             let problem = query(&format!("/orders?cursor={cursor}")).await.unwrap_err();
             assert_eq!(problem.errors[0].pointer, "/cursor");

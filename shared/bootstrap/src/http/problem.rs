@@ -1,5 +1,5 @@
-//! Errors as RFC 9457 problem details. A problem says what the client can do about it and nothing about our
-//! insides; the cause is logged once, here, when an internal failure is turned into one.
+//! Errors as RFC 9457 problem details. A problem tells the client what it can do and reveals no internals; the cause of an
+//! internal failure is logged here, once.
 
 use std::{error::Error, fmt};
 
@@ -11,10 +11,10 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The media type of every error answer.
+/// The media type of every error response.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// An error answer (RFC 9457).
+/// An error response (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Problem {
     /// A URI naming the kind of problem; `about:blank` when the status says it all.
@@ -72,13 +72,13 @@ impl Problem {
         Self::unprocessable(detail.clone()).with_error(pointer, detail)
     }
 
-    /// 500: logs the cause with everything below it and tells the client nothing of it.
+    /// 500: logs the error chain and reveals nothing of it to the client.
     pub fn internal(cause: &(dyn Error + 'static)) -> Self {
         tracing::error!(error = %chain(cause), "request failed");
         Self::internal_without_cause()
     }
 
-    /// 503: a dependency is away or the service is overloaded; the same request may succeed after `retry_after`
+    /// 503: a dependency is unavailable or the service is overloaded; the same request may succeed after `retry_after`
     /// seconds.
     pub fn unavailable(detail: impl Into<String>, retry_after: u32) -> Self {
         let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
@@ -105,7 +105,7 @@ impl Problem {
     }
 }
 
-/// A constructor for each status that says it all.
+/// A constructor for each status without further members.
 macro_rules! statuses {
     ($($(#[$doc:meta])* $name:ident $status:ident,)*) => {
         impl Problem {
@@ -117,7 +117,7 @@ macro_rules! statuses {
 }
 
 statuses! {
-    /// 400: the request cannot be understood at all.
+    /// 400: the request is malformed.
     bad_request BAD_REQUEST,
     /// 401: credentials are missing; sent with `WWW-Authenticate`.
     unauthorized UNAUTHORIZED,
@@ -125,7 +125,7 @@ statuses! {
     forbidden FORBIDDEN,
     /// 404: there is no such resource.
     not_found NOT_FOUND,
-    /// 405: the resource does not know this method.
+    /// 405: the resource does not support this method.
     method_not_allowed METHOD_NOT_ALLOWED,
     /// 408: the client took too long to send its request.
     request_timeout REQUEST_TIMEOUT,
@@ -152,14 +152,13 @@ impl IntoResponse for Problem {
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        // The shell finds the problem here again and adds the request's path to it.
+        // The shell reads the problem from here and adds the request's path.
         response.extensions_mut().insert(self);
         response
     }
 }
 
-/// An unreachable, overloaded or shutting down database is 503, a lost race for locks too; everything else is our
-/// own fault and 500.
+/// An unavailable, overloaded or stopping database and a lost race for locks are 503; other errors are 500.
 impl From<sqlx::Error> for Problem {
     fn from(error: sqlx::Error) -> Self {
         if !is_unavailable(&error) {
@@ -203,15 +202,15 @@ fn is_unavailable(error: &sqlx::Error) -> bool {
         | sqlx::Error::Protocol(_)
         | sqlx::Error::Io(_)
         | sqlx::Error::Tls(_) => true,
-        sqlx::Error::Database(refusal) => refusal.code().is_some_and(|code| is_passing(&code)),
+        sqlx::Error::Database(refusal) => refusal.code().is_some_and(|code| is_transient(&code)),
         _ => false,
     }
 }
 
-/// SQLSTATEs (PostgreSQL manual, appendix A) that say "not now" rather than "never": connection exceptions, a refused login,
-/// a database that is not there or closed, a server without resources or in shutdown, a standby, deadlocks, serialization
+/// SQLSTATEs (PostgreSQL manual, appendix A) of transient failures: connection exceptions, a refused login, a missing or
+/// closed database, a server without resources or in shutdown, a standby, deadlocks, serialization
 /// failures, lock and statement timeouts.
-fn is_passing(code: &str) -> bool {
+fn is_transient(code: &str) -> bool {
     const CLASSES: [&str; 5] = ["08", "28", "53", "57", "58"];
     const CODES: [&str; 8] = ["25006", "25P03", "3D000", "40001", "40P01", "55000", "55P03", "XX001"];
     CODES.contains(&code) || CLASSES.iter().any(|class| code.starts_with(class))
@@ -238,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_is_serialized_as_rfc_9457_says() {
+    fn a_problem_is_serialized_as_rfc_9457() {
         let problem = Problem::invalid("/lines/0/quantity", "must be at least 1");
         assert_eq!(
             serde_json::to_value(&problem).unwrap(),
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unavailable_service_says_when_to_come_back() {
+    fn an_unavailable_service_sends_retry_after() {
         let response = Problem::unavailable("later", 3).into_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(response.headers()[header::RETRY_AFTER], "3");
@@ -268,7 +267,7 @@ mod tests {
             assert_eq!(problem.status, StatusCode::SERVICE_UNAVAILABLE);
             assert!(problem.retry_after.is_some());
         }
-        assert!(is_passing("57P01") && is_passing("40P01") && !is_passing("23505"));
+        assert!(is_transient("57P01") && is_transient("40P01") && !is_transient("23505"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The accept loop. `axum::serve` has no limit for reading headers, none for connections and none for draining, so
-//! the loop is our own: HTTP/1.1, a cap on connections, and an end that waits only so long.
+//! The accept loop. `axum::serve` limits neither the time to read headers, nor connections, nor draining, so this replaces it:
+//! HTTP/1.1 with a limit of connections and a drain timeout.
 
 use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
 
@@ -19,9 +19,9 @@ use tower::ServiceExt as _;
 
 use crate::config::HttpArgs;
 
-/// What is read ahead of a connection, in bytes; request headers beyond it are answered 431. hyper's own limit of
-/// 400 KiB would let a thousand connections hold 400 MiB. It looks between two reads, so what it lets through may be twice as
-/// large, and the shell looks again.
+/// The read buffer of a connection, in bytes; larger request headers are answered 431. hyper's own limit of 400 KiB would let a
+/// thousand connections use 400 MiB. hyper checks the limit between two reads, so up to twice as much may pass, and the shell
+/// checks again.
 pub(super) const READ_AHEAD: usize = 64 * 1024;
 
 /// The limits of [`serve`].
@@ -45,7 +45,7 @@ impl From<&HttpArgs> for ServeLimits {
     }
 }
 
-/// Serves `app`, which is asked anew for each request, until `stop`; then accepts nothing more, lets requests in
+/// Serves the router that `app` returns for each request, until `stop`; then accepts no more connections, lets requests in
 /// progress finish within the drain timeout and drops the rest.
 pub async fn serve<A>(listener: TcpListener, app: A, limits: ServeLimits, stop: CancellationToken)
 where
@@ -89,12 +89,12 @@ async fn next_connection(
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    // Answers are small and complete; waiting to fill a packet only delays them.
+                    // Responses are small and complete; waiting to fill a packet only delays them.
                     let _ = stream.set_nodelay(true);
                     return Some((stream, slot));
                 }
                 Err(error) => {
-                    // Typically out of file descriptors: give others time to close theirs.
+                    // Typically out of file descriptors: wait until other connections are closed.
                     tracing::warn!(%error, "cannot accept a connection");
                     sleep(Duration::from_millis(100)).await;
                 }
@@ -114,7 +114,7 @@ where
 {
     tokio::select! {
         result = connection => if let Err(error) = result {
-            // Clients disconnect and send nonsense as they please; that is not our failure.
+            // A disconnect or an invalid request of the client is not a failure of the server.
             tracing::debug!(%error, "connection ended early");
         },
         () = end.cancelled() => {}
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_in_progress_is_answered_after_stop_and_then_the_server_ends() {
+    async fn after_stop_requests_in_progress_are_answered() {
         let entered = Arc::new(tokio::sync::Notify::new());
         let leave = Arc::new(tokio::sync::Notify::new());
         let app = Router::new().route(
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_never_ends_delays_the_stop_only_until_the_drain_limit() {
+    async fn an_endless_request_is_dropped_after_the_drain_timeout() {
         let app = Router::new().route("/", get(std::future::pending::<&'static str>));
         let short = ServeLimits { drain_timeout: Duration::from_millis(50), ..limits() };
         let (address, stop, server) = started(app, short).await;

@@ -1,5 +1,5 @@
-//! Puts a service's routes into the shell. The order of the layers is the point of this file: the context is
-//! outermost, so that every answer carries it; the admin door comes before any work; limits come last.
+//! Composes a service's routes with the shell's middleware. The order of the layers matters: the context is outermost, so that
+//! every response carries it; the admin token is checked before any work; limits are innermost.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ use crate::{
     readiness::Readiness,
 };
 
-/// What the shell needs to know of a service.
+/// The shell's view of a service.
 #[derive(Clone, Debug)]
 pub struct Shell {
-    /// Who the service is.
+    /// The identity of the service.
     pub service: ServiceInfo,
-    /// What it waits for.
+    /// The state of its dependencies.
     pub readiness: Readiness,
-    /// What it counts.
+    /// Its metrics.
     pub metrics: Metrics,
     admin_token: Secret,
     body_limit: usize,
@@ -72,7 +72,7 @@ pub fn assemble(shell: &Shell, api: OpenApiRouter) -> (Router, OpenApi) {
     (layered(shell, router.fallback(not_found)), document)
 }
 
-/// What is served while dependencies are awaited: health and metrics; everything else is 503.
+/// The routes during start: health and metrics; all others are 503.
 pub fn starting(shell: &Shell) -> Router {
     let (router, _) = operations::vital_routes(shell).split_for_parts();
     layered(shell, router.fallback(still_starting))

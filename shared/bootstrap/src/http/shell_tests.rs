@@ -1,4 +1,4 @@
-//! What every service's answers have in common.
+//! The common behaviour of every service's responses.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
 use std::{collections::BTreeSet, time::Duration};
@@ -13,7 +13,7 @@ use tower::ServiceExt as _;
 use utoipa_axum::routes;
 
 use super::*;
-use crate::http::{Cursor, Json, Limit, Page, PageQuery, Path, Query};
+use crate::http::{Filtered, Json, Page, PageQuery, Path, Query};
 
 #[derive(Parser)]
 struct Args {
@@ -39,15 +39,11 @@ async fn get_order(Path(id): Path<u32>) -> Result<Json<u32>, Problem> {
 #[into_params(parameter_in = Query)]
 struct ListQuery {
     status: Option<String>,
-    #[serde(default)]
-    limit: Limit,
-    cursor: Option<Cursor>,
 }
 
 /// Orders.
-#[utoipa::path(get, path = "/api/orders", params(ListQuery), responses((status = 200, body = Page<u32>)))]
-async fn list_orders(Query(query): Query<ListQuery>) -> Json<Page<u32>> {
-    let page = PageQuery::new(query.limit, query.cursor);
+#[utoipa::path(get, path = "/api/orders", params(ListQuery, PageQuery), responses((status = 200, body = Page<u32>)))]
+async fn list_orders(Filtered(query, page): Filtered<ListQuery>) -> Json<Page<u32>> {
     Json(Page::from_rows((1..=9).collect(), &page, |id| format!("{id}{:?}", query.status)))
 }
 
@@ -137,7 +133,7 @@ async fn every_error_is_a_problem_with_path_correlation_id_and_trace() {
 }
 
 #[tokio::test]
-async fn a_request_of_http_1_1_names_one_host() {
+async fn an_http_1_1_request_needs_one_host() {
     let (app, _) = assemble(&shell_with(&[]), api());
     let request = || Request::get("/api/orders/1");
     for wrong in [request(), request().header("host", "a").header("host", "b"), Request::get("/health/live")] {
@@ -162,7 +158,7 @@ async fn headers_are_64_kib_at_most() {
 }
 
 #[tokio::test]
-async fn a_wrong_method_is_told_which_ones_are_right() {
+async fn a_wrong_method_gets_the_allowed_ones() {
     let (app, _) = assemble(&shell_with(&[]), api());
     let answer = ask(&app, "DELETE", "/api/orders/1", "").await;
     assert_eq!(answer.headers["allow"], "GET,HEAD");
@@ -216,7 +212,7 @@ async fn a_request_that_takes_too_long_is_503() {
 }
 
 #[tokio::test]
-async fn work_beyond_the_cap_is_shed_but_operators_get_in() {
+async fn load_above_the_limit_is_shed_except_operations() {
     let (app, _) = assemble(&shell_with(&["--max-in-flight", "1"]), api());
     let busy = tokio::spawn({
         let app = app.clone();
@@ -260,7 +256,7 @@ async fn the_document_is_complete() {
 }
 
 #[tokio::test]
-async fn the_documentation_page_is_served_from_here() {
+async fn the_documentation_page_is_served_locally() {
     let (app, _) = assemble(&shell_with(&[]), api());
     assert_eq!(ask(&app, "GET", "/docs", "").await.headers["location"], "/docs/");
     let page = ask(&app, "GET", "/docs/", "").await;

@@ -1,4 +1,4 @@
-//! What a service is given while it is put together, and what is closed again behind it.
+//! The shared parts that a service is composed with, and their shutdown.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -20,13 +20,13 @@ use crate::{
     readiness::{Readiness, ReadyFlag},
 };
 
-/// How often the connections are looked at for readiness.
+/// How often the connections are checked for readiness.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a service is put together with. Clones share everything.
+/// The shared parts of a service. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct Startup {
-    /// Who is being started.
+    /// The identity of the service.
     pub service: ServiceInfo,
     /// Where dependencies register.
     pub readiness: Readiness,
@@ -34,7 +34,7 @@ pub struct Startup {
     pub metrics: Metrics,
     /// Background work under supervision.
     pub tasks: Tasks,
-    /// Cancelled when the process is asked to stop and still answers requests in progress: long waits
+    /// Cancelled at a stop signal, while requests in progress are still answered: long waits
     /// (`Prefer: wait`) should end now.
     pub draining: CancellationToken,
     /// Cancelled when no request is in progress any more: background work should end now.
@@ -49,7 +49,7 @@ struct Open {
 }
 
 impl Startup {
-    /// For [`super::run`], and for tests that put a service together themselves.
+    /// For [`super::run`], and for tests that compose a service themselves.
     pub fn new(service: ServiceInfo, readiness: Readiness, metrics: Metrics) -> Self {
         let stop = CancellationToken::new();
         Self {
@@ -63,8 +63,8 @@ impl Startup {
         }
     }
 
-    /// Connects to PostgreSQL as [`postgres::connect`] does, refuses an unsafe server, keeps the readiness entry
-    /// `postgres` up to date from then on, and closes the pools at shutdown.
+    /// Connects to PostgreSQL as [`postgres::connect`] does, refuses an unsafe server, from then on updates the readiness
+    /// entry `postgres`, and closes the pools at shutdown.
     ///
     /// # Errors
     /// Those of [`postgres::connect`] and [`postgres::check_durability`].
@@ -81,8 +81,8 @@ impl Startup {
         Ok(pools)
     }
 
-    /// Connects to NATS as [`nats::connect`] does, keeps the readiness entry `nats` up to date from then on,
-    /// and drains the connection at shutdown.
+    /// Connects to NATS as [`nats::connect`] does, from then on updates the readiness entry `nats`, and drains the
+    /// connection at shutdown.
     ///
     /// # Errors
     /// Those of [`nats::connect`].
@@ -122,15 +122,15 @@ async fn watch_postgres(pools: Pools, flag: ReadyFlag, stop: CancellationToken) 
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
         let answer = async {
             let mut connection = pools.http.acquire().await?;
-            postgres::within(postgres::TEST_LIMIT, sqlx::query("select 1").execute(&mut *connection)).await
+            postgres::within(postgres::TEST_TIMEOUT, sqlx::query("select 1").execute(&mut *connection)).await
         };
         match answer.await {
             Ok(_) => flag.ok(),
-            // A busy pool says nothing about the server, unless it has no connection at all.
+            // A busy pool says nothing about the server, unless it has no open connection.
             Err(sqlx::Error::PoolTimedOut) if pools.serve_http() => {}
             Err(sqlx::Error::PoolTimedOut) => flag.failing("no connection can be opened"),
             Err(sqlx::Error::PoolClosed) => return stop.cancelled().await,
-            // The reason is shown without authentication, so it does not repeat the server's words.
+            // The reason is shown without authentication, so it does not repeat the server's error.
             Err(error) => {
                 tracing::debug!(%error, "the database did not answer");
                 flag.failing("the database does not answer");

@@ -1,4 +1,4 @@
-//! Background work under supervision: none of it may end before it is told to.
+//! Supervised background work: a task that ends before the stop signal is a failure.
 
 use std::{
     future::Future,
@@ -13,7 +13,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::http::panic_text;
 
-/// A name for the log, and the work.
+/// A name for logs, and the work.
 pub type Task = (&'static str, BoxFuture<'static, ()>);
 
 /// Running background work. Clones share it.
@@ -24,7 +24,7 @@ pub struct Tasks {
     failure: Arc<Failure>,
 }
 
-/// A background task ended although nobody had asked it to.
+/// A background task ended before the stop signal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the task {task} {how}")]
 pub struct TaskFailed {
@@ -46,7 +46,7 @@ impl Tasks {
         Self { tracker: TaskTracker::new(), stop, failure: Arc::default() }
     }
 
-    /// Starts work that must go on until `stop` is cancelled. If it ends earlier or panics, the process ends.
+    /// Starts work that must run until `stop` is cancelled. If it ends earlier or panics, the process ends.
     pub fn spawn(&self, name: &'static str, work: impl Future<Output = ()> + Send + 'static) {
         let (stop, failure) = (self.stop.clone(), self.failure.clone());
         self.tracker.spawn(async move {
@@ -56,7 +56,7 @@ impl Tasks {
                 Ok(()) => "ended early".to_owned(),
             };
             tracing::error!(task = name, how, "background work failed");
-            // Only the first failure counts; later ones are often its consequences.
+            // Keeps only the first failure; later ones are often its consequences.
             let _ = failure.first.set(TaskFailed { task: name, how });
             failure.known.cancel();
         });
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn tasks_that_end_when_told_to_are_waited_for() {
+    async fn finish_waits_for_tasks_that_end_after_stop() {
         let stop = CancellationToken::new();
         let tasks = Tasks::new(stop.clone());
         let done = Arc::new(OnceLock::new());

@@ -1,5 +1,4 @@
-//! What a service checks of its database before it trusts it: that committed means durable, and that the schema is
-//! the one this build was made for.
+//! Checks of the database at start: commits are durable, and the schema matches this build.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,11 +6,11 @@ use sqlx::{AssertSqlSafe, PgPool, migrate::Migrator};
 
 use crate::{error::StartError, wait::every_second};
 
-/// A setting, the values that lose committed transactions, and one that does not.
+/// A setting, its unsafe value, which may lose committed transactions, and a safe one.
 const DURABILITY: [(&str, &str, &str); 3] =
     [("fsync", "off", "on"), ("full_page_writes", "off", "on"), ("synchronous_commit", "off", "on")];
 
-/// Refuses a server that may lose committed transactions, unless that is allowed by name.
+/// Refuses a server that may lose committed transactions, unless the configuration allows it.
 ///
 /// # Errors
 /// [`StartError::UnsafeDurability`] naming the setting, [`StartError::PostgresCheck`] when it cannot be read within `limit`.
@@ -37,7 +36,7 @@ pub async fn check_durability(pool: &PgPool, allow_unsafe: bool, limit: Duration
 }
 
 /// Compares the migrations recorded in `table` (for example `orders._migration`) with those of this build. Newer ones are
-/// accepted when their names say that they only add something: so a build goes on beside its successor, and after it.
+/// accepted when their names say that they are additive, so that a build can run beside its successor and after a roll-back.
 ///
 /// # Errors
 /// [`StartError::SchemaMismatch`] listing what is missing, changed or unknown; [`StartError::PostgresCheck`] when the
@@ -63,7 +62,7 @@ pub async fn expect_migrations(
     Err(StartError::SchemaMismatch { table: table.to_owned(), findings: findings.join("; ") })
 }
 
-/// Waits for the answer as for the database itself.
+/// Runs a query, retrying as for the connection itself.
 async fn read<T>(
     limit: Duration,
     subject: String,
@@ -87,7 +86,7 @@ async fn applied(pool: &PgPool, table: &str) -> Result<Vec<Applied>, sqlx::Error
     Ok(rows.into_iter().map(applied).collect())
 }
 
-/// Whether the migration, whose file is then called `0007_points_additive.sql`, says that older builds can do with it.
+/// Whether the migration is declared compatible with older builds; its file is then called `0007_points_additive.sql`.
 fn is_additive(description: &str) -> bool {
     description.ends_with(" additive")
 }

@@ -1,4 +1,4 @@
-//! The bodies of the saga's events. They change by addition only, as docs/upgrades.md says; `tests/golden` holds one of each,
+//! The bodies of the saga's events. They change by addition only (docs/upgrades.md); `tests/golden` has one of each,
 //! docs/contracts.json their schemas.
 
 use saga::{Event, EventType, Expired, Refusal, Service, Timeout};
@@ -26,7 +26,7 @@ pub struct OrderLine {
     pub unit_price: Money,
 }
 
-/// Every line of the order is reserved. Carries what payment needs, so that it asks nobody.
+/// Every line of the order is reserved. Carries all that payment needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StockReserved {
     pub order_id: OrderId,
@@ -76,7 +76,7 @@ pub struct PaymentFailed {
     pub decline_code: String,
 }
 
-/// The order is the customer's; the saga is COMPLETED.
+/// The order is confirmed; the saga is COMPLETED.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrderConfirmed {
     pub order_id: OrderId,
@@ -84,7 +84,7 @@ pub struct OrderConfirmed {
     pub total: Money,
 }
 
-/// The order is off. Inventory and payment undo what they did, side by side, and answer.
+/// The order is cancelled. Inventory and payment undo their steps concurrently, and publish their receipts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrderCancelled {
     pub order_id: OrderId,
@@ -104,14 +104,14 @@ pub enum CancelReason {
     CustomerRequest,
 }
 
-/// Receipt: inventory holds nothing for the order any more. `lines` is what it gave back just now.
+/// Inventory's receipt: it holds nothing for the order. `lines` is what this step released.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StockReleased {
     pub order_id: OrderId,
     pub lines: Vec<StockLine>,
 }
 
-/// Receipt: payment keeps nothing of the order any more. `amount` is what was refunded in all.
+/// Payment's receipt: it holds no money of the order. `amount` is the total that was refunded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PaymentRefunded {
     pub order_id: OrderId,
@@ -152,7 +152,7 @@ macro_rules! event {
     };
 }
 
-/// Refusals are events: they move no breaker, and nobody tries again.
+/// Refusals are events: breakers do not count them, and they are not retried.
 const REFUSAL: bool = true;
 
 const BY_ORDER: &[Service] = &[ORDER];

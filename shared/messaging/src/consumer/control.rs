@@ -1,13 +1,13 @@
-//! An operator's hold on a consumer: paused in the database, so that every replica obeys.
+//! An operator's control of a consumer. The pause is a database row, so that it applies in every replica.
 
 use async_nats::jetstream::consumer::PullConsumer;
 use saga::Service;
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 
-use crate::{Bus, error::chain, silence::answered};
+use crate::{Bus, error::chain, response_timeout::statement_timeout};
 
-/// A consumer as an operator sees it. What the broker knows is missing while the broker is away.
+/// A consumer as an operator sees it. `broker` is an error while the broker is unavailable.
 #[derive(Debug, Clone)]
 pub struct ConsumerState {
     pub paused_since: Option<OffsetDateTime>,
@@ -16,12 +16,12 @@ pub struct ConsumerState {
 
 #[derive(Debug, Clone, Copy)]
 pub struct BrokerSide {
-    /// Published, not delivered yet.
+    /// Published and not delivered yet.
     pub lag: u64,
-    /// Delivered, not acknowledged yet.
+    /// Delivered and not acknowledged yet.
     pub in_flight: usize,
     pub redelivered: usize,
-    /// Open requests for more; none while no replica consumes.
+    /// Open pull requests; none while no replica consumes.
     pub pulls: usize,
 }
 
@@ -32,10 +32,13 @@ pub async fn state(pool: &PgPool, bus: &Bus, consumer: &str, publisher: Service)
     Ok(ConsumerState { paused_since, broker: broker_side(bus, consumer, publisher).await })
 }
 
-/// What the broker knows of a consumer, or why it does not answer.
+/// The broker's view of a consumer.
+///
+/// # Errors
+/// Why the broker does not answer.
 pub async fn broker_side(bus: &Bus, consumer: &str, publisher: Service) -> Result<BrokerSide, String> {
     if !bus.is_connected() {
-        return Err("the broker is away".to_owned());
+        return Err("the broker is unavailable".to_owned());
     }
     let found: PullConsumer =
         bus.jetstream.get_consumer_from_stream(consumer, publisher.stream()).await.map_err(|e| chain(&e))?;
@@ -53,7 +56,7 @@ pub(super) async fn is_paused(pool: &PgPool, consumer: &str) -> Result<bool, sql
         r#"select exists (select from paused_consumer where consumer = $1) as "paused!""#,
         consumer,
     );
-    answered(paused.fetch_one(pool)).await
+    statement_timeout(paused.fetch_one(pool)).await
 }
 
 /// Pauses or resumes a consumer in every replica.

@@ -1,12 +1,12 @@
-//! How long a step takes, and how long events are on their way to its effect. The clocks are the publisher's database,
-//! the broker and this process: a measurement, on which nothing depends.
+//! Measures how long a step takes, and the latency from an event's transaction to its effect. It compares the clocks of the
+//! publisher's database, the broker and this process; no behaviour depends on the result.
 
 use std::time::Instant;
 
 use async_nats::jetstream::Message;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::{Consumer, held::Held};
+use super::{Consumer, unacked::Unacked};
 use crate::{
     TraceContext,
     batch::Effect,
@@ -15,7 +15,7 @@ use crate::{
     subscription::Ran,
 };
 
-/// Runs while a step works on a batch.
+/// Measures the processing of one batch.
 pub(super) struct Stopwatch {
     begun: Instant,
     delivered: OffsetDateTime,
@@ -26,11 +26,11 @@ impl Stopwatch {
         Stopwatch { begun: Instant::now(), delivered: wall_clock() }
     }
 
-    /// Notes the batch, and the way of each event that had its effect just now: a repeated delivery tells nothing.
-    pub(super) fn stop(&self, consumer: &Consumer, batch: &[Held], ran: &Ran) {
+    /// Observes the batch, and the latencies of each event that was applied now; duplicates are left out.
+    pub(super) fn stop(&self, consumer: &Consumer, batch: &[Unacked], ran: &Ran) {
         let (metrics, step) = (&consumer.metrics, consumer.subscription.step.name);
         metrics.inbox_batch_size.get_or_create_owned(&StepLabel { step }).observe(batch.len() as f64);
-        // One exemplar a batch is enough to find a trace.
+        // One exemplar per batch is enough to find a trace.
         let exemplar = batch.iter().find_map(|message| sampled_trace(message)).map(TraceLabel::new);
         let duration = metrics.step_duration.get_or_create_owned(&StepLabel { step });
         duration.observe(self.begun.elapsed().as_secs_f64(), exemplar, None);
@@ -53,17 +53,17 @@ impl Stopwatch {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a measurement, on which nothing depends")]
+#[expect(clippy::disallowed_methods, reason = "a measurement; no behaviour depends on it")]
 fn wall_clock() -> OffsetDateTime {
     OffsetDateTime::now_utc()
 }
 
-/// Clocks may disagree by a little.
+/// Zero if the clocks disagree about the order.
 fn seconds(from: OffsetDateTime, to: OffsetDateTime) -> f64 {
     (to - from).as_seconds_f64().max(0.0)
 }
 
-/// When the event's own transaction wrote it.
+/// When the publisher's transaction wrote the event.
 fn written_at(message: &Message) -> Option<OffsetDateTime> {
     let text = envelope::header(message.headers.as_ref()?, envelope::CE_TIME)?;
     OffsetDateTime::parse(text, &Rfc3339).ok()

@@ -1,6 +1,6 @@
-//! What a consumer asks the broker for: one request at a time, for as many messages as there is room for. So whatever the
-//! broker counts as delivered is in hand, where it can be told that work goes on; the client's own stream of messages keeps
-//! some hundred of them to itself.
+//! A consumer's pull requests: one at a time, for as many messages as there is room for. So every message that the broker counts
+//! as delivered is known here, and can be kept in progress. The client's own message stream buffers hundreds of them out of
+//! reach.
 
 use std::{future::pending, time::Duration};
 
@@ -9,10 +9,10 @@ use futures_util::{FutureExt, StreamExt};
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::held::Held;
+use super::unacked::Unacked;
 use crate::{Bus, error::chain};
 
-/// How long one request stays open, and how often the broker says that it is still there.
+/// How long one request stays open, and the interval of the broker's heartbeats.
 const EXPIRES: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
@@ -22,12 +22,12 @@ pub(super) struct Pull {
     inbox: String,
     incoming: Subscriber,
     connects: u64,
-    /// How many messages of the open request are still to come.
-    due: usize,
-    /// Why there will be nothing more.
+    /// How many messages of the open request have not arrived yet.
+    outstanding: usize,
+    /// Why the request failed, after its last messages are returned.
     failed: Option<String>,
-    /// Who has said nothing until then is gone.
-    silent_at: Instant,
+    /// Without any message by then the broker is considered unavailable.
+    heartbeat_due: Instant,
 }
 
 impl Pull {
@@ -42,15 +42,15 @@ impl Pull {
             inbox,
             incoming,
             connects,
-            due: 0,
+            outstanding: 0,
             failed: None,
-            silent_at: Instant::now(),
+            heartbeat_due: Instant::now(),
         })
     }
 
-    /// Asks for so many messages, unless others are still to come.
-    pub(super) async fn ask(&mut self, messages: usize) -> Result<(), String> {
-        if self.due > 0 || messages == 0 {
+    /// Requests this many messages, unless messages of an earlier request are outstanding.
+    pub(super) async fn request(&mut self, messages: usize) -> Result<(), String> {
+        if self.outstanding > 0 || messages == 0 {
             return Ok(());
         }
         let request = json!({
@@ -59,31 +59,31 @@ impl Pull {
             "idle_heartbeat": nanoseconds(HEARTBEAT),
         });
         let (subject, inbox) = (self.subject.clone(), self.inbox.clone());
-        let asked = self.bus.client.publish_with_reply(subject, inbox, request.to_string().into()).await;
-        asked.map_err(|e| chain(&e))?;
-        self.due = messages;
-        self.silent_at = Instant::now() + 2 * HEARTBEAT;
+        let sent = self.bus.client.publish_with_reply(subject, inbox, request.to_string().into()).await;
+        sent.map_err(|e| chain(&e))?;
+        self.outstanding = messages;
+        self.heartbeat_due = Instant::now() + 2 * HEARTBEAT;
         Ok(())
     }
 
-    /// What has come of what was asked for, as soon as there is something; nothing when the request has ended, and another
-    /// one may be made. Where none is open it waits for ever.
-    pub(super) async fn next(&mut self) -> Result<Vec<Held>, String> {
+    /// The messages that have arrived, as soon as there are any; none when the request has ended and another one may be made.
+    /// Never returns while no request is open.
+    pub(super) async fn next(&mut self) -> Result<Vec<Unacked>, String> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        if self.due == 0 {
+        if self.outstanding == 0 {
             return pending().await;
         }
         loop {
-            let silent = |_| "the broker does not answer".to_owned();
-            let mut next = timeout_at(self.silent_at, self.incoming.next()).await.map_err(silent)?;
-            self.silent_at = Instant::now() + 2 * HEARTBEAT;
-            let mut come = Vec::new();
+            let no_heartbeat = |_| "the broker does not answer".to_owned();
+            let mut next = timeout_at(self.heartbeat_due, self.incoming.next()).await.map_err(no_heartbeat)?;
+            self.heartbeat_due = Instant::now() + 2 * HEARTBEAT;
+            let mut received = Vec::new();
             loop {
                 match self.take(next) {
-                    Ok(held) => come.extend(held),
-                    Err(error) if come.is_empty() => return Err(error),
+                    Ok(message) => received.extend(message),
+                    Err(error) if received.is_empty() => return Err(error),
                     Err(error) => self.failed = Some(error),
                 }
                 if self.failed.is_some() {
@@ -94,51 +94,51 @@ impl Pull {
                     None => break,
                 }
             }
-            if self.due == 0 || !come.is_empty() {
-                return Ok(come);
+            if self.outstanding == 0 || !received.is_empty() {
+                return Ok(received);
             }
         }
     }
 
-    /// A message, or what the broker says about the request.
-    fn take(&mut self, message: Option<async_nats::Message>) -> Result<Option<Held>, String> {
+    /// Handles a message, or a status of the request.
+    fn take(&mut self, message: Option<async_nats::Message>) -> Result<Option<Unacked>, String> {
         let message = message.ok_or("the connection is closed")?;
         match message.status.unwrap_or(StatusCode::OK) {
             StatusCode::OK => {
-                self.due = self.due.saturating_sub(1);
+                self.outstanding = self.outstanding.saturating_sub(1);
                 let message = jetstream::Message { message, context: self.bus.jetstream.clone() };
-                Ok(Some(Held::new(message, self.connects)))
+                Ok(Some(Unacked::new(message, self.connects)))
             }
             StatusCode::IDLE_HEARTBEAT => Ok(None),
             StatusCode::NOT_FOUND | StatusCode::TIMEOUT => {
-                self.due = 0;
+                self.outstanding = 0;
                 Ok(None)
             }
             status => Err(format!("{status}: {}", message.description.unwrap_or_default())),
         }
     }
 
-    /// What still comes of the open request, as [`Pull::next`], while no other will be made.
-    pub(super) async fn next_of_the_last(&mut self) -> Vec<Held> {
+    /// The remaining messages of the open request, as [`Pull::next`], when no other request will be made.
+    pub(super) async fn next_of_last_request(&mut self) -> Vec<Unacked> {
         match self.next().await {
-            Ok(come) => come,
+            Ok(received) => received,
             Err(_) => {
-                self.due = 0;
+                self.outstanding = 0;
                 Vec::new()
             }
         }
     }
 
-    /// What has come although nobody waits for it any more.
-    pub(super) fn rest(mut self) -> Vec<Held> {
-        let mut come = Vec::new();
+    /// The messages that have arrived and were not read.
+    pub(super) fn drain_buffered(mut self) -> Vec<Unacked> {
+        let mut received = Vec::new();
         while let Some(Some(message)) = self.incoming.next().now_or_never() {
-            come.extend(self.take(Some(message)).ok().flatten());
+            received.extend(self.take(Some(message)).ok().flatten());
         }
-        come
+        received
     }
 
-    /// Whether the request was made on a connection that is no more: nobody on a new one has heard of it.
+    /// Whether the request was made on an earlier connection: the broker does not answer it on the new one.
     pub(super) fn is_lost(&self) -> bool {
         self.bus.connects() != self.connects
     }

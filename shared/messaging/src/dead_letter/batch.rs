@@ -1,5 +1,5 @@
-//! Batches of replays: a set of entries, frozen when somebody asks, replayed in growing waves. The first entry that
-//! fails again stops the batch: nothing is begun after it, and what is left waits as before.
+//! Batches of replays: a set of entries, fixed at the request, replayed in growing waves. The first entry that fails again stops
+//! the batch; the remaining entries stay pending.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,14 +14,14 @@ use super::{
     replay::{MAX_REPLAYS, replay_by},
 };
 
-/// How many entries each wave has; the last size is repeated.
+/// The sizes of the waves; the last size is repeated.
 pub const DEFAULT_RAMP: [i32; 4] = [1, 2, 5, 10];
 
-/// How many entries of a wave are replayed at the same time. Each may hold a connection, and the consumers need some.
-const AT_ONCE: usize = 4;
+/// How many entries of a wave are replayed concurrently. Each may use a connection, and the consumers need some.
+const MAX_CONCURRENT: usize = 4;
 
-/// How many entries a batch has that nobody asked for by number.
-const AUTOMATIC: i64 = 1000;
+/// The most entries of an automatic batch.
+const MAX_AUTOMATIC_ENTRIES: i64 = 1000;
 
 /// The batches that run in this process. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -31,12 +31,12 @@ pub struct Batches {
 }
 
 impl Batches {
-    /// They stop when `stop` is cancelled.
+    /// The batches stop when `stop` is cancelled.
     pub fn new(stop: CancellationToken) -> Self {
         Batches { running: TaskTracker::new(), stop }
     }
 
-    /// Ends when the service stops and the last batch has said how far it came.
+    /// Returns when the service stops and the last batch has stored its progress.
     pub async fn wait(self) {
         self.stop.cancelled().await;
         self.running.close();
@@ -44,7 +44,7 @@ impl Batches {
     }
 }
 
-/// What somebody wants replayed, and why.
+/// A request to replay entries.
 #[derive(Debug, Clone)]
 pub struct BatchRequest {
     pub actor: String,
@@ -52,27 +52,27 @@ pub struct BatchRequest {
     pub selection: Selection,
     /// How many entries at most, the oldest first.
     pub limit: i64,
-    /// How many entries each wave has; the last size is repeated. Not empty, none below 1.
+    /// The sizes of the waves; the last size is repeated. Not empty, none below 1.
     pub ramp: Vec<i32>,
 }
 
-/// Freezes the set and begins to replay it, in a task that ends with the service.
+/// Fixes the set of entries and starts to replay it, in a task that ends with the service.
 pub async fn replay_batch(replays: &Replays, request: BatchRequest) -> Result<Batch, sqlx::Error> {
     let ids = entry::replayable(&replays.pool, &request.selection, request.limit, MAX_REPLAYS).await?;
     begin(replays, request, ids).await
 }
 
-/// Replays what the step gave up on, because the systems it calls are back; none when there is nothing.
+/// Replays the entries whose attempts are exhausted, after the step's breaker has closed. `None` if there are none.
 pub async fn auto_replay(replays: &Replays, step: &str) -> Result<Option<Batch>, sqlx::Error> {
     let reason = Some("attempts exhausted".to_owned());
     let request = BatchRequest {
         actor: "breaker".to_owned(),
         reason: Some("the breaker closed".to_owned()),
         selection: Selection { step: Some(step.to_owned()), reason, ..Selection::default() },
-        limit: AUTOMATIC,
+        limit: MAX_AUTOMATIC_ENTRIES,
         ramp: DEFAULT_RAMP.to_vec(),
     };
-    // Once each: what fails again is for people to look at, and theirs are the replays that are left.
+    // Once each: entries that fail again need an operator, who keeps the remaining replays.
     let ids = entry::replayable(&replays.pool, &request.selection, request.limit, 1).await?;
     if ids.is_empty() {
         return Ok(None);
@@ -83,7 +83,7 @@ pub async fn auto_replay(replays: &Replays, step: &str) -> Result<Option<Batch>,
 async fn begin(replays: &Replays, request: BatchRequest, ids: Vec<Uuid>) -> Result<Batch, sqlx::Error> {
     let replay_id = Uuid::now_v7();
     let batch = progress::insert(&replays.pool, replay_id, &request, &ids).await?;
-    tracing::info!(%replay_id, entries = ids.len(), requested_by = request.actor, "dead letters are replayed");
+    tracing::info!(%replay_id, entries = ids.len(), requested_by = request.actor, "replay of dead letters started");
     let by = By { actor: request.actor, reason: request.reason, replay_id: Some(replay_id) };
     replays.batches.running.spawn(run(replays.clone(), by, batch.clone()));
     Ok(batch)
@@ -106,23 +106,23 @@ pub fn waves(ramp: &[i32], selected: usize) -> Vec<usize> {
 async fn run(replays: Replays, by: By, batch: Batch) {
     let replay_id = batch.replay_id;
     let stop = match replay_waves(&replays, &by, &batch).await {
-        Ok(Ended::ByItself(stop)) => stop,
-        Ok(Ended::Lost) => {
-            tracing::warn!(%replay_id, "the batch was not heard of for too long and ends here");
+        Ok(Ended::Finished(stop)) => stop,
+        Ok(Ended::Expired) => {
+            tracing::warn!(%replay_id, "the batch was without progress for too long, is shown as stopped, and ends");
             return;
         }
-        Err(error) => Some(Stop { dead_letter_id: None, error: format!("the database is away: {error}") }),
+        Err(error) => Some(Stop { dead_letter_id: None, error: format!("the database is unavailable: {error}") }),
     };
-    tracing::info!(%replay_id, stopped_by = ?stop, "the batch of replays has ended");
+    tracing::info!(%replay_id, stopped_by = ?stop, "replay of dead letters ended");
     if let Err(error) = progress::finish(&replays.pool, replay_id, stop.as_ref()).await {
-        tracing::warn!(%replay_id, %error, "the end of the batch could not be written; it shows after two minutes");
+        tracing::warn!(%replay_id, %error, "the end of the batch was not stored; the batch is shown as stopped after two minutes");
     }
 }
 
 enum Ended {
-    ByItself(Option<Stop>),
-    /// It is shown as stopped already.
-    Lost,
+    Finished(Option<Stop>),
+    /// It had no progress for too long and is shown as stopped.
+    Expired,
 }
 
 async fn replay_waves(replays: &Replays, by: &By, batch: &Batch) -> Result<Ended, sqlx::Error> {
@@ -130,17 +130,17 @@ async fn replay_waves(replays: &Replays, by: &By, batch: &Batch) -> Result<Ended
     for size in waves(&batch.ramp, batch.ids.len()) {
         let (wave, rest) = left.split_at(size.min(left.len()));
         left = rest;
-        if !progress::goes_on(&replays.pool, batch.replay_id).await? {
-            return Ok(Ended::Lost);
+        if !progress::touch(&replays.pool, batch.replay_id).await? {
+            return Ok(Ended::Expired);
         }
         if let Some(stop) = replay_wave(replays, by, wave).await? {
-            return Ok(Ended::ByItself(Some(stop)));
+            return Ok(Ended::Finished(Some(stop)));
         }
     }
-    Ok(Ended::ByItself(None))
+    Ok(Ended::Finished(None))
 }
 
-/// Replays a wave, a few entries at once. After the first failure, or the service's stop, none is begun.
+/// Replays a wave, a few entries concurrently. After the first failure, or the service's stop, no further one is started.
 async fn replay_wave(replays: &Replays, by: &By, wave: &[Uuid]) -> Result<Option<Stop>, sqlx::Error> {
     let halted = AtomicBool::new(false);
     let replay = |dead_letter_id: &Uuid| {
@@ -159,20 +159,20 @@ async fn replay_wave(replays: &Replays, by: &By, wave: &[Uuid]) -> Result<Option
             stop
         }
     };
-    let outcomes: Vec<_> = stream::iter(wave).map(replay).buffered(AT_ONCE).collect().await;
+    let outcomes: Vec<_> = stream::iter(wave).map(replay).buffered(MAX_CONCURRENT).collect().await;
     outcomes.into_iter().find_map(Result::transpose).transpose()
 }
 
-/// What stops the batch, if the entry does. One that is somebody else's by now, or cannot be replayed any more, does not.
+/// Replays one entry; returns why the batch stops. An entry that is replayed elsewhere, or can no longer be replayed, is skipped.
 async fn replay_entry(replays: &Replays, by: &By, entry: Uuid) -> Result<Option<Stop>, sqlx::Error> {
     match replay_by(replays, entry, by).await {
         Ok(ReplayOutcome::Resolved) => Ok(None),
         Ok(ReplayOutcome::FailedAgain { why, .. }) => Ok(Some(Stop { dead_letter_id: Some(entry), error: why })),
         Err(ReplayError::Database(error)) => Err(error),
-        Err(passed_over) => {
-            tracing::info!(dead_letter_id = %entry, why = %passed_over, "the batch passes over an entry");
+        Err(skipped) => {
+            tracing::info!(dead_letter_id = %entry, why = %skipped, "the batch skips an entry");
             if let Some(replay_id) = by.replay_id {
-                progress::count_skipped(&replays.pool, replay_id).await?;
+                progress::count_entry(&mut *replays.pool.acquire().await?, replay_id, None).await?;
             }
             Ok(None)
         }

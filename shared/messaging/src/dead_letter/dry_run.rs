@@ -1,48 +1,50 @@
-//! What a replay would come to: each entry's step is run as a dry run. Nothing is written but that
-//! somebody has asked.
+//! Dry runs of replays: each entry's step runs in a transaction that is rolled back. Only the actor's action is stored.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
+use serde::Serialize;
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::{
     BatchRequest, DeadLetter, Replays,
-    entry::{self, By, get, note},
-    replay::{MAX_REPLAYS, STEP_LIMIT, raw},
+    entry::{self, By, get, record_actions},
+    replay::{MAX_REPLAYS, STEP_TIMEOUT, raw},
 };
 use crate::{
     StepError, Subscription,
     batch::Effect,
+    contention,
     dry_run::{Seen, Trial},
     error::chain,
     subscription::{Ran, RawEvent},
 };
 
-/// How often an entry is run again that lost a race for locks.
-const ATTEMPTS: u32 = 5;
-
-/// What a replay of one entry would come to.
-#[derive(Debug, Clone)]
+/// The predicted outcome of one entry's replay.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = DryRunItem))]
 pub struct DryRun {
     pub dead_letter_id: Uuid,
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub event_id: Option<Uuid>,
     pub step: String,
     pub outcome: Foreseen,
     /// The types of the events that it would publish.
     pub emits: Vec<String>,
-    /// In words.
+    /// The reason, or a description of the outcome.
     pub detail: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
 pub enum Foreseen {
     WouldApply,
-    /// Applied before.
+    /// The event was applied before.
     Duplicate,
-    /// The state that it would meet is past it.
+    /// The current state makes the event a no-op.
     RefusedByState,
-    /// It depends on another system's answer, and nobody asked.
+    /// It depends on the answer of another system, which a dry run does not call.
     WouldCall,
     WouldFail,
 }
@@ -62,12 +64,12 @@ impl Foreseen {
     }
 }
 
-/// Runs each entry that the same request would replay, one by one, and takes back whatever it does.
+/// Dry-runs each entry that the same request would replay, one after the other.
 pub async fn dry_run(replays: &Replays, request: BatchRequest) -> Result<Vec<DryRun>, sqlx::Error> {
     let selected = entry::replayable(&replays.pool, &request.selection, request.limit, MAX_REPLAYS).await?;
     let mut runs = Vec::with_capacity(selected.len());
     for dead_letter_id in selected {
-        // One that somebody has purged meanwhile is left out.
+        // Skips entries that were deleted meanwhile.
         if let Some(letter) = get(&replays.pool, dead_letter_id).await? {
             runs.push(one(replays, letter).await);
         }
@@ -75,7 +77,7 @@ pub async fn dry_run(replays: &Replays, request: BatchRequest) -> Result<Vec<Dry
     let by = By { actor: request.actor, reason: request.reason, replay_id: None };
     let outcomes = runs.iter().map(|run| (run.dead_letter_id, format!("{}: {}", run.outcome.as_str(), run.detail)));
     let mut conn = replays.pool.acquire().await?;
-    note(&mut conn, &by, "dry run", outcomes).await?;
+    record_actions(&mut conn, &by, "dry run", outcomes).await?;
     runs.iter().for_each(|run| replays.count(&run.step, "dry_run", run.outcome.as_str()));
     Ok(runs)
 }
@@ -92,12 +94,13 @@ async fn one(replays: &Replays, letter: DeadLetter) -> DryRun {
 type Found = (Foreseen, Vec<String>, String);
 
 async fn foresee(subscription: &Subscription, raw: &RawEvent) -> Found {
-    for attempt in 1.. {
-        // A task of its own: a panic of the step is its failure, not the operator's.
+    let mut attempt = 1;
+    loop {
+        // In its own task, so that a panic of the step fails only its entry.
         let trial = Trial::begin();
         let step = subscription.try_out(vec![raw.clone()], Arc::clone(&trial));
         let mut run = tokio::spawn(async move { (step.await, trial.end().await) });
-        let (ran, seen) = match timeout(STEP_LIMIT, &mut run).await {
+        let (ran, seen) = match timeout(STEP_TIMEOUT, &mut run).await {
             Ok(Ok(done)) => done,
             Ok(Err(panic)) => return fails(chain(&panic)),
             Err(elapsed) => {
@@ -105,13 +108,13 @@ async fn foresee(subscription: &Subscription, raw: &RawEvent) -> Found {
                 return fails(chain(&elapsed));
             }
         };
-        let lost = seen.torn || matches!(ran.result, Err(StepError::Contended(_)));
-        if !lost || attempt >= ATTEMPTS {
+        let lost = seen.inconsistent || matches!(ran.result, Err(StepError::Contended(_)));
+        if !lost || attempt >= contention::ATTEMPTS {
             return verdict(ran, seen);
         }
-        tokio::time::sleep(Duration::from_millis(rand::random_range(0..=10 * u64::from(attempt)))).await;
+        contention::race_delay(attempt).await;
+        attempt += 1;
     }
-    fails("unreachable: the loop above returns".to_owned())
 }
 
 fn verdict(ran: Ran, seen: Seen) -> Found {
@@ -130,18 +133,20 @@ fn verdict(ran: Ran, seen: Seen) -> Found {
     }
     match committed.covered.values().next() {
         Some(Effect::Duplicate) => {
-            (Foreseen::Duplicate, seen.emits, "it was applied before; a replay changes nothing".to_owned())
+            (Foreseen::Duplicate, seen.emits, "the event was applied before; a replay changes nothing".to_owned())
         }
         Some(Effect::Skipped) => (Foreseen::RefusedByState, seen.emits, refusal(seen.refusals)),
-        Some(Effect::Refused) => (Foreseen::WouldApply, seen.emits, "it would be answered with a refusal".to_owned()),
-        Some(Effect::Applied) => (Foreseen::WouldApply, seen.emits, "it would be applied".to_owned()),
-        None => fails("the step commits without this event".to_owned()),
+        Some(Effect::Refused) => {
+            (Foreseen::WouldApply, seen.emits, "the event would be answered with a refusal".to_owned())
+        }
+        Some(Effect::Applied) => (Foreseen::WouldApply, seen.emits, "the event would be applied".to_owned()),
+        None => fails("the step commits without covering this event".to_owned()),
     }
 }
 
 fn refusal(mut reasons: Vec<String>) -> String {
     reasons.dedup();
-    if reasons.is_empty() { "it is past what this event could change".to_owned() } else { reasons.join("; ") }
+    if reasons.is_empty() { "the current state makes this event a no-op".to_owned() } else { reasons.join("; ") }
 }
 
 fn fails(why: String) -> Found {

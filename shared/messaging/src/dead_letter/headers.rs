@@ -1,5 +1,5 @@
-//! The headers of a dead letter as JSON: a text each, or a list of texts for a header that was there several times.
-//! A NUL, of which PostgreSQL can store none, is replaced.
+//! The headers of a dead letter as JSON: a string each, or a list of strings for a header with several values. NULs are replaced,
+//! because PostgreSQL cannot store them.
 
 use async_nats::{HeaderMap, HeaderValue};
 use serde_json::{Map, Value};
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_that_is_there_several_times_comes_back_so() {
+    fn a_header_with_several_values_keeps_them() {
         let mut headers = HeaderMap::new();
         headers.insert("ce-id", "1");
         headers.append("tracestate", "a=1");

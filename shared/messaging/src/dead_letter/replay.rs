@@ -1,4 +1,4 @@
-//! What an operator does about one dead letter: replay it to the step that failed, or discard it.
+//! An operator's actions on one dead letter: replay it to the step that failed, or discard it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     Batches, DeadLetter,
-    entry::{By, get, note},
+    entry::{By, get, record_actions},
     headers, progress,
 };
 use crate::{
@@ -17,10 +17,10 @@ use crate::{
 
 pub(super) const MAX_REPLAYS: i32 = 3;
 
-/// How long a step may work on one replay: half of the time after which an entry counts as left behind.
-pub(super) const STEP_LIMIT: Duration = Duration::from_secs(60);
+/// How long one replay may take: half of the time after which an entry counts as left behind by a crash.
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What replays run on: the steps of one service and its database. Cheap to clone.
+/// The steps and the database of one service, for replays. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Replays {
     pub pool: PgPool,
@@ -30,33 +30,33 @@ pub struct Replays {
     pub hooks: Hooks,
 }
 
-/// What became of a replay; it is written on the entry as well.
+/// The outcome of a replay, which is also stored on the entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplayOutcome {
-    /// Applied, or found to be applied already.
+    /// Applied now or before.
     Resolved,
-    /// Failed once more, and the entry is PENDING again. Not `counted`: something was away, or a race for locks was
-    /// lost, which says nothing about the event and takes none of its replays.
+    /// Failed again; the entry is PENDING. Not `counted` against its replays after an outage or a lost race for locks, which say
+    /// nothing about the event.
     FailedAgain { why: String, counted: bool },
 }
 
-/// Why nothing was done.
+/// Why an action was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     #[error("there is no such dead letter")]
     NotFound,
     #[error("the dead letter is {0}, not PENDING")]
     NotPending(String),
-    #[error("it has been replayed {MAX_REPLAYS} times; discard it, or mend the event's cause by hand")]
+    #[error("the dead letter has been replayed {MAX_REPLAYS} times; discard it, or resolve the cause by hand")]
     TooOften,
-    #[error("no step called {0} runs in this service")]
+    #[error("this service has no step {0}")]
     UnknownStep(String),
-    #[error("the database is away")]
+    #[error("the database is unavailable")]
     Database(#[from] sqlx::Error),
 }
 
-/// Runs the failed step on the event, now. The step's inbox claim was rolled back with the failure,
-/// so it works at once; had the event been applied after all, the inbox says so and nothing happens.
+/// Runs the failed step on the event now. The failure has rolled back the inbox claim, so the step applies the event; if it was
+/// applied after all, the inbox recognises it and nothing changes.
 pub async fn replay(
     replays: &Replays,
     dead_letter_id: Uuid,
@@ -70,7 +70,7 @@ pub async fn replay(
 pub(super) async fn replay_by(replays: &Replays, dead_letter_id: Uuid, by: &By) -> Result<ReplayOutcome, ReplayError> {
     let letter = get(&replays.pool, dead_letter_id).await?.ok_or(ReplayError::NotFound)?;
     let subscription = replays.step_of(&letter)?.clone();
-    take(&replays.pool, dead_letter_id).await?;
+    claim(&replays.pool, dead_letter_id).await?;
     let raw = raw(letter);
     let outcome = match retry_contended(|| apply(replays, &subscription, raw.clone())).await {
         Ok(()) => ReplayOutcome::Resolved,
@@ -80,13 +80,13 @@ pub(super) async fn replay_by(replays: &Replays, dead_letter_id: Uuid, by: &By) 
         }
     };
     write_back(&replays.pool, dead_letter_id, &outcome, by).await?;
-    let came_to = if outcome == ReplayOutcome::Resolved { "resolved" } else { "failed" };
-    replays.count(subscription.step.name, "replay", came_to);
+    let label = if outcome == ReplayOutcome::Resolved { "resolved" } else { "failed" };
+    replays.count(subscription.step.name, "replay", label);
     Ok(outcome)
 }
 
 impl Replays {
-    /// Counts what somebody did about a dead letter of the step.
+    /// Counts an action on a dead letter of the step.
     pub(super) fn count(&self, step: &str, action: &'static str, outcome: &'static str) {
         let label = LetterAction { step: step.to_owned(), action, outcome };
         self.metrics.dead_letter_actions.get_or_create_owned(&label).inc();
@@ -103,9 +103,9 @@ pub(super) fn raw(letter: DeadLetter) -> RawEvent {
     RawEvent::new(letter.subject, headers::from_json(&letter.headers), letter.payload.into(), true)
 }
 
-/// Marks the entry REPLAYED, so that two operators cannot replay it at the same time. One that has been so
-/// for minutes was left behind by a crash.
-async fn take(pool: &PgPool, dead_letter_id: Uuid) -> Result<(), ReplayError> {
+/// Marks the entry REPLAYED, so that it is not replayed twice at the same time. An entry in this status for two minutes was left
+/// behind by a crash.
+async fn claim(pool: &PgPool, dead_letter_id: Uuid) -> Result<(), ReplayError> {
     let taken = sqlx::query!(
         "update dead_letter
         set status = 'REPLAYED', replay_count = replay_count + 1, updated_at = now()
@@ -123,10 +123,10 @@ async fn take(pool: &PgPool, dead_letter_id: Uuid) -> Result<(), ReplayError> {
     if letter.status == "PENDING" { Err(ReplayError::TooOften) } else { Err(ReplayError::NotPending(letter.status)) }
 }
 
-/// Runs the step in a task of its own: its panic is its failure, not the operator's.
+/// Runs the step in its own task, so that its panic fails only the replay.
 async fn apply(replays: &Replays, subscription: &Subscription, raw: RawEvent) -> Result<(), StepError> {
     let mut handler = tokio::spawn(subscription.run(&replays.hooks, vec![raw]));
-    let ran = match tokio::time::timeout(STEP_LIMIT, &mut handler).await {
+    let ran = match tokio::time::timeout(STEP_TIMEOUT, &mut handler).await {
         Ok(joined) => joined.map_err(StepError::failed)?,
         Err(elapsed) => {
             handler.abort();
@@ -134,7 +134,7 @@ async fn apply(replays: &Replays, subscription: &Subscription, raw: RawEvent) ->
         }
     };
     if let Some((_, unreadable)) = ran.unreadable.into_iter().next() {
-        // Only this build cannot read it.
+        // Another build may be able to read it.
         let of_another_build = matches!(unreadable, EnvelopeError::UnknownVersion { .. });
         let error = if of_another_build { StepError::Unavailable } else { StepError::Poison };
         return Err(error(unreadable.into()));
@@ -146,7 +146,7 @@ async fn apply(replays: &Replays, subscription: &Subscription, raw: RawEvent) ->
 }
 
 async fn write_back(pool: &PgPool, dead_letter_id: Uuid, outcome: &ReplayOutcome, by: &By) -> Result<(), sqlx::Error> {
-    let (status, text, given_back) = match outcome {
+    let (status, text, refunded_replays) = match outcome {
         ReplayOutcome::Resolved => ("RESOLVED", "resolved", 0),
         ReplayOutcome::FailedAgain { why, counted } => ("PENDING", why.as_str(), i32::from(!counted)),
     };
@@ -158,36 +158,35 @@ async fn write_back(pool: &PgPool, dead_letter_id: Uuid, outcome: &ReplayOutcome
         dead_letter_id,
         status,
         text,
-        given_back,
+        refunded_replays,
     )
     .execute(&mut *transaction)
     .await?;
-    // Somebody may have taken this replay for dead and decided otherwise: then only the action is kept.
-    note(&mut transaction, by, "replay", [(dead_letter_id, text.to_owned())]).await?;
+    // If the entry was meanwhile taken over as left behind, only the action is stored.
+    record_actions(&mut transaction, by, "replay", [(dead_letter_id, text.to_owned())]).await?;
     if let Some(replay_id) = by.replay_id {
-        let resolved = *outcome == ReplayOutcome::Resolved;
-        progress::count_replay(&mut transaction, replay_id, resolved).await?;
+        progress::count_entry(&mut transaction, replay_id, Some(*outcome == ReplayOutcome::Resolved)).await?;
     }
     transaction.commit().await
 }
 
-/// Gives the event up, on somebody's word.
+/// Discards the entry: its event will not be applied.
 pub async fn discard(replays: &Replays, dead_letter_id: Uuid, actor: &str, reason: &str) -> Result<(), ReplayError> {
     let mut transaction = replays.pool.begin().await?;
-    let Some(step) = write_off(&mut transaction, dead_letter_id, reason).await? else {
+    let Some(step) = mark_discarded(&mut transaction, dead_letter_id, reason).await? else {
         drop(transaction);
         let letter = get(&replays.pool, dead_letter_id).await?.ok_or(ReplayError::NotFound)?;
         return Err(ReplayError::NotPending(letter.status));
     };
     let by = By { actor: actor.to_owned(), reason: Some(reason.to_owned()), replay_id: None };
-    note(&mut transaction, &by, "discard", [(dead_letter_id, "discarded".to_owned())]).await?;
+    record_actions(&mut transaction, &by, "discard", [(dead_letter_id, "discarded".to_owned())]).await?;
     transaction.commit().await?;
     replays.count(&step, "discard", "resolved");
     Ok(())
 }
 
-/// Returns the entry's step; none when it cannot be given up now.
-async fn write_off(conn: &mut PgConnection, entry: Uuid, reason: &str) -> Result<Option<String>, sqlx::Error> {
+/// Returns the entry's step; `None` when it cannot be discarded now.
+async fn mark_discarded(conn: &mut PgConnection, entry: Uuid, reason: &str) -> Result<Option<String>, sqlx::Error> {
     sqlx::query_scalar!(
         "update dead_letter
         set status = 'DISCARDED', notes = $2, updated_at = now()

@@ -1,4 +1,4 @@
-//! What is shown as zero before it has happened: an alert cannot see the first of something that was not there before.
+//! Counters that are exported as zero from the start: an alert cannot see the first increase of a counter without a prior value.
 
 use saga::{SagaDefinition, Service, Step};
 
@@ -9,7 +9,7 @@ use super::{
 use crate::dead_letter::Foreseen;
 
 impl Metrics {
-    /// Makes the counters of a service that consumes these steps and takes its part in the saga.
+    /// Creates the counters of a service that consumes these steps and participates in the saga.
     pub fn begin_at_zero(&self, service: Service, steps: impl Iterator<Item = &'static Step>, saga: &SagaDefinition) {
         for step in steps {
             self.step_at_zero(step.name);
@@ -54,18 +54,18 @@ impl Metrics {
         }
         drop(self.saga_compensation_duration.get_or_create(&SagaLabel { saga_type }));
         for step in saga.steps {
-            if step.can_turn_back() {
+            if step.can_fail_saga() {
                 drop(self.saga_compensated.get_or_create(&SagaReason { saga_type, reason: step.name }));
             }
             if step.service.is_some_and(|owner| owner != service) {
                 continue;
             }
-            if saga.is_undone_by(step) {
+            if saga.starts_compensation(step) {
                 drop(self.saga_compensations_started.get_or_create(&SagaStep { saga_type, step: step.name }));
             }
             let ends = [
                 (if step.is_compensation() { "COMPENSATED" } else { "COMPLETED" }, true),
-                ("FAILED", step.can_turn_back()),
+                ("FAILED", step.can_fail_saga()),
                 ("SKIPPED", step.consumes().is_some()),
             ];
             for (status, _) in ends.into_iter().filter(|(_, possible)| *possible) {

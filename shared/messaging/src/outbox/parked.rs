@@ -1,24 +1,28 @@
-//! What an operator can do about parked events: let them be tried again, or give them up. Either way their aggregates'
-//! followers go on, and it is written down who did it and why.
+//! An operator's actions on parked events: requeue or discard them. Both let the later events of their aggregates continue, and
+//! are stored with actor and reason.
 
+use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// Which parked events; `None` does not restrict.
-#[derive(Debug, Clone, Default)]
+/// Selects the parked events that match all of these conditions; `{}` selects all.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ParkedFilter))]
+#[serde(deny_unknown_fields)]
 pub struct Parked {
     /// With or without its version: `OrderCreated` or `OrderCreated.v1`.
     pub event_type: Option<String>,
     pub aggregate_id: Option<String>,
     /// Only older ones.
+    #[serde(default, with = "time::serde::rfc3339::option")]
     pub created_before: Option<OffsetDateTime>,
 }
 
-/// How many there are, and the ids of the oldest of them.
+/// The number of matching events, and the ids of the oldest ones.
 pub async fn parked(pool: &PgPool, which: &Parked, limit: i64) -> Result<(i64, Vec<Uuid>), sqlx::Error> {
     let found = sqlx::query!(
-        // The first condition is that of their index.
+        // The first condition is that of the partial index.
         r#"with found as materialized (
             select event_id, position
             from outbox
@@ -39,7 +43,7 @@ pub async fn parked(pool: &PgPool, which: &Parked, limit: i64) -> Result<(i64, V
     Ok((found.count, found.ids))
 }
 
-/// Lets parked events (and with them their aggregates' followers) be tried again; returns those that were parked.
+/// Requeues parked events, and with them the later events of their aggregates; returns those that were parked.
 pub async fn requeue(
     conn: &mut PgConnection,
     event_ids: &[Uuid],
@@ -65,7 +69,7 @@ pub async fn requeue(
     .await
 }
 
-/// Gives a parked event up: it will never be published, and its aggregate's followers are. False when it is not parked.
+/// Discards a parked event: it is never published, while later events of its aggregate are. False when it is not parked.
 pub async fn discard(conn: &mut PgConnection, event_id: Uuid, actor: &str, reason: &str) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
         "with discarded as (
@@ -85,13 +89,16 @@ pub async fn discard(conn: &mut PgConnection, event_id: Uuid, actor: &str, reaso
     Ok(done.rows_affected() > 0)
 }
 
-/// One thing that an operator did to an event.
-#[derive(Debug, Clone)]
+/// One action of an operator on an event.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = OutboxAction))]
 pub struct Action {
+    #[serde(with = "time::serde::rfc3339")]
     pub acted_at: OffsetDateTime,
     pub actor: String,
     /// `REQUEUE` or `DISCARD`.
     pub action: String,
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub reason: Option<String>,
 }
 

@@ -1,7 +1,8 @@
-//! The relay's lease: who is the active one, in which epoch, and what the broker acknowledged last.
+//! The relay's lease: the active relay, its epoch, and the broker's last acknowledgement.
 
 use std::time::Duration;
 
+use serde::Serialize;
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -12,12 +13,12 @@ use crate::lease::interval;
 #[derive(Debug, Clone)]
 pub(super) struct Lease {
     pub(super) holder: String,
-    /// Grows with every takeover; every write of the relay is guarded by it.
+    /// Grows with each takeover; each write of the relay is conditional on it.
     pub(super) epoch: i64,
 }
 
-/// Takes the lease when it is free, expired, or this holder's own. One that ends later than in twice its time was taken when
-/// the database's clock was ahead, and is free.
+/// Acquires the lease when it is free, expired, or this holder's own. A lease that expires later than in twice its duration was
+/// acquired while the database's clock was ahead, and is free.
 pub(super) async fn acquire(
     conn: &mut PgConnection,
     holder: &str,
@@ -50,35 +51,49 @@ pub(super) async fn renew(conn: &mut PgConnection, lease: &Lease, ttl: Duration)
     Ok(done.rows_affected() > 0)
 }
 
-/// Gives the lease back, so that another replica need not wait for it to expire.
+/// Releases the lease, so that another replica need not wait for its expiry.
 pub(super) async fn release(pool: &PgPool, holder: &str) -> Result<(), sqlx::Error> {
     sqlx::query!("update relay_lease set expires_at = '-infinity' where holder = $1", holder).execute(pool).await?;
     Ok(())
 }
 
-/// The relay of a service as an operator sees it.
-#[derive(Debug, Clone)]
+/// The relay of this service, in any replica.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = RelayBody))]
 pub struct LeaseState {
+    /// The replica whose relay is active.
     pub holder: String,
+    /// Grows with each takeover.
     pub epoch: i64,
-    /// Whether the holder's lease is still valid, by the database's clock.
+    /// Whether the holder's lease is valid now, by the database's clock.
     pub active: bool,
     pub paused: bool,
+    #[serde(with = "time::serde::rfc3339::option")]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub taken_at: Option<OffsetDateTime>,
-    pub stream_epoch: i64,
+    /// The stream's sequence at the last acknowledgement.
     pub last_sequence: i64,
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub last_event_id: Option<Uuid>,
+    #[serde(with = "time::serde::rfc3339::option")]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub last_receipt_at: Option<OffsetDateTime>,
+    /// Events published again because the broker had lost them.
     pub republished: i64,
+    /// Events that wait to be published.
+    #[serde(rename = "lag")]
     pub pending: i64,
+    /// Events that were refused too often and wait for an operator.
     pub parked: i64,
+    /// Age of the oldest event that waits, in seconds.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub oldest_pending_seconds: Option<f64>,
 }
 
 pub async fn state(pool: &PgPool) -> Result<LeaseState, sqlx::Error> {
     sqlx::query_as!(
         LeaseState,
-        r#"select l.holder, l.epoch, l.expires_at > now() as "active!", l.paused, l.taken_at, l.stream_epoch,
+        r#"select l.holder, l.epoch, l.expires_at > now() as "active!", l.paused, l.taken_at,
             l.last_sequence, l.last_event_id, l.last_receipt_at, l.republished,
             o.pending as "pending!", o.parked as "parked!", o.oldest_pending_seconds
         from relay_lease l
@@ -94,7 +109,7 @@ pub async fn state(pool: &PgPool) -> Result<LeaseState, sqlx::Error> {
     .await
 }
 
-/// Pauses or resumes the relay of this service, whichever replica's it is.
+/// Pauses or resumes the relay of this service, in any replica.
 pub async fn pause(conn: &mut PgConnection, paused: bool) -> Result<(), sqlx::Error> {
     sqlx::query!("update relay_lease set paused = $1", paused).execute(conn).await?;
     Ok(())

@@ -1,5 +1,5 @@
-//! Publishing one batch: pipelined, each message expecting the one before it to be the stream's last, so that nothing
-//! overtakes and a stale relay is refused; or one by one, when some may be stored already.
+//! Publishes one batch: pipelined, where each message expects its predecessor to be the stream's last, so that order is kept and
+//! a stale relay is refused; or one by one, when the stream may have some rows already.
 
 use async_nats::{
     HeaderMap,
@@ -23,23 +23,23 @@ use crate::{
         self, BAGGAGE, CE_ID, CE_PARTITIONKEY, CE_SAGAID, CE_SEQUENCE, CE_SPECVERSION, CE_SUBJECT, CE_TIME, CE_TYPE,
         TRACEPARENT,
     },
-    outbox::{PendingRow, Receipt},
+    outbox::{Acknowledgement, PendingRow},
 };
 
-/// Where the stream ends.
+/// The end of the stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct StreamPosition {
-    /// The stream's time of creation in nanoseconds.
+    /// The stream's creation time in nanoseconds.
     pub(super) epoch: i64,
     pub(super) last_sequence: u64,
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Debug)]
 pub(super) struct Published {
-    pub(super) receipts: Vec<Receipt>,
+    pub(super) acks: Vec<Acknowledgement>,
     pub(super) last_sequence: u64,
-    /// How many of the receipts were for what the stream had already.
+    /// How many of the acknowledgements were for duplicates.
     pub(super) duplicates: u64,
     /// Why the rest of the batch was not published.
     pub(super) stop: Option<Stop>,
@@ -47,21 +47,21 @@ pub(super) struct Published {
 
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The broker will not have this one message.
+    /// The broker refuses this message.
     Refused { event_id: Uuid, error: String },
-    /// A fault on purpose holds up this one event.
-    Held { event_id: Uuid },
-    /// The stream's last sequence is another than expected.
+    /// An injected fault keeps this event from being published.
+    Injected { event_id: Uuid },
+    /// The stream's last sequence differs from the expected one.
     OutOfStep,
-    /// The broker is away, or full.
+    /// The broker is unavailable or full.
     Away(String),
-    /// The broker has not said what became of it.
+    /// The broker has not answered; the outcome is unknown.
     Silent(String),
 }
 
 pub(super) async fn publish(bus: &Bus, rows: &[PendingRow], position: StreamPosition, singly: bool) -> Published {
     let mut published = Published {
-        receipts: Vec::with_capacity(rows.len()),
+        acks: Vec::with_capacity(rows.len()),
         last_sequence: position.last_sequence,
         duplicates: 0,
         stop: None,
@@ -74,11 +74,11 @@ pub(super) async fn publish(bus: &Bus, rows: &[PendingRow], position: StreamPosi
         }
         return published;
     }
-    // Sending only queues; the receipts are awaited while later messages are on their way already.
+    // Sending only queues a message; acknowledgements are awaited while later messages are in flight.
     let mut sent = Vec::with_capacity(rows.len());
     for (expected_last, row) in (position.last_sequence..).zip(rows) {
-        // The sequence alone would let this one in when the one before is refused for a message that somebody else has put
-        // into the stream, at just this place.
+        // With the sequence alone, this message would be accepted if another program's message had taken the place of its refused
+        // predecessor.
         let before = sent.last().map(|(row, _): &(&PendingRow, _)| message_id(row));
         sent.push((row, send(bus, row, expected_last, before).await));
         if sent.last().is_some_and(|(_, outcome)| outcome.is_err()) {
@@ -86,7 +86,7 @@ pub(super) async fn publish(bus: &Bus, rows: &[PendingRow], position: StreamPosi
         }
     }
     for (row, sent) in sent {
-        if !published.note(row, receipt(row, sent).await) {
+        if !published.record(row, publish_ack(row, sent).await) {
             break;
         }
     }
@@ -94,39 +94,39 @@ pub(super) async fn publish(bus: &Bus, rows: &[PendingRow], position: StreamPosi
 }
 
 impl Published {
-    /// Publishes one row and awaits its receipt; false when the batch ends here.
+    /// Publishes one row and awaits its acknowledgement; false when the batch ends here.
     async fn one(&mut self, bus: &Bus, row: &PendingRow) -> bool {
         let copies = match bus.hooks.at(Point::BusPublish, || row.subject()).await {
             Ok(Pass::Duplicate { copies }) => copies,
             Ok(Pass::Unharmed | Pass::Decline) => 0,
-            Ok(Pass::Drop) | Err(_) => return self.note(row, Err(Stop::Held { event_id: row.event_id })),
+            Ok(Pass::Drop) | Err(_) => return self.record(row, Err(Stop::Injected { event_id: row.event_id })),
         };
         let sent = send(bus, row, self.last_sequence, None).await;
-        let mut noted = self.note(row, receipt(row, sent).await);
+        let mut goes_on = self.record(row, publish_ack(row, sent).await);
         for copy in 1..=copies {
-            // Under an id of its own, because the broker would recognise the repeat.
+            // With another message id, because the broker would deduplicate the copy.
             let repeat = PendingRow { republication: row.republication + 1000 + i32::from(copy), ..row.clone() };
             let sent = send(bus, &repeat, self.last_sequence, None).await;
-            match receipt(&repeat, sent).await {
+            match publish_ack(&repeat, sent).await {
                 Ok(ack) if !ack.duplicate => self.last_sequence = ack.sequence,
                 Ok(_) => {}
-                Err(stop) => noted &= self.note(&repeat, Err(stop)),
+                Err(stop) => goes_on &= self.record(&repeat, Err(stop)),
             }
         }
-        noted
+        goes_on
     }
 
-    /// Notes the outcome of one row; false when the batch ends here.
-    fn note(&mut self, row: &PendingRow, outcome: Result<PublishAck, Stop>) -> bool {
+    /// Records the outcome of one row; false when the batch ends here.
+    fn record(&mut self, row: &PendingRow, outcome: Result<PublishAck, Stop>) -> bool {
         match outcome {
             Ok(ack) => {
-                // A duplicate is a success; it consumed no sequence.
+                // A duplicate is a success without a new sequence.
                 match ack.duplicate {
                     true => self.duplicates += 1,
                     false => self.last_sequence = ack.sequence,
                 }
                 let sequence = i64::try_from(ack.sequence).unwrap_or(i64::MAX);
-                self.receipts.push(Receipt { event_id: row.event_id, sequence });
+                self.acks.push(Acknowledgement { event_id: row.event_id, sequence });
                 true
             }
             Err(stop) => {
@@ -137,30 +137,31 @@ impl Published {
     }
 }
 
-/// A message on its way, and the span of its publication.
+/// A message in flight and the span of its publication.
 struct Sent {
     ack: PublishAckFuture,
     span: Option<Span>,
 }
 
-async fn receipt(row: &PendingRow, sent: Result<Sent, Stop>) -> Result<PublishAck, Stop> {
+/// Awaits the acknowledgement; an error also ends the span.
+async fn publish_ack(row: &PendingRow, sent: Result<Sent, Stop>) -> Result<PublishAck, Stop> {
     let Sent { ack, span } = sent?;
     ack.await.map_err(|error| {
         if let Some(mut span) = span {
             span.fail(error.to_string());
         }
-        sort(row, &error)
+        classify(row, &error)
     })
 }
 
-/// Publishes one event wherever the stream ends, as the outbox's relay never does.
+/// Publishes one event without an expected sequence, which the relay never does.
 pub(crate) async fn publish_once(bus: &Bus, row: &PendingRow) -> Result<(), String> {
     let message = PublishMessage::build().payload(row.payload.clone().into()).headers(headers(row)?);
     let sent = bus.jetstream.send_publish(row.subject.clone(), message).await.map_err(|e| crate::error::chain(&e))?;
     sent.await.map(drop).map_err(|e| crate::error::chain(&e))
 }
 
-/// Sends it, to be stored only behind this sequence and, if one is given, the message with this deduplication id.
+/// Sends a row, to be stored only if the stream ends at this sequence and, if given, with the message of this id.
 async fn send(bus: &Bus, row: &PendingRow, expected_last: u64, before: Option<String>) -> Result<Sent, Stop> {
     let mut headers = headers(row).map_err(|error| Stop::Refused { event_id: row.event_id, error })?;
     let span = open_span(row, &headers);
@@ -175,18 +176,17 @@ async fn send(bus: &Bus, row: &PendingRow, expected_last: u64, before: Option<St
     if let Some(before) = before {
         message = message.expected_last_message_id(before);
     }
-    let ack = bus.jetstream.send_publish(row.subject.clone(), message).await.map_err(|e| sort(row, &e))?;
+    let ack = bus.jetstream.send_publish(row.subject.clone(), message).await.map_err(|e| classify(row, &e))?;
     Ok(Sent { ack, span })
 }
 
-/// The span of a publication, where the event's trace is sampled. A republication, which comes much later, has one in a
-/// trace of its own.
+/// The span of a publication if the event's trace is sampled. A republication, which comes much later, gets a new, linked trace.
 fn open_span(row: &PendingRow, headers: &HeaderMap) -> Option<Span> {
     let written: TraceContext = envelope::header(headers, TRACEPARENT)?.parse().ok()?;
     if !written.is_sampled() {
         return None;
     }
-    let facts = vec![
+    let attributes = vec![
         KeyValue::new("messaging.system", "nats"),
         KeyValue::new("messaging.operation.type", "send"),
         KeyValue::new("messaging.operation.name", "publish"),
@@ -195,12 +195,12 @@ fn open_span(row: &PendingRow, headers: &HeaderMap) -> Option<Span> {
     ];
     let name = format!("publish {}", row.subject);
     match row.republication {
-        0 => Span::start(SpanKind::Producer, name, written, facts),
-        _ => Span::start_linked(SpanKind::Producer, name, written, facts),
+        0 => Span::start(SpanKind::Producer, name, written, attributes),
+        _ => Span::start_linked(SpanKind::Producer, name, written, attributes),
     }
 }
 
-/// The broker's deduplication id: the event's own, except that a repeat on purpose is another message.
+/// The broker's deduplication id: the event's id, with a suffix for a republication.
 fn message_id(row: &PendingRow) -> String {
     match row.republication {
         0 => row.event_id.to_string(),
@@ -209,14 +209,14 @@ fn message_id(row: &PendingRow) -> String {
 }
 
 impl PendingRow {
-    /// The trace that the event belongs to, if somebody collects it.
+    /// The event's trace, if it is sampled.
     pub(super) fn trace_id(&self) -> Option<String> {
         let stored: Map<String, Value> = serde_json::from_str(&self.headers).ok()?;
         let trace: TraceContext = stored.get(TRACEPARENT)?.as_str()?.parse().ok()?;
         trace.is_sampled().then(|| trace.trace_id())
     }
 
-    /// What a fault may be limited to, as far as the event's headers tell it.
+    /// The scope of faults that may hit the event, as far as its headers name it.
     pub(super) fn subject(&self) -> Subject {
         let stored = serde_json::from_str::<Map<String, Value>>(&self.headers).unwrap_or_default();
         let baggage = stored.get(BAGGAGE).and_then(Value::as_str).unwrap_or_default();
@@ -246,8 +246,8 @@ fn headers(row: &PendingRow) -> Result<HeaderMap, String> {
     Ok(headers)
 }
 
-/// What a failed publish means. Only what is surely about this one message is a refusal.
-fn sort(row: &PendingRow, error: &async_nats::error::Error<PublishErrorKind>) -> Stop {
+/// Classifies a failed publish. Only an error that is certainly about this message is a refusal.
+fn classify(row: &PendingRow, error: &async_nats::error::Error<PublishErrorKind>) -> Stop {
     match error.kind() {
         PublishErrorKind::WrongLastSequence | PublishErrorKind::WrongLastMessageId => Stop::OutOfStep,
         PublishErrorKind::TimedOut => Stop::Silent(crate::error::chain(error)),

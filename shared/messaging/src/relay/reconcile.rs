@@ -1,5 +1,5 @@
-//! The reconciler: compares what the broker acknowledged with what its stream still has, and puts
-//! back what is gone. It makes the broker's storage disposable; the inbox absorbs every repeat.
+//! The reconciler: compares the last acknowledgement with the stream, and puts lost events back into the outbox. So the broker's
+//! storage is disposable; the inbox recognises duplicates.
 
 use futures_util::future::BoxFuture;
 use saga::Service;
@@ -13,30 +13,30 @@ use super::{
 };
 use crate::{
     consumer_list, envelope, outbox,
-    silence::{all_answered, answered},
+    response_timeout::{statement_timeout, transaction_timeout},
 };
 
-/// How many events are looked at, and put back, in one transaction.
+/// How many events are checked and put back in one transaction.
 const CHUNK: usize = 5_000;
 
-/// The events that a service has published for sagas that are not finished, or owe a step: only those are needed
-/// again when they are lost.
+/// The events that a service has published for sagas that are not finished, or owe a step: only they are needed again when they
+/// are lost.
 pub type OpenEvents = for<'c> fn(&'c mut PgConnection, Service) -> BoxFuture<'c, Result<Vec<Uuid>, sqlx::Error>>;
 
 pub(super) struct Reconciled {
     pub(super) position: StreamPosition,
     pub(super) republished: u64,
-    /// Whether the stream may hold events whose receipts nobody has.
-    pub(super) unreceipted: bool,
+    /// Whether the stream may hold events whose acknowledgements were not stored.
+    pub(super) has_unrecorded_events: bool,
 }
 
-/// Which receipts are worth nothing any more.
+/// Which acknowledgements are void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lost {
     Nothing,
-    /// The stream was made anew.
+    /// All of other epochs: the stream was re-created.
     OtherEpochs,
-    /// The stream ends earlier, or holds something else there.
+    /// All after this sequence: the stream ends there, or has other events beyond it.
     After(i64),
 }
 
@@ -48,9 +48,9 @@ struct StreamNow {
     last_sequence: u64,
 }
 
-/// The last receipt that was kept.
+/// The last acknowledgement that was stored.
 #[derive(Debug)]
-struct LastReceipt {
+struct LastAck {
     stream_epoch: i64,
     last_sequence: i64,
     last_event_id: Option<Uuid>,
@@ -58,27 +58,32 @@ struct LastReceipt {
 
 pub(super) async fn reconcile(relay: &Relay, lease: &Lease, stream: &str) -> Result<Reconciled, RelayError> {
     let now = describe(relay, stream).await?;
-    // Later than the position: if the stream is set back after this, it refuses what is published from there.
+    // After reading the position: if the stream is restored later, it refuses messages that expect this position.
     no_consumer_ahead(relay, stream).await?;
-    let receipt = last_receipt(relay, lease).await?;
-    let lost = compare(relay, stream, now, &receipt).await?;
+    let ack = last_ack(relay, lease).await?;
+    let lost = compare(relay, stream, now, &ack).await?;
     let position = StreamPosition { epoch: now.epoch, last_sequence: now.last_sequence };
-    let same_stream = receipt.stream_epoch == now.epoch;
-    let receipted = match lost {
+    let same_stream = ack.stream_epoch == now.epoch;
+    let recorded_through = match lost {
         Lost::After(sequence) => sequence,
-        Lost::Nothing if same_stream => receipt.last_sequence,
+        Lost::Nothing if same_stream => ack.last_sequence,
         Lost::Nothing | Lost::OtherEpochs => 0,
     };
-    let unreceipted = i64::try_from(now.last_sequence).is_ok_and(|last| last > receipted);
+    let has_unrecorded_events = i64::try_from(now.last_sequence).is_ok_and(|last| last > recorded_through);
     if lost == Lost::Nothing && same_stream {
-        return Ok(Reconciled { position, republished: 0, unreceipted });
+        return Ok(Reconciled { position, republished: 0, has_unrecorded_events });
     }
-    let republished = put_back(relay, lease, now, lost).await?;
+    let republished = republish_lost(relay, lease, now, lost).await?;
     adopt(relay, lease, now, lost, republished).await?;
     if lost != Lost::Nothing {
-        tracing::warn!(stream, ?lost, republished, "the broker lost data; what is still needed is published again");
+        tracing::warn!(
+            stream,
+            ?lost,
+            republished,
+            "the broker lost data; events that are still needed are published again"
+        );
     }
-    Ok(Reconciled { position, republished, unreceipted })
+    Ok(Reconciled { position, republished, has_unrecorded_events })
 }
 
 async fn describe(relay: &Relay, stream: &str) -> Result<StreamNow, RelayError> {
@@ -92,33 +97,33 @@ async fn describe(relay: &Relay, stream: &str) -> Result<StreamNow, RelayError> 
     })
 }
 
-async fn last_receipt(relay: &Relay, lease: &Lease) -> Result<LastReceipt, RelayError> {
-    let receipt = sqlx::query_as!(
-        LastReceipt,
+async fn last_ack(relay: &Relay, lease: &Lease) -> Result<LastAck, RelayError> {
+    let ack = sqlx::query_as!(
+        LastAck,
         "select stream_epoch, last_sequence, last_event_id
         from relay_lease
         where holder = $1 and epoch = $2",
         lease.holder,
         lease.epoch,
     );
-    answered(receipt.fetch_optional(&relay.pool)).await?.ok_or(RelayError::LeaseLost)
+    statement_timeout(ack.fetch_optional(&relay.pool)).await?.ok_or(RelayError::LeaseLost)
 }
 
-async fn compare(relay: &Relay, stream: &str, now: StreamNow, receipt: &LastReceipt) -> Result<Lost, RelayError> {
-    if receipt.stream_epoch == 0 {
+async fn compare(relay: &Relay, stream: &str, now: StreamNow, ack: &LastAck) -> Result<Lost, RelayError> {
+    if ack.stream_epoch == 0 {
         return Ok(Lost::Nothing);
     }
-    if receipt.stream_epoch != now.epoch {
+    if ack.stream_epoch != now.epoch {
         return Ok(Lost::OtherEpochs);
     }
     let last = i64::try_from(now.last_sequence).unwrap_or(i64::MAX);
-    if last < receipt.last_sequence {
+    if last < ack.last_sequence {
         return Ok(Lost::After(last));
     }
-    match receipt.last_event_id {
-        Some(expected) if receipt.last_sequence >= now.first_sequence => {
-            let found = event_at(relay, stream, receipt.last_sequence).await?;
-            // A message that was deleted is no sign of an older store.
+    match ack.last_event_id {
+        Some(expected) if ack.last_sequence >= now.first_sequence => {
+            let found = event_at(relay, stream, ack.last_sequence).await?;
+            // A deleted message does not mean that the stream is in an older state.
             let other = found.is_some_and(|found| found != expected);
             Ok(if other { Lost::After(now.first_sequence - 1) } else { Lost::Nothing })
         }
@@ -136,9 +141,8 @@ async fn event_at(relay: &Relay, stream: &str, sequence: i64) -> Result<Option<U
     }
 }
 
-/// A consumer that has had more than the stream holds would skip as many of the events to come. Nothing is
-/// published until `provision keep` has made such consumers anew. Receipts do not tell: the last ones may never have been
-/// written down.
+/// A consumer that is ahead of the stream would skip the next events. Nothing is published until the topology's reconciler has
+/// re-created such consumers. Acknowledgements do not show this: the last ones may not have been stored.
 async fn no_consumer_ahead(relay: &Relay, stream: &str) -> Result<(), RelayError> {
     let consumers = consumer_list::of_stream(&relay.bus.jetstream, stream).await.map_err(|e| RelayError::of(&e))?;
     let last = relay.bus.jetstream.get_stream(stream).await.map_err(|e| RelayError::of(&e))?;
@@ -149,35 +153,35 @@ async fn no_consumer_ahead(relay: &Relay, stream: &str) -> Result<(), RelayError
     }
 }
 
-/// Puts the lost events back into the outbox: those of sagas that are not finished, and of no saga. A chunk is a
-/// transaction, so that no number of them is too large, and whoever begins again goes on where this ended: what is back
-/// already is left alone. Nothing is published meanwhile.
-async fn put_back(relay: &Relay, lease: &Lease, now: StreamNow, lost: Lost) -> Result<u64, RelayError> {
+/// Puts the lost events of unfinished sagas, and those of no saga, back into the outbox. Each chunk is a transaction, so that
+/// their number is not limited, and a restart continues where this ended: events that are back already are skipped. Nothing is
+/// published meanwhile.
+async fn republish_lost(relay: &Relay, lease: &Lease, now: StreamNow, lost: Lost) -> Result<u64, RelayError> {
     let Some(range) = LostRange::of(now, lost) else { return Ok(0) };
     let mut conn = relay.pool.acquire().await?;
-    let open = answered((relay.open_events)(&mut conn, relay.bus.service)).await?;
+    let open = statement_timeout((relay.open_events)(&mut conn, relay.bus.service)).await?;
     let mut republished = 0;
     for chunk in open.chunks(CHUNK) {
-        republished += put_back_chunk(relay, &mut conn, lease, chunk, range).await?;
+        republished += republish_chunk(relay, &mut conn, lease, chunk, range).await?;
     }
     let mut last = Uuid::nil();
     loop {
-        let page = answered(of_no_saga(&mut conn, last, range)).await?;
+        let page = statement_timeout(of_no_saga(&mut conn, last, range)).await?;
         let Some(end) = page.last() else { return Ok(republished) };
         last = *end;
-        republished += put_back_chunk(relay, &mut conn, lease, &page, range).await?;
+        republished += republish_chunk(relay, &mut conn, lease, &page, range).await?;
     }
 }
 
-/// Puts back those of these events that are lost. Only the holder of the lease can, and keeps the lease by it.
-async fn put_back_chunk(
+/// Puts back those of these events that are lost. This requires the lease and renews it.
+async fn republish_chunk(
     relay: &Relay,
     conn: &mut PgConnection,
     lease: &Lease,
     events: &[Uuid],
     range: LostRange,
 ) -> Result<u64, RelayError> {
-    all_answered(async {
+    transaction_timeout(async {
         let mut transaction = conn.begin().await?;
         if !lease::renew(&mut transaction, lease, relay.settings.relay_lease).await? {
             return Err(RelayError::LeaseLost);
@@ -190,8 +194,8 @@ async fn put_back_chunk(
     .await
 }
 
-/// From now on the stream is what it is. Receipts of what it has lost are void, because other events take their places:
-/// one row says so for all of them.
+/// Stores the stream's present end as the last acknowledged position. Acknowledgements of lost events become void by one row,
+/// because other events take their sequences.
 async fn adopt(relay: &Relay, lease: &Lease, now: StreamNow, lost: Lost, republished: u64) -> Result<(), RelayError> {
     let valid_to = match lost {
         Lost::After(sequence) => Some(sequence),
@@ -217,10 +221,10 @@ async fn adopt(relay: &Relay, lease: &Lease, now: StreamNow, lost: Lost, republi
         i64::try_from(republished).unwrap_or(i64::MAX),
         valid_to,
     );
-    if answered(adopting.fetch_one(&relay.pool)).await? { Ok(()) } else { Err(RelayError::LeaseLost) }
+    if statement_timeout(adopting.fetch_one(&relay.pool)).await? { Ok(()) } else { Err(RelayError::LeaseLost) }
 }
 
-/// Which receipts are of what was lost.
+/// The acknowledgements of lost events.
 #[derive(Debug, Clone, Copy)]
 struct LostRange {
     stream_epoch: i64,
@@ -254,7 +258,7 @@ async fn lost_among(conn: &mut PgConnection, events: &[Uuid], range: LostRange) 
     .await
 }
 
-/// The next lost events of no saga, in the order of their ids.
+/// The next lost events of no saga, by id.
 async fn of_no_saga(conn: &mut PgConnection, after: Uuid, range: LostRange) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar!(
         "select event_id

@@ -1,4 +1,4 @@
-//! Each event has its effect once, and one that cannot have it harms no other.
+//! Each event has one effect, and a failing event affects no other.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +22,7 @@ async fn dry_run(house: &House) -> DryRun {
 }
 
 #[tokio::test]
-async fn an_event_has_its_effect_once_however_often_it_comes() {
+async fn an_event_delivered_twice_has_one_effect() {
     let house = House::start().await;
     let ids = house.ring(&["friend", "neighbour"]).await;
     house.consume().await;
@@ -31,13 +31,13 @@ async fn an_event_has_its_effect_once_however_often_it_comes() {
     work.commit().await.unwrap();
     house.relay().await;
     house.consume().await;
-    // Two rings, each twice, and what has answered them.
+    // Two rings, each published twice, and the two events that answer them.
     assert_eq!(house.streamed().await, 6);
     assert_eq!((house.count("opened").await, house.count("inbox").await), (2, 2));
 }
 
 #[tokio::test]
-async fn one_bad_event_of_a_batch_holds_up_no_other() {
+async fn one_failing_event_of_a_batch_affects_no_other() {
     let house = House::start().await;
     house.ring(&["friend", "burglar", "stranger", "neighbour"]).await;
     house.consume().await;
@@ -47,7 +47,7 @@ async fn one_bad_event_of_a_batch_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_is_replayed_when_its_cause_is_gone() {
+async fn a_dead_letter_is_replayed_when_its_cause_is_resolved() {
     let house = House::start().await;
     house.ring(&["burglar"]).await;
     house.consume().await;
@@ -60,7 +60,7 @@ async fn a_dead_letter_is_replayed_when_its_cause_is_gone() {
 }
 
 #[tokio::test]
-async fn a_dry_run_foresees_a_replay_and_changes_nothing() {
+async fn a_dry_run_predicts_a_replay_and_changes_nothing() {
     let house = House::start().await;
     house.ring(&["burglar"]).await;
     house.consume().await;

@@ -1,4 +1,4 @@
-//! The examples run, and stay as short as they are said to be.
+//! The examples run, and are as short as the documentation says.
 
 use std::str::FromStr;
 
@@ -38,7 +38,7 @@ async fn the_outbox_alone_takes_twenty_lines() {
 }
 
 #[tokio::test]
-async fn the_doorbell_is_heard_once_per_ring() {
+async fn the_doorbell_counts_each_ring_once() {
     let (pool, _database) = run("doorbell").await;
     assert_eq!(count(&pool, "select count(*) from house.ring").await, 3);
     assert_eq!(count(&pool, "select count(*) from house.inbox").await, 3);

@@ -1,4 +1,4 @@
-//! Two events: a bell rings, and the step that hears it opens the door.
+//! Two events: a bell rings, and a step opens the door.
 
 use std::{
     str::FromStr,
@@ -31,7 +31,7 @@ saga::event!(Opened { door: Uuid }, "door" by [HOUSE]);
 pub(crate) static OPEN_DOOR: StepOn<Rang> =
     StepOn::new(1, "open_door", HOUSE, &[<Opened as saga::Event>::TYPE], Kind::Pivot);
 
-/// Nobody opens to strangers, and to burglars only if the alarm is off.
+/// Opens to friends; not to strangers; to burglars only if the alarm is off.
 async fn open_door(house: House, batch: Batch<Rang>) -> StepResult {
     let (mut work, rings) = house.outbox.claim(batch).await?;
     for ring in rings {
@@ -76,7 +76,7 @@ impl House {
         House { outbox, pool, alarm, metrics, jetstream, _servers: Arc::new((database, nats)) }
     }
 
-    /// Rings once for each visitor, in one transaction, and publishes it; returns the events' ids.
+    /// Rings once for each visitor, in one transaction, and publishes the events; returns their ids.
     pub(crate) async fn ring(&self, visitors: &[&str]) -> Vec<Uuid> {
         let mut work = self.outbox.begin().await.unwrap();
         let rings = visitors.iter().map(|by| {
@@ -89,7 +89,7 @@ impl House {
         ids
     }
 
-    /// Publishes what waits.
+    /// Publishes pending events.
     pub(crate) async fn relay(&self) {
         Relay::of(&self.outbox).run_once().await.unwrap();
     }
@@ -98,7 +98,7 @@ impl House {
         subscribe(self, &OPEN_DOOR, open_door)
     }
 
-    /// Consumes until every delivery is answered.
+    /// Consumes until each delivery is acknowledged.
     pub(crate) async fn consume(&self) {
         let stop = CancellationToken::new();
         let running = tokio::spawn(Consumer::new(&self.outbox, self.step(), HOUSE).run(stop.clone()));

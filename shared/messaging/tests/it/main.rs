@@ -1,4 +1,4 @@
-//! Messaging alone, against a database and a broker of its own: a bell rings, and the door is opened.
+//! Tests of messaging alone, each against its own database and broker: a bell rings, and the door is opened.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
@@ -6,3 +6,4 @@ mod consumer;
 mod examples;
 mod house;
 mod outbox;
+mod topology;

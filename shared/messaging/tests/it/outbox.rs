@@ -1,4 +1,4 @@
-//! What is committed is published, and nothing else.
+//! Committed events are published, and no others.
 
 use messaging::{Context, PublishError, outbox};
 use uuid::Uuid;
@@ -6,7 +6,7 @@ use uuid::Uuid;
 use crate::house::{House, OPEN_DOOR, Rang};
 
 #[tokio::test]
-async fn what_is_committed_is_published_once() {
+async fn a_committed_event_is_published_once() {
     let house = House::start().await;
     house.ring(&["friend", "neighbour"]).await;
     assert_eq!((house.count("outbox").await, house.count("outbox_published").await), (0, 2));
@@ -15,7 +15,7 @@ async fn what_is_committed_is_published_once() {
 }
 
 #[tokio::test]
-async fn what_is_rolled_back_is_never_published() {
+async fn a_rolled_back_event_is_never_published() {
     let house = House::start().await;
     let mut work = house.outbox.begin().await.unwrap();
     let ring = Rang { door: Uuid::now_v7(), by: "friend".to_owned() };
@@ -26,7 +26,7 @@ async fn what_is_rolled_back_is_never_published() {
 }
 
 #[tokio::test]
-async fn a_step_publishes_nothing_but_what_its_row_says() {
+async fn a_step_publishes_only_the_events_it_lists() {
     let house = House::start().await;
     let mut work = house.outbox.begin().await.unwrap();
     let ring = Rang { door: Uuid::now_v7(), by: "friend".to_owned() };
@@ -35,7 +35,7 @@ async fn a_step_publishes_nothing_but_what_its_row_says() {
 }
 
 #[tokio::test]
-async fn an_event_can_be_published_once_more() {
+async fn an_event_can_be_republished() {
     let house = House::start().await;
     let ids = house.ring(&["friend"]).await;
     let mut work = house.outbox.begin().await.unwrap();

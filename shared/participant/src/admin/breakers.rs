@@ -1,4 +1,4 @@
-//! The circuit breakers, one per step and replica, and what became of them lately.
+//! The circuit breakers, one per step and replica, and their latest changes.
 
 use std::collections::BTreeSet;
 
@@ -17,26 +17,26 @@ use crate::{
     replicas::{Answers, Question},
 };
 
-/// How many changes are shown.
+/// The number of changes that are shown.
 const CHANGES: i64 = 50;
 
 /// The breakers of all replicas, and the latest changes in them.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BreakerList {
-    /// By replica; those of the one that answers first.
+    /// By replica; those of the replica that handles the request first.
     items: Vec<BreakerBody>,
-    /// Replicas that have not said how their breakers are.
+    /// Replicas that have not reported their breakers.
     missing: BTreeSet<String>,
     /// The newest first.
-    changes: Vec<ChangeBody>,
+    changes: Vec<BreakerChange>,
 }
 
 /// Breakers that an operator has closed.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ResetBreakers {
-    /// One per replica; that of the one that answers first.
+    /// One per replica; that of the replica that handles the request first.
     items: Vec<BreakerBody>,
-    /// Replicas that have not said that theirs is closed.
+    /// Replicas that have not confirmed that theirs is closed.
     missing: BTreeSet<String>,
 }
 
@@ -45,14 +45,14 @@ pub(crate) struct ResetBreakers {
 pub(crate) struct BreakerBody {
     replica: String,
     step: String,
-    /// False: the kill switch is thrown, and every call is admitted (`BREAKERS_ENABLED`).
+    /// False: breakers are disabled, and every call is admitted (`BREAKERS_ENABLED`).
     enabled: bool,
     /// `closed`, `open` or `half-open`.
     state: String,
     #[serde(with = "time::serde::rfc3339")]
     since: OffsetDateTime,
     why: String,
-    /// While open: until it probes.
+    /// While open: seconds until it probes.
     #[schema(required = true)]
     retry_in_seconds: Option<f64>,
     policy: PolicyBody,
@@ -84,12 +84,12 @@ pub(crate) struct FailureBody {
     reason: String,
 }
 
-/// Since the process began.
+/// Counts since the process started.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct TotalsBody {
     succeeded: u64,
     failed: u64,
-    /// Refusals, repeats, and what came too late to call anybody.
+    /// Refusals, duplicates, and deliveries that were too late for a call.
     ignored: u64,
     /// Not admitted.
     rejected: u64,
@@ -98,42 +98,30 @@ pub(crate) struct TotalsBody {
     opened: u64,
 }
 
-/// A breaker went from one state to another.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct ChangeBody {
-    #[serde(with = "time::serde::rfc3339")]
-    at: OffsetDateTime,
-    replica: String,
-    step: String,
-    from: String,
-    to: String,
-    why: String,
-}
-
 /// Every breaker of every replica, and their latest changes
 #[utoipa::path(get, path = "/api/admin/breakers", tag = "administration",
     responses((status = 200, description = "The breakers", body = BreakerList)))]
-pub(crate) async fn list_breakers(State(desk): Shared) -> Result<Json<BreakerList>, Problem> {
-    let participant = &desk.participant;
+pub(crate) async fn list_breakers(State(admin): Shared) -> Result<Json<BreakerList>, Problem> {
+    let participant = &admin.participant;
     let changes = breaker_change::latest(&participant.pools.http, CHANGES).await?;
-    let answers = participant.replicas.ask(Question::ListBreakers, own(participant, &desk.steps())).await;
+    let answers = participant.replicas.ask(Question::ListBreakers, own(participant, &admin.steps())).await;
     let (items, missing) = of_all(answers);
-    Ok(Json(BreakerList { items, missing, changes: changes.into_iter().map(change).collect() }))
+    Ok(Json(BreakerList { items, missing, changes }))
 }
 
-/// Close a step's breaker in every replica and forget what opened it
+/// Close a step's breaker in every replica and clear its window
 #[utoipa::path(post, path = "/api/admin/breakers/{step}/reset", tag = "administration",
     params(("step" = String, Path, description = "The step's name")),
     responses((status = 200, description = "The breakers, closed", body = ResetBreakers),
         (status = 404, description = "No such step in this service", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn reset_breaker(
-    State(desk): Shared,
+    State(admin): Shared,
     Path(step): Path<String>,
 ) -> Result<Json<ResetBreakers>, Problem> {
-    let found = desk.steps().into_iter().find(|known| known.name == step);
+    let found = admin.steps().into_iter().find(|known| known.name == step);
     let found = found.ok_or_else(|| Problem::not_found(format!("This service has no step {step:?}.")))?;
-    let own = reset(&desk.participant, &[found]);
-    let (items, missing) = of_all(desk.participant.replicas.ask(Question::ResetBreaker { step }, own).await);
+    let own = reset(&admin.participant, &[found]);
+    let (items, missing) = of_all(admin.participant.replicas.ask(Question::ResetBreaker { step }, own).await);
     Ok(Json(ResetBreakers { items, missing }))
 }
 
@@ -146,7 +134,7 @@ pub(super) fn own(participant: &Participant, steps: &[&'static Step]) -> Vec<Bre
 pub(super) fn reset(participant: &Participant, steps: &[&'static Step]) -> Vec<BreakerBody> {
     for step in steps {
         participant.breakers.of(step).reset();
-        tracing::warn!(step = step.name, "an operator has reset a breaker");
+        tracing::warn!(step = step.name, "a breaker was reset by an operator");
     }
     own(participant, steps)
 }
@@ -192,18 +180,7 @@ fn body(participant: &Participant, snapshot: &Snapshot) -> BreakerBody {
     }
 }
 
-fn change(row: BreakerChange) -> ChangeBody {
-    ChangeBody {
-        at: row.changed_at,
-        replica: row.replica,
-        step: row.step,
-        from: row.from_state,
-        to: row.to_state,
-        why: row.why,
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "for people to read; breakers count monotonic time")]
+#[expect(clippy::disallowed_methods, reason = "for display only; breakers measure monotonic time")]
 fn now() -> OffsetDateTime {
     OffsetDateTime::now_utc()
 }

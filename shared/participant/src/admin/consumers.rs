@@ -1,4 +1,4 @@
-//! The consumers of this service, and an operator's hold on them.
+//! The consumers of this service; an operator can pause them.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,10 +10,10 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
-use super::{Desk, Shared};
+use super::{AdminState, Shared};
 use crate::replicas::{Answers, Question};
 
-/// How long a replica waits for its consumers to stop; shorter than others wait for its answer.
+/// How long a replica waits for its consumers to stop; shorter than the time that others wait for its answer.
 const CLOSE_LIMIT: Duration = Duration::from_millis(800);
 
 /// A step's consumer on one publisher's stream.
@@ -23,15 +23,15 @@ pub(crate) struct ConsumerBody {
     consumer: String,
     event_type: String,
     stream: String,
-    /// Published and not delivered yet; null while the broker is away.
+    /// Published and not delivered yet; null while the broker cannot be reached.
     #[schema(required = true)]
     lag: Option<u64>,
-    /// Delivered and not acknowledged yet; null while the broker is away.
+    /// Delivered and not acknowledged yet; null while the broker cannot be reached.
     #[schema(required = true)]
     in_flight: Option<usize>,
     #[schema(required = true)]
     redelivered: Option<usize>,
-    /// Whether a replica asks the broker for more just now; null while the broker is away.
+    /// Whether a replica has an open pull request at the broker; null while the broker cannot be reached.
     #[schema(required = true)]
     pulling: Option<bool>,
     /// Why the consumer does not consume; null when it does.
@@ -48,28 +48,28 @@ pub(crate) struct ConsumerList {
     items: Vec<ConsumerBody>,
 }
 
-/// The consumers, and who may take events still
+/// The consumers, and the replicas that may still take events
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PausedConsumers {
     items: Vec<ConsumerBody>,
-    /// Replicas that have not said that they take no more events of this step: the broker does not reach them, or they have
-    /// died within the last seconds. One that is alive stops within a second.
+    /// Replicas that have not confirmed that they take no more events of this step: they are not connected to the broker, or
+    /// have died within the last seconds. A living one stops within a second.
     missing: BTreeSet<String>,
 }
 
 /// Every consumer with its lag, and why it is paused
 #[utoipa::path(get, path = "/api/admin/consumers", tag = "administration",
     responses((status = 200, description = "The consumers", body = ConsumerList)))]
-pub(crate) async fn list_consumers(State(desk): Shared) -> Result<Json<ConsumerList>, Problem> {
-    Ok(Json(ConsumerList { items: consumers_of(&desk).await? }))
+pub(crate) async fn list_consumers(State(admin): Shared) -> Result<Json<ConsumerList>, Problem> {
+    Ok(Json(ConsumerList { items: consumers_of(&admin).await? }))
 }
 
-async fn consumers_of(desk: &Desk) -> Result<Vec<ConsumerBody>, Problem> {
+async fn consumers_of(admin: &AdminState) -> Result<Vec<ConsumerBody>, Problem> {
     let mut items = Vec::new();
-    for subscription in &desk.subscriptions {
+    for subscription in &admin.subscriptions {
         for publisher in subscription.event.publishers {
             let name = subscription.step.consumer();
-            let participant = &desk.participant;
+            let participant = &admin.participant;
             let state = consumer::state(&participant.pools.http, &participant.bus, &name, *publisher).await?;
             items.push(ConsumerBody {
                 step: subscription.step.name,
@@ -98,25 +98,25 @@ fn paused_because(state: &ConsumerState) -> Option<String> {
 
 /// Stop consuming for this step, in every replica
 ///
-/// What is in hand is finished. No other event is taken up once this is answered with 200.
+/// Events in process are finished. After a 200 no other event is taken.
 #[utoipa::path(post, path = "/api/admin/consumers/{step}/pause", tag = "administration",
     params(("step" = String, Path, description = "The step's name")),
     responses((status = 200, description = "The consumers, paused", body = PausedConsumers),
-        (status = 202, description = "They are going to be: `missing` says which replicas have not stopped yet", body = PausedConsumers),
+        (status = 202, description = "Pausing: the replicas in `missing` have not stopped yet", body = PausedConsumers),
         (status = 404, description = "No such step in this service", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn pause_consumer(
-    State(desk): Shared,
+    State(admin): Shared,
     Path(step): Path<String>,
 ) -> Result<(StatusCode, Json<PausedConsumers>), Problem> {
-    set_paused(&desk, &step, true).await?;
-    let closed = close_intake(&desk.subscriptions, &step).await;
-    let Answers { given, mut missing } = desk.participant.replicas.ask(Question::CloseIntake { step }, closed).await;
+    set_paused(&admin, &step, true).await?;
+    let closed = close_intake(&admin.subscriptions, &step).await;
+    let Answers { given, mut missing } = admin.participant.replicas.ask(Question::CloseIntake { step }, closed).await;
     missing.extend(given.into_iter().filter(|(_, closed)| !closed).map(|(replica, _)| replica));
     let status = if missing.is_empty() { StatusCode::OK } else { StatusCode::ACCEPTED };
-    Ok((status, Json(PausedConsumers { items: consumers_of(&desk).await?, missing })))
+    Ok((status, Json(PausedConsumers { items: consumers_of(&admin).await?, missing })))
 }
 
-/// Whether this replica takes no more events of a step that is paused.
+/// Whether this replica takes no more events of a paused step.
 pub(super) async fn close_intake(subscriptions: &[Subscription], step: &str) -> bool {
     let Some(subscription) = subscriptions.iter().find(|s| s.step.name == step) else { return true };
     timeout(CLOSE_LIMIT, subscription.intake.closed()).await.is_ok()
@@ -128,22 +128,22 @@ pub(super) async fn close_intake(subscriptions: &[Subscription], step: &str) -> 
     responses((status = 200, description = "The consumers", body = ConsumerList),
         (status = 404, description = "No such step in this service", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn resume_consumer(
-    State(desk): Shared,
+    State(admin): Shared,
     Path(step): Path<String>,
 ) -> Result<Json<ConsumerList>, Problem> {
-    set_paused(&desk, &step, false).await?;
-    list_consumers(State(desk)).await
+    set_paused(&admin, &step, false).await?;
+    list_consumers(State(admin)).await
 }
 
-async fn set_paused(desk: &Desk, step: &str, paused: bool) -> Result<(), Problem> {
-    let consumer = consumer_of(desk, step)?;
-    let pool = desk.participant.pools.http.clone();
+async fn set_paused(admin: &AdminState, step: &str, paused: bool) -> Result<(), Problem> {
+    let consumer = consumer_of(admin, step)?;
+    let pool = admin.participant.pools.http.clone();
     detached(async move { consumer::pause(&mut *pool.acquire().await?, &consumer, paused).await }).await?;
-    tracing::warn!(step, paused, "an operator has set a consumer");
+    tracing::warn!(step, paused, "a consumer was paused or resumed by an operator");
     Ok(())
 }
 
-fn consumer_of(desk: &Desk, step: &str) -> Result<String, Problem> {
-    let found = desk.subscriptions.iter().find(|s| s.step.name == step);
+fn consumer_of(admin: &AdminState, step: &str) -> Result<String, Problem> {
+    let found = admin.subscriptions.iter().find(|s| s.step.name == step);
     found.map(|s| s.step.consumer()).ok_or_else(|| Problem::not_found(format!("This service has no step {step:?}.")))
 }

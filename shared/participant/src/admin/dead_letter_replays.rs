@@ -1,5 +1,4 @@
-//! Replays of dead letters to the step that failed: of one, or of a batch in growing waves, and what a batch would
-//! come to.
+//! Replays of dead letters to the step that failed: of one, or of a batch in growing waves, and dry runs of a batch.
 
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bootstrap::{Json, Page, PageQuery, Path, Problem, Query, detached, detached_within};
-use messaging::dead_letter::{self, Batch, BatchRequest, DEFAULT_RAMP, DryRun, ReplayOutcome, Selection};
+use messaging::dead_letter::{self, Batch, BatchRequest, DEFAULT_RAMP, DryRun, ReplayOutcome, Selection, Stop};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::{
@@ -19,63 +18,48 @@ use utoipa::{
 use uuid::Uuid;
 
 use super::{
-    Shared, actor,
-    dead_letters::{DeadLetterHistory, Why, get_dead_letter, problem},
+    Shared, Why, actor,
+    dead_letters::{DeadLetterHistory, get_dead_letter, problem},
 };
 
-/// How long replays may take that are answered with their outcome: each is a whole step, which has a minute, and is written
-/// down.
+/// The time limit of replays that are answered with their outcome: each runs a step, which has a minute, and writes the outcome.
 const STEPS_LIMIT: Duration = Duration::from_secs(120);
 
-/// Which dead letters: those that wait and that all of this is true of. `{}` means all that wait.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ReplayFilter {
-    /// The step that failed.
-    step: Option<String>,
-    /// With or without its version: `OrderCreated` or `OrderCreated.v1`.
-    event_type: Option<String>,
-    saga_id: Option<Uuid>,
-    /// In the words of the entry: `attempts exhausted`, `undecodable`, `unknown version`, `poison`.
-    reason: Option<String>,
-    #[serde(default, with = "time::serde::rfc3339::option")]
-    created_before: Option<OffsetDateTime>,
-}
-
-/// What to replay, how fast, and why.
+/// A request for a batch of replays.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReplayRequest {
     #[serde(deserialize_with = "bootstrap::http::object")]
-    filter: ReplayFilter,
-    /// How many entries at most, the oldest first; 1000 by default.
+    /// Selects among the PENDING ones.
+    filter: Selection,
+    /// The maximal number of entries, the oldest first; 1000 by default.
     #[schema(minimum = 1, maximum = 10_000)]
     limit: Option<i64>,
-    /// Only say what each replay would come to; nothing is changed and nobody is called.
+    /// Only report the outcome that each replay would have, without a change and without calls to other systems.
     #[serde(default)]
     dry_run: bool,
-    /// How many entries each wave has, the last size being repeated: 1, 2, 5, 10, 10 ... by default.
+    /// The size of each wave, the last one repeated: 1, 2, 5, 10, 10 ... by default.
     #[schema(schema_with = ramp_schema)]
     ramp: Option<Vec<i32>>,
     reason: Option<String>,
 }
 
-/// A batch of replays: its set of entries was frozen when it was asked for.
+/// A batch of replays: its set of entries was fixed by the request.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ReplayBody {
     replay_id: Uuid,
-    /// `RUNNING`, `DONE`, or `STOPPED` by the first entry that failed again, or by the end of its replica.
+    /// `RUNNING`, `DONE`, or `STOPPED`: by the first entry that failed again, or because its replica stopped.
     state: String,
     selected: usize,
-    /// How many entries each wave has.
+    /// The size of each wave.
     waves: Vec<usize>,
     replayed: i32,
     resolved: i32,
     failed: i32,
-    /// Entries that were somebody else's when their turn came, or cannot be replayed any more.
+    /// Entries that another replay had taken, or that cannot be replayed any more.
     skipped: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    stopped_by: Option<StoppedBy>,
+    stopped_by: Option<Stop>,
     #[schema(value_type = Object)]
     filter: serde_json::Value,
     requested_by: String,
@@ -87,15 +71,6 @@ pub(crate) struct ReplayBody {
     updated_at: OffsetDateTime,
 }
 
-/// What stopped a batch.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct StoppedBy {
-    /// The entry whose replay failed; null when something else stopped the batch.
-    #[schema(required = true)]
-    dead_letter_id: Option<Uuid>,
-    error: String,
-}
-
 /// A batch of replays and its entries, in the order in which they are replayed.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ReplayDetail {
@@ -104,27 +79,12 @@ pub(crate) struct ReplayDetail {
     dead_letter_ids: Vec<Uuid>,
 }
 
-/// What a batch would come to.
+/// The outcomes that a batch would have.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct DryRunBody {
     dry_run: bool,
     selected: usize,
-    items: Vec<DryRunItem>,
-}
-
-/// What a replay of one entry would come to.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct DryRunItem {
-    dead_letter_id: Uuid,
-    #[schema(required = true)]
-    event_id: Option<Uuid>,
-    step: String,
-    /// `would_apply`, `duplicate`, `refused_by_state`, `would_call` (it depends on another system's answer, and nobody
-    /// asked) or `would_fail`.
-    outcome: &'static str,
-    /// The types of the events that it would publish.
-    emits: Vec<String>,
-    detail: String,
+    items: Vec<DryRun>,
 }
 
 /// Run the failed step on the event, now
@@ -134,36 +94,36 @@ pub(crate) struct DryRunItem {
         (status = 404, description = "No such dead letter", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "It is not PENDING, or was replayed three times", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn replay_dead_letter(
-    State(desk): Shared,
+    State(admin): Shared,
     Path(id): Path<Uuid>,
     headers: HeaderMap,
     why: Option<Json<Why>>,
 ) -> Result<Json<DeadLetterHistory>, Problem> {
     let reason = why.and_then(|Json(why)| why.reason);
-    let (replays, actor) = (desk.replays.clone(), actor(&headers));
+    let (replays, actor) = (admin.replays.clone(), actor(&headers));
     let replay = async move { dead_letter::replay(&replays, id, &actor, reason.as_deref()).await.map_err(problem) };
     let outcome = detached_within(STEPS_LIMIT, replay).await?;
     if let ReplayOutcome::FailedAgain { why, .. } = outcome {
         tracing::warn!(dead_letter_id = %id, why, "a replay failed");
     }
-    get_dead_letter(State(desk), Path(id)).await
+    get_dead_letter(State(admin), Path(id)).await
 }
 
-/// Replay a batch, or say what it would come to
+/// Replay a batch, or report the outcomes it would have
 #[utoipa::path(post, path = "/api/admin/dlq/replay", tag = "administration", request_body = ReplayRequest,
-    responses((status = 202, description = "The batch, which goes on without the client", body = ReplayBody,
+    responses((status = 202, description = "The batch, which runs in the background", body = ReplayBody,
             headers(("Location" = String, description = "The batch"))),
-        (status = 200, description = "With `dry_run`: what each replay would come to", body = DryRunBody)))]
+        (status = 200, description = "With `dry_run`: the outcome that each replay would have", body = DryRunBody)))]
 pub(crate) async fn replay_dead_letters(
-    State(desk): Shared,
+    State(admin): Shared,
     headers: HeaderMap,
     Json(wanted): Json<ReplayRequest>,
 ) -> Result<Response, Problem> {
-    let (replays, dry_run) = (desk.replays.clone(), wanted.dry_run);
+    let (replays, dry_run) = (admin.replays.clone(), wanted.dry_run);
     let request = wanted.checked(actor(&headers))?;
     if dry_run {
-        let runs = detached_within(STEPS_LIMIT, async move { dead_letter::dry_run(&replays, request).await }).await?;
-        return Ok(Json(dry_run_body(runs)).into_response());
+        let items = detached_within(STEPS_LIMIT, async move { dead_letter::dry_run(&replays, request).await }).await?;
+        return Ok(Json(DryRunBody { dry_run, selected: items.len(), items }).into_response());
     }
     let batch = detached(async move { dead_letter::replay_batch(&replays, request).await }).await?;
     let location = format!("/api/admin/dlq/replays/{}", batch.replay_id);
@@ -174,10 +134,10 @@ pub(crate) async fn replay_dead_letters(
 #[utoipa::path(get, path = "/api/admin/dlq/replays", tag = "administration", params(PageQuery),
     responses((status = 200, description = "A page of batches", body = Page<ReplayBody>)))]
 pub(crate) async fn list_dead_letter_replays(
-    State(desk): Shared,
+    State(admin): Shared,
     Query(page): Query<PageQuery>,
 ) -> Result<Json<Page<ReplayBody>>, Problem> {
-    let rows = dead_letter::batches(&desk.participant.pools.http, page.after()?, page.rows()).await?;
+    let rows = dead_letter::batches(&admin.participant.pools.http, page.after()?, page.rows()).await?;
     Ok(Json(Page::from_rows(rows, &page, |row| row.replay_id).map(|row| body(&row))))
 }
 
@@ -187,15 +147,15 @@ pub(crate) async fn list_dead_letter_replays(
     responses((status = 200, description = "The batch", body = ReplayDetail),
         (status = 404, description = "No such batch", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn get_dead_letter_replay(
-    State(desk): Shared,
+    State(admin): Shared,
     Path(id): Path<Uuid>,
 ) -> Result<Json<ReplayDetail>, Problem> {
-    let batch = dead_letter::batch(&desk.participant.pools.http, id).await?;
+    let batch = dead_letter::batch(&admin.participant.pools.http, id).await?;
     let batch = batch.ok_or_else(|| Problem::not_found("There is no such batch of replays."))?;
     Ok(Json(ReplayDetail { replay: body(&batch), dead_letter_ids: batch.ids }))
 }
 
-/// The attributes of a field cannot describe the items of a list.
+/// The schema attributes of a field cannot describe the items of a list.
 fn ramp_schema() -> Schema {
     let size = ObjectBuilder::new().schema_type(Type::Integer).minimum(Some(1)).maximum(Some(1000));
     let list = SchemaType::from_iter([Type::Array, Type::Null]);
@@ -212,9 +172,7 @@ impl ReplayRequest {
         if !(1..=20).contains(&ramp.len()) || ramp.iter().any(|wave| !(1..=1000).contains(wave)) {
             return Err(Problem::invalid("/ramp", "1 to 20 sizes of waves, each 1 to 1,000."));
         }
-        let ReplayFilter { step, event_type, saga_id, reason, created_before } = self.filter;
-        let selection = Selection { step, event_type, saga_id, reason, created_before };
-        Ok(BatchRequest { actor, reason: self.reason, selection, limit, ramp })
+        Ok(BatchRequest { actor, reason: self.reason, selection: self.filter, limit, ramp })
     }
 }
 
@@ -228,23 +186,11 @@ fn body(batch: &Batch) -> ReplayBody {
         resolved: batch.resolved,
         failed: batch.failed,
         skipped: batch.skipped,
-        stopped_by: batch.stopped_by().map(|s| StoppedBy { dead_letter_id: s.dead_letter_id, error: s.error }),
+        stopped_by: batch.stopped_by(),
         filter: batch.filter.clone(),
         requested_by: batch.requested_by.clone(),
         reason: batch.reason.clone(),
         requested_at: batch.requested_at,
         updated_at: batch.updated_at,
     }
-}
-
-fn dry_run_body(runs: Vec<DryRun>) -> DryRunBody {
-    let item = |run: DryRun| DryRunItem {
-        dead_letter_id: run.dead_letter_id,
-        event_id: run.event_id,
-        step: run.step,
-        outcome: run.outcome.as_str(),
-        emits: run.emits,
-        detail: run.detail,
-    };
-    DryRunBody { dry_run: true, selected: runs.len(), items: runs.into_iter().map(item).collect() }
 }

@@ -1,4 +1,4 @@
-//! The faults of this service, armed in all its replicas. The routes are there only where faults are enabled.
+//! The faults of this service, armed in all its replicas. The routes exist only where faults are enabled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,31 +18,31 @@ use crate::{
     replicas::{Answers, Question},
 };
 
-pub(super) fn routes() -> OpenApiRouter<std::sync::Arc<super::Desk>> {
+pub(super) fn routes() -> OpenApiRouter<std::sync::Arc<super::AdminState>> {
     OpenApiRouter::new().routes(routes!(list_faults, arm_fault, disarm_all_faults)).routes(routes!(disarm_fault))
 }
 
-/// The armed faults, and what can be armed.
+/// The armed faults, and the points where faults can be armed.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct FaultList {
     items: Vec<HeldFault>,
     points: Vec<PointBody>,
 }
 
-/// An armed fault, and who holds it.
+/// An armed fault, and the replicas that hold it.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct HeldFault {
     /// Passes and hits are those of all replicas together.
     #[serde(flatten)]
     fault: Armed,
-    /// The replicas that have said that they hold it.
+    /// The replicas that have confirmed that they hold it.
     replicas: BTreeSet<String>,
-    /// Replicas that should hold it and have not said so in time: the broker does not reach them, faults are not enabled in
-    /// them, or they have died within the last seconds. One that is alive takes it over within a second.
+    /// Replicas that should hold it and have not confirmed in time: they are not connected to the broker, faults are not enabled
+    /// in them, or they have died within the last seconds. A living one loads it within a second.
     missing: BTreeSet<String>,
 }
 
-/// A place where faults can happen.
+/// A point where faults can be injected.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct PointBody {
     point: FaultPoint,
@@ -50,30 +50,30 @@ pub(crate) struct PointBody {
     kinds: &'static [Kind],
 }
 
-/// What was disarmed.
+/// The result of disarming.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Disarmed {
     disarmed: usize,
-    /// Replicas that have not said that they hold none of it any more. One that is alive learns of it within a second.
+    /// Replicas that have not confirmed that they are disarmed. A living one disarms within a second.
     missing: BTreeSet<String>,
 }
 
 /// The armed faults of all replicas
 #[utoipa::path(get, path = "/api/admin/faults", tag = "administration",
     responses((status = 200, description = "The armed faults", body = FaultList)))]
-pub(crate) async fn list_faults(State(desk): Shared) -> Json<FaultList> {
+pub(crate) async fn list_faults(State(admin): Shared) -> Json<FaultList> {
     let points = FaultPoint::ALL.iter().map(|p| PointBody { point: *p, about: p.about(), kinds: p.kinds() });
-    let participant = &desk.participant;
+    let participant = &admin.participant;
     let answers = participant.replicas.ask(Question::ListFaults, participant.faults.armed()).await;
     let mut items = merged(answers);
     let shared = items.iter().filter(|held| held.fault.shared).map(|held| held.fault.id);
-    for row in participant.shared_faults.look(shared).await.unwrap_or_default() {
+    for row in participant.shared_faults.load(shared).await.unwrap_or_default() {
         let same = |held: &&mut HeldFault| held.fault.shared && held.fault.id == row.fault_id.unsigned_abs();
         let Some(held) = items.iter_mut().find(same) else { continue };
-        let known_to_be_done = held.fault.is_done();
+        let was_done = held.fault.is_done();
         (held.fault.passes, held.fault.hits) = (row.passes.unsigned_abs(), row.hits.unsigned_abs());
-        if !known_to_be_done && held.fault.is_done() {
-            // It has hit all it should, and those who name it have not heard of that yet.
+        if !was_done && held.fault.is_done() {
+            // Its hits are exhausted, and the replicas that listed it do not know it yet.
             held.replicas.clear();
         }
     }
@@ -81,22 +81,21 @@ pub(crate) async fn list_faults(State(desk): Shared) -> Json<FaultList> {
     Json(FaultList { items, points: points.collect() })
 }
 
-/// Arm a fault in every replica; it expires by itself, after 60 seconds unless it says otherwise
+/// Arm a fault in every replica; it expires automatically, after 60 seconds by default
 ///
-/// `first`, `every`, `skip` and `probability` count the passes of all replicas together, as far as the database can be
-/// asked; without it each replica counts for itself. A replica that starts later takes the fault over for the rest of its
-/// time.
+/// `first`, `every`, `skip` and `probability` count the passes of all replicas together while the database can be
+/// reached; otherwise each replica counts separately. A replica that starts later loads the fault for its remaining time.
 #[utoipa::path(post, path = "/api/admin/faults", tag = "administration", request_body = FaultSpec,
     responses((status = 201, description = "The armed fault, and the replicas that hold it", body = HeldFault),
-        (status = 422, description = "Nothing that can be armed", body = Problem, content_type = "application/problem+json")))]
+        (status = 422, description = "It cannot be armed", body = Problem, content_type = "application/problem+json")))]
 pub(crate) async fn arm_fault(
-    State(desk): Shared,
+    State(admin): Shared,
     headers: HeaderMap,
     Json(spec): Json<FaultSpec>,
 ) -> Result<(StatusCode, Json<HeldFault>), Problem> {
-    let participant = &desk.participant;
+    let participant = &admin.participant;
     if let Some(step) = spec.scope.step.as_deref() {
-        let known: Vec<&str> = desk.steps().iter().map(|known| known.name).collect();
+        let known: Vec<&str> = admin.steps().iter().map(|known| known.name).collect();
         if !known.contains(&step) {
             let detail = format!("This service has no step {step:?}. It has {}.", known.join(", "));
             return Err(Problem::invalid("/scope/step", detail));
@@ -116,8 +115,8 @@ pub(crate) async fn arm_fault(
 /// Disarm every fault in every replica
 #[utoipa::path(delete, path = "/api/admin/faults", tag = "administration",
     responses((status = 200, description = "How many there were", body = Disarmed)))]
-pub(crate) async fn disarm_all_faults(State(desk): Shared) -> Json<Disarmed> {
-    Json(disarm_in_all(&desk.participant, None).await)
+pub(crate) async fn disarm_all_faults(State(admin): Shared) -> Json<Disarmed> {
+    Json(disarm_in_all(&admin.participant, None).await)
 }
 
 /// Disarm a fault in every replica
@@ -125,8 +124,8 @@ pub(crate) async fn disarm_all_faults(State(desk): Shared) -> Json<Disarmed> {
     params(("id" = u64, Path, description = "The fault's id")),
     responses((status = 200, description = "It is disarmed", body = Disarmed),
         (status = 404, description = "No such fault is armed", body = Problem, content_type = "application/problem+json")))]
-pub(crate) async fn disarm_fault(State(desk): Shared, Path(id): Path<u64>) -> Result<Json<Disarmed>, Problem> {
-    match disarm_in_all(&desk.participant, Some(id)).await {
+pub(crate) async fn disarm_fault(State(admin): Shared, Path(id): Path<u64>) -> Result<Json<Disarmed>, Problem> {
+    match disarm_in_all(&admin.participant, Some(id)).await {
         Disarmed { disarmed: 0, .. } => Err(Problem::not_found("No such fault is armed.")),
         disarmed => Ok(Json(disarmed)),
     }
@@ -141,14 +140,14 @@ async fn disarm_in_all(participant: &Participant, id: Option<u64>) -> Disarmed {
     Disarmed { disarmed: disarmed.len(), missing }
 }
 
-/// Disarms one fault of this replica, or all; what was disarmed.
+/// Disarms one fault of this replica, or all; returns the disarmed ones.
 pub(super) fn disarm(participant: &Participant, id: Option<u64>) -> Vec<Armed> {
     let armed = participant.faults.armed().into_iter().filter(|armed| id.is_none_or(|id| armed.id == id));
     armed.filter(|armed| participant.shared_faults.disarm_here(armed.id)).collect()
 }
 
-/// The faults that the replicas have named. One that is shared is one fault, which the others should hold, too; one of a
-/// process's own plan is this process's. One that has hit all it should is held by whom it still holds a pass of.
+/// Merges the replicas' lists of faults. A shared fault is one entry, which all replicas should hold; a fault of a process's own
+/// plan is an entry of that process. A fault whose hits are exhausted is held by the replicas in which it still holds a pass.
 fn merged(answers: Answers<Vec<Armed>>) -> Vec<HeldFault> {
     let Answers { given, missing: silent } = answers;
     let all: BTreeSet<String> = given.iter().map(|(replica, _)| replica).chain(&silent).cloned().collect();

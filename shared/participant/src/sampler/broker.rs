@@ -1,4 +1,4 @@
-//! What the broker says of a service's own stream and of its consumers; nothing while it is away.
+//! Gauges of a service's stream and consumers, read from the broker; none while it cannot be reached.
 
 use messaging::{
     Bus, Subscription,
@@ -7,19 +7,11 @@ use messaging::{
 };
 
 pub(super) const SAMPLED: &[Sampled] = &[
-    Sampled { name: "broker_stream_bytes", help: "Bytes that the service's stream takes", labels: &[] },
-    Sampled { name: "broker_stream_max_bytes", help: "Bytes that the service's stream may take", labels: &[] },
-    Sampled { name: "broker_stream_messages", help: "Messages in the service's stream", labels: &[] },
-    Sampled {
-        name: "consumer_pending",
-        help: "Events that are published and not delivered yet, by step",
-        labels: &["step"],
-    },
-    Sampled {
-        name: "consumer_ack_pending",
-        help: "Events that are delivered and not acknowledged yet, by step",
-        labels: &["step"],
-    },
+    Sampled::new("broker_stream_bytes", "Size of the service's stream", &[]),
+    Sampled::new("broker_stream_max_bytes", "Maximal size of the service's stream", &[]),
+    Sampled::new("broker_stream_messages", "Messages in the service's stream", &[]),
+    Sampled::new("consumer_pending", "Events that are published and not delivered yet, by step", &["step"]),
+    Sampled::new("consumer_ack_pending", "Events that are delivered and not acknowledged yet, by step", &["step"]),
 ];
 
 pub(super) async fn read(bus: &Bus, subscriptions: &[Subscription]) -> Vec<Reading> {

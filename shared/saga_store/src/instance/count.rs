@@ -1,4 +1,4 @@
-//! What the metrics are told of sagas, once their transaction is committed.
+//! The metrics of sagas, counted after their transaction is committed.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use uuid::Uuid;
 
 use super::JournalEntry;
 
-/// What is known of a saga once it is written. Times are in seconds.
+/// What the write of a saga returns. Times are in seconds.
 pub(super) struct Written {
     pub(super) since_start: f64,
     pub(super) failed_at_step: Option<String>,
-    /// None unless it is undone.
+    /// None unless it is COMPENSATED.
     pub(super) compensated_in: Option<f64>,
-    /// It had come to its good end before it was undone.
+    /// It was COMPLETED before it was compensated.
     pub(super) reopened: bool,
 }
 
@@ -26,7 +26,7 @@ pub(super) fn start(metrics: &Metrics, definition: &SagaDefinition, step: &'stat
     metrics.saga_steps.get_or_create_owned(&StepStatusLabel { step, status: "COMPLETED" }).inc_by(count);
 }
 
-/// Each step, and what it made of its saga.
+/// Counts each step, and its saga's transition.
 pub(super) fn journal(
     metrics: &Metrics,
     definition: &SagaDefinition,
@@ -83,7 +83,7 @@ fn transition(metrics: &Metrics, definition: &SagaDefinition, entry: &JournalEnt
     }
 }
 
-/// The step's name as the saga's table has it.
+/// The step's static name, from the saga's table.
 fn known(definition: &SagaDefinition, step: Option<&str>) -> &'static str {
     definition.steps.iter().find(|s| Some(s.name) == step).map_or("unknown", |s| s.name)
 }

@@ -1,4 +1,4 @@
-//! A database of a test's own, and a saga whose second step is taken in it: a question is asked, and answered.
+//! A database per test, and a saga whose second step the tests take: a question is asked, and answered.
 
 use std::str::FromStr;
 
@@ -41,6 +41,7 @@ saga::event!(Asked { id: Uuid }, "question" by [TOY]);
 saga::event!(Answered { id: Uuid }, "question" by [TOY]);
 saga::event!(Declined { id: Uuid }, "question" by [TOY], refuses "no idea");
 saga::event!(Filed { id: Uuid }, "question" by [TOY]);
+saga::event!(Stamped { id: Uuid }, "question" by [Service("office")]);
 saga::event!(Withdrawn { id: Uuid }, "question" by [TOY]);
 
 pub(crate) struct Lab {
@@ -62,7 +63,7 @@ impl Lab {
         Lab { outbox, pool, _database: database, _nats: nats }
     }
 
-    /// Begins sagas, and returns the events that begin them as they are delivered.
+    /// Starts sagas, and returns their first events as deliveries.
     pub(crate) async fn questions<const N: usize>(&self) -> [Delivery<Asked>; N] {
         let mut tx = StepTransaction::begin(&self.outbox, &SAGA, &ASK).await.unwrap();
         let questions = std::array::from_fn(|_| {
@@ -83,25 +84,25 @@ impl Lab {
         StepTransaction::take(&self.outbox, &SAGA, &ANSWER, Batch::new(&ANSWER, deliveries.to_vec())).await
     }
 
-    /// What `answer` has published about the question.
+    /// The events that `answer` has published about the question.
     pub(crate) async fn published(&self, question: &Delivery<Asked>) -> Vec<String> {
         let query =
             "select event_type from outbox where aggregate_id = $1 and event_type <> 'Asked.v1' order by position";
         sqlx::query_scalar(query).bind(question.event.id.to_string()).fetch_all(&self.pool).await.unwrap()
     }
 
-    /// What `answer` has written into the saga's journal, and where the saga stands.
+    /// The journal entries of `answer`, with the saga's status after each.
     pub(crate) async fn journal(&self, question: &Delivery<Asked>) -> Vec<String> {
         let query = "select concat_ws(' ', status, event_type, status_after, reason) from saga_step
             where saga_id = $1 and step = 'answer' order by position";
         sqlx::query_scalar(query).bind(question.event.id).fetch_all(&self.pool).await.unwrap()
     }
 
-    pub(crate) async fn had(&self) -> i64 {
+    pub(crate) async fn inbox_size(&self) -> i64 {
         sqlx::query_scalar("select count(*) from inbox").fetch_one(&self.pool).await.unwrap()
     }
 
-    pub(crate) async fn times_out(&self, question: &Delivery<Asked>) {
+    pub(crate) async fn time_out(&self, question: &Delivery<Asked>) {
         let sql = "update saga_instance set status = 'TIMED_OUT', version = version + 1 where saga_id = $1";
         sqlx::query(sql).bind(question.event.id).execute(&self.pool).await.unwrap();
     }

@@ -1,8 +1,8 @@
-//! The step transaction and the three phases against a real database, with a saga of two steps.
+//! The step transaction and the three phases on a real database, with a saga of two steps.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-mod behind_pivot;
+mod after_pivot;
 mod example;
 mod lab;
 mod step;

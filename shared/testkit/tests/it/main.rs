@@ -1,7 +1,7 @@
-//! The test servers themselves: each does what the tests that rely on it need.
+//! Tests of the test servers.
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
-#![allow(clippy::disallowed_methods, reason = "a test that runs another one tells it through the environment")]
+#![allow(clippy::disallowed_methods, reason = "a test that runs another one configures it through the environment")]
 
 mod database;
 mod nats;

@@ -44,7 +44,7 @@ async fn a_wipe_loses_the_streams() {
 }
 
 #[tokio::test]
-async fn a_frozen_server_answers_when_it_thaws() {
+async fn a_frozen_server_answers_after_it_resumes() {
     let mut nats = with_one_message().await;
     let context = context(&nats).await;
     nats.pause().unwrap();
@@ -55,7 +55,7 @@ async fn a_frozen_server_answers_when_it_thaws() {
 }
 
 #[tokio::test]
-async fn a_configuration_file_sets_users_reads_variables_and_is_read_again() {
+async fn a_configuration_file_sets_users_and_is_reloaded() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("nats.conf");
     let write = |user: &str| {

@@ -2,7 +2,7 @@ use sqlx::{Connection, PgConnection};
 use testkit::Postgres;
 
 #[tokio::test]
-async fn what_was_committed_survives_an_immediate_stop() {
+async fn committed_data_survives_an_immediate_stop() {
     let mut postgres = Postgres::start().await.unwrap();
     let url = postgres.server().url("postgres");
     let mut connection = PgConnection::connect(&url).await.unwrap();

@@ -11,7 +11,7 @@ fn sleeper() -> Process {
 }
 
 fn runs(id: u32) -> bool {
-    // Ended and not yet reaped counts as gone.
+    // A process that has ended and is not yet reaped counts as gone.
     std::fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
@@ -41,7 +41,7 @@ fn a_dropped_process_is_gone() {
     assert!(!runs(id));
 }
 
-/// Run by the next test in a process of its own, which is then killed.
+/// Run by the next test in its own process, which is then killed.
 #[test]
 #[ignore = "only the next test runs it"]
 fn hold_a_process() {

@@ -14,14 +14,14 @@ async fn a_wait_ends_with_the_first_positive_answer() {
 }
 
 #[tokio::test]
-async fn a_wait_in_vain_names_its_place_and_the_last_error() {
+async fn a_failed_wait_names_its_location_and_the_last_error() {
     let answer = || async { Err::<bool, _>("the door is locked") };
     let error = eventually(Duration::from_millis(30), answer).await.unwrap_err().to_string();
     assert!(error.contains("wait.rs") && error.contains("the door is locked"), "{error}");
 }
 
 #[tokio::test]
-async fn a_probe_that_hangs_is_not_waited_for() {
+async fn a_hanging_probe_is_cancelled() {
     let error = eventually(Duration::from_millis(30), std::future::pending::<bool>).await;
     assert!(error.is_err());
 }

@@ -1,55 +1,56 @@
-//! Replays that begin by themselves, when the step's breaker closes again.
+//! Automatic replays when the step's breaker closes.
 
 use anyhow::ensure;
 use serde_json::json;
-use suite_tests::{Dancers, Stage, Tuning};
+use suite_tests::{Participants, TestSuite, Tuning};
 use testkit::eventually;
 
 use super::{LIMIT, letters};
 use crate::Test;
 
 /// Fails payments until the breaker is open and some are dead letters, then lets the breaker close again.
-async fn close_again(auto: bool) -> anyhow::Result<(Stage, Dancers, Vec<serde_json::Value>)> {
+async fn close_again(auto: bool) -> anyhow::Result<(TestSuite, Participants, Vec<serde_json::Value>)> {
     let resilience = "process_payment.open_for=1s,process_payment.attempts=1";
     let tuning = Tuning { resilience, dead_letter_auto_replay: auto, ..Tuning::default() };
-    let (stage, suite) = Stage::selling_with(tuning, 100, 1000).await?;
-    stage.break_gateway(&json!({"error_rate": 1.0})).await?;
-    let placed = suite.place_many(20, "tok_visa").await?;
-    let opened = async || suite.payment.breaker("process_payment").await.is_ok_and(|b| b["totals"]["opened"] != 0);
+    let (suite, participants) = TestSuite::selling_with(tuning, 100, 1000).await?;
+    suite.break_gateway(&json!({"error_rate": 1.0})).await?;
+    let placed = participants.place_many(20, "tok_visa").await?;
+    let opened =
+        async || participants.payment.breaker("process_payment").await.is_ok_and(|b| b["totals"]["opened"] != 0);
     eventually(LIMIT, opened).await?;
-    stage.break_gateway(&json!({"error_rate": 0.0})).await?;
-    let closed = async || suite.payment.breaker("process_payment").await.is_ok_and(|b| b["state"] == "closed");
+    suite.break_gateway(&json!({"error_rate": 0.0})).await?;
+    let closed = async || participants.payment.breaker("process_payment").await.is_ok_and(|b| b["state"] == "closed");
     eventually(LIMIT, closed).await?;
-    ensure!(!letters(&suite.payment, "").await?.is_empty(), "nothing became a dead letter: this proves nothing");
-    Ok((stage, suite, placed))
+    ensure!(!letters(&participants.payment, "").await?.is_empty(), "nothing became a dead letter: this proves nothing");
+    Ok((suite, participants, placed))
 }
 
 #[suite_tests::test]
-async fn when_the_breaker_closes_what_the_step_gave_up_on_is_replayed() -> Test {
-    let (stage, suite, placed) = close_again(true).await?;
-    suite.sagas_become(&placed, "COMPLETED").await?;
-    let batches = suite.payment.client.get("/api/admin/dlq/replays").await?.expect(200)?;
+async fn dead_letters_are_replayed_when_the_breaker_closes() -> Test {
+    let (suite, participants, placed) = close_again(true).await?;
+    participants.sagas_become(&placed, "COMPLETED").await?;
+    let batches = participants.payment.client.get("/api/admin/dlq/replays").await?.expect(200)?;
     let first = batches["items"].as_array().unwrap().last().unwrap();
     ensure!(first["requested_by"] == "breaker" && first["reason"] == "the breaker closed", "{first:#}");
     ensure!(first["filter"] == json!({"step": "process_payment", "reason": "attempts exhausted"}), "{first:#}");
-    for letter in letters(&suite.payment, "").await? {
-        let letter = super::letter(&suite.payment, &letter).await?;
+    for letter in letters(&participants.payment, "").await? {
+        let letter = super::letter(&participants.payment, &letter).await?;
         ensure!(letter["status"] == "RESOLVED" && letter["actions"][0]["actor"] == "breaker", "{letter:#}");
     }
-    stage.audit().await
+    suite.audit().await
 }
 
 #[suite_tests::test(unaudited = "the dead letters are left")]
-async fn nothing_is_replayed_by_itself_unless_somebody_asked_for_it() -> Test {
-    let (_stage, suite, placed) = close_again(false).await?;
-    let dead = letters(&suite.payment, "").await?;
+async fn automatic_replay_is_off_by_default() -> Test {
+    let (_suite, participants, placed) = close_again(false).await?;
+    let dead = letters(&participants.payment, "").await?;
     let waits = |order: &&serde_json::Value| !dead.iter().any(|letter| letter["saga_id"] == order["saga_id"]);
     for order in placed.iter().filter(waits) {
-        suite.saga_becomes(order, "COMPLETED").await?;
+        participants.saga_becomes(order, "COMPLETED").await?;
     }
-    let batches = suite.payment.client.get("/api/admin/dlq/replays").await?.expect(200)?;
+    let batches = participants.payment.client.get("/api/admin/dlq/replays").await?.expect(200)?;
     ensure!(batches["items"] == json!([]), "{batches:#}");
-    for letter in letters(&suite.payment, "").await? {
+    for letter in letters(&participants.payment, "").await? {
         ensure!(letter["status"] == "PENDING" && letter["replay_count"] == 0, "{letter:#}");
     }
     Ok(())

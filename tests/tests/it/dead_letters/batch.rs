@@ -1,15 +1,15 @@
-//! Batches: a frozen set in growing waves, which the first new failure stops.
+//! Batches: a frozen set in growing waves, stopped by the first new failure.
 
 use anyhow::ensure;
 use contracts::{INVENTORY, ORDER};
 use serde_json::{Value, json};
-use suite_tests::{Forged, Stage};
+use suite_tests::{Forged, TestSuite};
 use testkit::eventually;
 use uuid::Uuid;
 
 use super::{
-    LIMIT, STEP, ask, at_once, ended, forbid, hold_up, id, letter, letters, make_letters, mend, mended, sku, start,
-    unwelcome,
+    LIMIT, STEP, ask, at_once, ended, forbid, hold_up, id, letter, letters, make_letters, remove_cause, sku, start,
+    suite_with_dead_letters, unwelcome,
 };
 use crate::Test;
 
@@ -18,8 +18,8 @@ const UNAUDITED: &str = "most dead letters are made up, and left as they are";
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_batch_stops_at_the_first_new_failure() -> Test {
-    let (stage, order, made) = mended(12).await?;
-    forbid(&stage, &sku(&made[4])).await?;
+    let (suite, order, made) = suite_with_dead_letters(12).await?;
+    forbid(&suite, &sku(&made[4])).await?;
     let wanted = json!({"filter": {"step": STEP}, "ramp": [1], "reason": "the view takes them again"});
     let batch = start(&order, &wanted).await?;
     ensure!(
@@ -50,11 +50,11 @@ async fn a_batch_stops_at_the_first_new_failure() -> Test {
     }
     ensure!(letter(&order, &made[4]).await?["notes"].as_str().is_some_and(|n| n.contains("forbidden")));
 
-    mend(&stage).await?;
+    remove_cause(&suite).await?;
     let batch = ended(&order, &start(&order, &wanted).await?).await?;
     ensure!(batch["state"] == "DONE" && batch["selected"] == 8 && batch["resolved"] == 8, "{batch:#}");
     ensure!(batch.get("stopped_by").is_none(), "{batch:#}");
-    ensure!(stage.number("select count(*) from orders.product_view").await? == 12);
+    ensure!(suite.number("select count(*) from orders.product_view").await? == 12);
     let all = order.client.get("/api/admin/dlq/replays").await?.expect(200)?;
     let states: Vec<_> = all["items"].as_array().unwrap().iter().map(|b| b["state"].as_str().unwrap()).collect();
     ensure!(states == ["DONE", "STOPPED"], "{all:#}");
@@ -64,9 +64,9 @@ async fn a_batch_stops_at_the_first_new_failure() -> Test {
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn waves_grow_along_the_ramp_until_a_failure() -> Test {
-    let (stage, order, made) = mended(22).await?;
+    let (suite, order, made) = suite_with_dead_letters(22).await?;
     // The first of the third wave.
-    forbid(&stage, &sku(&made[3])).await?;
+    forbid(&suite, &sku(&made[3])).await?;
     let batch = start(&order, &json!({"filter": {"event_type": "ProductCreated"}})).await?;
     ensure!(batch["waves"] == json!([1, 2, 5, 10, 4]), "{batch:#}");
     let batch = ended(&order, &batch).await?;
@@ -76,12 +76,12 @@ async fn waves_grow_along_the_ramp_until_a_failure() -> Test {
         let now = letter(&order, made).await?;
         match place {
             0..3 => ensure!(now["status"] == "RESOLVED", "entry {place}: {now:#}"),
-            // Of the wave that failed, some were under way.
+            // Some entries of the wave that failed were in progress.
             3..8 => {}
             _ => ensure!(now["status"] == "PENDING" && now["replay_count"] == 0, "entry {place}: {now:#}"),
         }
     }
-    mend(&stage).await?;
+    remove_cause(&suite).await?;
     let left = 22 - batch["resolved"].as_i64().unwrap();
     let batch = start(&order, &json!({"filter": {}, "ramp": [3, 7]})).await?;
     let waves: Vec<i64> = batch["waves"].as_array().unwrap().iter().map(|w| w.as_i64().unwrap()).collect();
@@ -91,17 +91,17 @@ async fn waves_grow_along_the_ramp_until_a_failure() -> Test {
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn the_set_is_frozen_but_for_what_others_settle_meanwhile() -> Test {
-    let (stage, order, made) = mended(4).await?;
-    let held = hold_up(&stage).await?;
+async fn the_set_is_frozen_except_for_entries_resolved_elsewhere() -> Test {
+    let (suite, order, made) = suite_with_dead_letters(4).await?;
+    let held = hold_up(&suite).await?;
     let batch = start(&order, &json!({"filter": {"step": STEP}, "ramp": [1]})).await?;
     ensure!(batch["state"] == "RUNNING" && batch["selected"] == 4, "{batch:#}");
     let newcomer = Forged::new(INVENTORY, Uuid::now_v7(), &unwelcome(99)).body("not JSON at all");
-    stage.publish(&newcomer).await?;
+    suite.publish(&newcomer).await?;
     eventually(LIMIT, async || letters(&order, "reason=undecodable").await.is_ok_and(|l| l.len() == 1)).await?;
-    let discard = order.client.request(reqwest::Method::DELETE, &format!("/api/admin/dlq/{}", id(&made[2])));
-    let discarded = order.client.send(discard.json(&json!({"reason": "nobody needs it"}))).await?.expect(200)?;
-    ensure!(discarded["status"] == "DISCARDED" && discarded["notes"] == "nobody needs it", "{discarded:#}");
+    let (path, reason) = (format!("/api/admin/dlq/{}", id(&made[2])), json!({"reason": "not needed"}));
+    let discarded = order.client.delete(&path, &reason).await?.expect(200)?;
+    ensure!(discarded["status"] == "DISCARDED" && discarded["notes"] == "not needed", "{discarded:#}");
     held.rollback().await?;
     let batch = ended(&order, &batch).await?;
     ensure!(batch["state"] == "DONE" && batch["resolved"] == 3 && batch["skipped"] == 1, "{batch:#}");
@@ -115,10 +115,10 @@ async fn the_set_is_frozen_but_for_what_others_settle_meanwhile() -> Test {
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn two_operators_at_once_replay_each_entry_once() -> Test {
-    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
-    let other = stage.start(ORDER).await?;
-    let made = make_letters(&stage, &order, 20).await?;
-    mend(&stage).await?;
+    let (suite, order) = TestSuite::alone_with(at_once(), ORDER).await?;
+    let other = suite.start(ORDER).await?;
+    let made = make_letters(&suite, &order, 20).await?;
+    remove_cause(&suite).await?;
     let wanted = json!({"filter": {"step": STEP}, "ramp": [5]});
     let (one, two, single) =
         tokio::try_join!(start(&order, &wanted), start(&other, &wanted), super::replay_one(&order, &made[19]))?;
@@ -137,9 +137,9 @@ async fn two_operators_at_once_replay_each_entry_once() -> Test {
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn the_filter_and_the_limit_say_which_entries_are_meant() -> Test {
-    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
-    let made = make_letters(&stage, &order, 3).await?;
+async fn the_filter_and_the_limit_select_entries() -> Test {
+    let (suite, order) = TestSuite::alone_with(at_once(), ORDER).await?;
+    let made = make_letters(&suite, &order, 3).await?;
     let selects = async |filter: Value| -> anyhow::Result<Vec<Value>> {
         let run = ask(&order, &json!({"filter": filter, "dry_run": true})).await?.expect(200)?;
         Ok(run["items"].as_array().unwrap().iter().map(|item| item["dead_letter_id"].clone()).collect())
@@ -170,6 +170,6 @@ async fn the_filter_and_the_limit_say_which_entries_are_meant() -> Test {
         let answer = ask(&order, &refused).await?;
         ensure!(answer.status == 422, "{refused}: {answer:?}");
     }
-    ensure!(ask(&order, &json!({"filter": {"step": "nobody's"}})).await?.expect(202)?["selected"] == 0);
+    ensure!(ask(&order, &json!({"filter": {"step": "unknown_step"}})).await?.expect(202)?["selected"] == 0);
     Ok(())
 }

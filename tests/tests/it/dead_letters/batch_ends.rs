@@ -1,13 +1,15 @@
-//! How a batch ends that does not come to its end: with the service, or with a crash.
+//! Interrupted batches: by the end of the service, or by a crash.
 
 use anyhow::ensure;
 use contracts::ORDER;
 use serde_json::json;
-use suite_tests::Stage;
+use suite_tests::TestSuite;
 use testkit::eventually;
 use uuid::Uuid;
 
-use super::{LIMIT, STEP, at_once, ended, hold_up, letter, make_letters, mend, mended, shown, start};
+use super::{
+    LIMIT, STEP, at_once, ended, hold_up, letter, make_letters, remove_cause, shown, start, suite_with_dead_letters,
+};
 use crate::Test;
 
 /// Why no test of this file audits.
@@ -16,14 +18,14 @@ const UNAUDITED: &str = "most dead letters are made up, and left as they are";
 const UNDER_WAY: &str = "select count(*) from orders.dead_letter where status = 'REPLAYED'";
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_batch_ends_with_its_service_and_says_so() -> Test {
-    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
-    let other = stage.start(ORDER).await?;
-    let made = make_letters(&stage, &order, 3).await?;
-    mend(&stage).await?;
-    let held = hold_up(&stage).await?;
+async fn a_batch_ends_with_its_service() -> Test {
+    let (suite, order) = TestSuite::alone_with(at_once(), ORDER).await?;
+    let other = suite.start(ORDER).await?;
+    let made = make_letters(&suite, &order, 3).await?;
+    remove_cause(&suite).await?;
+    let held = hold_up(&suite).await?;
     let batch = start(&order, &json!({"filter": {"step": STEP}, "ramp": [1]})).await?;
-    stage.becomes(UNDER_WAY, 1).await?;
+    suite.becomes(UNDER_WAY, 1).await?;
     let stopping = order.startup.stop.clone();
     let stopped = tokio::spawn(order.stop());
     stopping.cancelled().await;
@@ -44,18 +46,18 @@ async fn a_batch_ends_with_its_service_and_says_so() -> Test {
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_batch_that_is_silent_for_two_minutes_is_stopped() -> Test {
-    let (stage, order, made) = mended(3).await?;
-    let held = hold_up(&stage).await?;
+    let (suite, order, made) = suite_with_dead_letters(3).await?;
+    let held = hold_up(&suite).await?;
     let batch = start(&order, &json!({"filter": {"step": STEP}, "ramp": [1]})).await?;
-    stage.becomes(UNDER_WAY, 1).await?;
-    // As if its replica had been frozen in the middle of the first entry.
-    stage.execute("update orders.dead_letter_replay set updated_at = now() - interval '3 minutes'").await?;
+    suite.becomes(UNDER_WAY, 1).await?;
+    // As if its replica had been frozen during the first entry.
+    suite.execute("update orders.dead_letter_replay set updated_at = now() - interval '3 minutes'").await?;
     let lost = shown(&order, &batch).await?;
     ensure!(lost["state"] == "STOPPED", "{lost:#}");
     ensure!(lost["stopped_by"]["error"].as_str().is_some_and(|e| e.contains("two minutes")), "{lost:#}");
     held.rollback().await?;
     eventually(LIMIT, async || letter(&order, &made[0]).await.is_ok_and(|l| l["status"] == "RESOLVED")).await?;
-    // The next batch is behind the lost one, so that one would have been seen to go on.
+    // The next batch is behind the lost one, whose progress would have been seen.
     let next = ended(&order, &start(&order, &json!({"filter": {"step": STEP}})).await?).await?;
     ensure!(next["state"] == "DONE" && next["resolved"] == 2 && next["skipped"] == 0, "{next:#}");
     let lost = shown(&order, &batch).await?;
@@ -65,13 +67,13 @@ async fn a_batch_that_is_silent_for_two_minutes_is_stopped() -> Test {
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn an_entry_left_by_a_crash_can_be_replayed_after_2_minutes() -> Test {
-    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
-    make_letters(&stage, &order, 1).await?;
-    mend(&stage).await?;
-    stage.execute("update orders.dead_letter set status = 'REPLAYED', replay_count = 1, updated_at = now()").await?;
+    let (suite, order) = TestSuite::alone_with(at_once(), ORDER).await?;
+    make_letters(&suite, &order, 1).await?;
+    remove_cause(&suite).await?;
+    suite.execute("update orders.dead_letter set status = 'REPLAYED', replay_count = 1, updated_at = now()").await?;
     let batch = start(&order, &json!({"filter": {}})).await?;
     ensure!(batch["selected"] == 0, "{batch:#}");
-    stage.execute("update orders.dead_letter set updated_at = now() - interval '3 minutes'").await?;
+    suite.execute("update orders.dead_letter set updated_at = now() - interval '3 minutes'").await?;
     let batch = ended(&order, &start(&order, &json!({"filter": {}})).await?).await?;
     ensure!(batch["resolved"] == 1, "{batch:#}");
     Ok(())
@@ -79,14 +81,14 @@ async fn an_entry_left_by_a_crash_can_be_replayed_after_2_minutes() -> Test {
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn batches_are_kept_as_long_as_dead_letters() -> Test {
-    let (stage, order) = Stage::alone(ORDER).await?;
+    let (suite, order) = TestSuite::alone(ORDER).await?;
     let new = start(&order, &json!({"filter": {}})).await?;
     sqlx::query(
         "insert into orders.dead_letter_replay (replay_id, requested_at, requested_by, filter, ids, ramp, state)
         values ($1, now() - interval '8 days', 'ann', '{}', '{}', '{1}', 'DONE')",
     )
     .bind(Uuid::now_v7())
-    .execute(&stage.pool)
+    .execute(&suite.pool)
     .await?;
     let participant = order.app.participant();
     let mut conn = participant.pools.work.acquire().await?;

@@ -1,4 +1,4 @@
-//! One dead letter: everything of it is kept, and a replay works at once.
+//! One dead letter: it is kept in full, and a replay takes effect at once.
 
 use anyhow::ensure;
 use async_nats::HeaderMap;
@@ -6,36 +6,40 @@ use contracts::{INVENTORY, ORDER};
 use faults::{FaultPoint, FaultSpec, Kind};
 use messaging::dead_letter;
 use serde_json::{Value, json};
-use suite_tests::{Forged, Stage, Tuning};
+use suite_tests::{Forged, TestSuite, Tuning};
 use testkit::eventually;
 use uuid::Uuid;
 
-use super::{LIMIT, STEP, at_once, letters, make_letters, publish, replay_one, unwelcome};
+use super::{LIMIT, STEP, at_once, id, letters, make_letters, replay_one, unwelcome};
 use crate::Test;
 
 #[suite_tests::test]
 async fn a_replayed_dead_letter_completes_its_saga() -> Test {
     let tuning = Tuning { resilience: "confirm_order.attempts=2,confirm_order.initial=1ms", ..Tuning::default() };
-    let (stage, suite) = Stage::selling_with(tuning, 100, 10).await?;
-    stage.execute("alter table orders.customer_order add constraint forbidden check (status <> 'CONFIRMED')").await?;
-    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
+    let (suite, participants) = TestSuite::selling_with(tuning, 100, 10).await?;
+    suite.execute("alter table orders.customer_order add constraint forbidden check (status <> 'CONFIRMED')").await?;
+    let placed = participants.place(&[("A", 1)], "tok_visa").await?;
     let letter =
-        eventually(LIMIT, async || letters(&suite.order, "step=confirm_order").await.map(|mut l| l.pop())).await?;
+        eventually(LIMIT, async || letters(&participants.order, "step=confirm_order").await.map(|mut l| l.pop()))
+            .await?;
     ensure!(letter["saga_id"] == placed["saga_id"] && letter["attempts"] == 2, "{letter:#}");
-    stage.execute("alter table orders.customer_order drop constraint forbidden").await?;
-    let resolved = replay_one(&suite.order, &letter).await?.expect(200)?;
+    suite.execute("alter table orders.customer_order drop constraint forbidden").await?;
+    let resolved = replay_one(&participants.order, &letter).await?.expect(200)?;
     ensure!(resolved["status"] == "RESOLVED", "{resolved:#}");
-    // The replay has answered, so its effect is there: nothing is waited for.
-    let saga = suite.saga(&placed).await?;
+    ensure!(replay_one(&participants.order, &letter).await?.status == 409);
+    let discard = participants.order.client.delete(&format!("/api/admin/dlq/{}", id(&letter)), &json!({})).await?;
+    ensure!(discard.status == 409, "only a pending one can be discarded");
+    // The replay has answered, so its effect is there already.
+    let saga = participants.saga(&placed).await?;
     ensure!(saga["status"] == "COMPLETED", "{saga:#}");
-    ensure!(suite.order(&placed).await?["status"] == "CONFIRMED");
-    stage.audit().await
+    ensure!(participants.order(&placed).await?["status"] == "CONFIRMED");
+    suite.audit().await
 }
 
 #[suite_tests::test(unaudited = "the dead letter is left")]
-async fn an_entry_is_replayed_three_times_at_most_by_whomever() -> Test {
-    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
-    let letter = make_letters(&stage, &order, 1).await?.remove(0);
+async fn an_entry_is_replayed_three_times_at_most() -> Test {
+    let (suite, order) = TestSuite::alone_with(at_once(), ORDER).await?;
+    let letter = make_letters(&suite, &order, 1).await?.remove(0);
     for replays in 1..=3 {
         let again = replay_one(&order, &letter).await?.expect(200)?;
         ensure!(again["status"] == "PENDING" && again["replay_count"] == replays, "{again:#}");
@@ -51,42 +55,43 @@ async fn an_entry_is_replayed_three_times_at_most_by_whomever() -> Test {
 }
 
 #[suite_tests::test]
-async fn what_is_away_takes_none_of_an_entrys_replays() -> Test {
+async fn an_outage_uses_up_no_replay() -> Test {
     let tuning = Tuning { resilience: "process_payment.attempts=1", ..Tuning::default() };
-    let (stage, suite) = Stage::faulty(tuning, 100, 10).await?;
-    stage.execute("alter table payment.payment add constraint forbidden check (amount > 100)").await?;
-    let placed = suite.place(&[("A", 1)], "tok_visa").await?;
+    let (suite, participants) = TestSuite::faulty(tuning, 100, 10).await?;
+    suite.execute("alter table payment.payment add constraint forbidden check (amount > 100)").await?;
+    let placed = participants.place(&[("A", 1)], "tok_visa").await?;
     let letter =
-        eventually(LIMIT, async || letters(&suite.payment, "step=process_payment").await.map(|mut l| l.pop())).await?;
-    stage.execute("alter table payment.payment drop constraint forbidden").await?;
+        eventually(LIMIT, async || letters(&participants.payment, "step=process_payment").await.map(|mut l| l.pop()))
+            .await?;
+    suite.execute("alter table payment.payment drop constraint forbidden").await?;
     let away = FaultSpec::new(FaultPoint::GatewayCall, Kind::Error);
-    let fault = suite.payment.faults.arm(away, "test")?;
+    let fault = participants.payment.faults.arm(away, "test")?;
     for _ in 0..4 {
-        let again = replay_one(&suite.payment, &letter).await?.expect(200)?;
+        let again = replay_one(&participants.payment, &letter).await?.expect(200)?;
         ensure!(again["status"] == "PENDING" && again["replay_count"] == 0, "{again:#}");
         ensure!(again["notes"].as_str().is_some_and(|n| n.contains("unavailable")), "{again:#}");
     }
-    ensure!(suite.payment.faults.disarm(fault.id));
-    let resolved = replay_one(&suite.payment, &letter).await?.expect(200)?;
+    ensure!(participants.payment.faults.disarm(fault.id));
+    let resolved = replay_one(&participants.payment, &letter).await?.expect(200)?;
     ensure!(resolved["status"] == "RESOLVED" && resolved["replay_count"] == 1, "{resolved:#}");
     ensure!(resolved["actions"].as_array().unwrap().len() == 5, "{resolved:#}");
-    suite.saga_becomes(&placed, "COMPLETED").await?;
-    stage.audit().await
+    participants.saga_becomes(&placed, "COMPLETED").await?;
+    suite.audit().await
 }
 
 #[suite_tests::test(unaudited = "the message is made up, and its dead letter left")]
 async fn a_message_without_an_event_id_is_kept_once_and_whole() -> Test {
-    let (stage, order) = Stage::alone_with(at_once(), ORDER).await?;
+    let (suite, order) = TestSuite::alone_with(at_once(), ORDER).await?;
     let mut headers = HeaderMap::new();
     headers.insert("ce-type", "ProductCreated.v1");
     headers.append("tracestate", "a=1");
     headers.append("tracestate", "b=2");
     let subject = "events.inventory.ProductCreated";
     for body in [vec![0xff, 0x00, b'{'], vec![0xff, 0x00, b'{'], vec![b'x'; 100]] {
-        publish(&stage, subject, headers.clone(), body).await?;
+        suite.publish(&Forged::bytes(subject, headers.clone(), body)).await?;
     }
-    // Behind them in the same lane: when it is there, they have been worked on.
-    stage.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &unwelcome(1))).await?;
+    // Behind them in the same stream: when it has arrived, they have been processed.
+    suite.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &unwelcome(1))).await?;
     eventually(LIMIT, async || order.client.get("/api/products/X-1").await.is_ok_and(|a| a.status == 200)).await?;
     let kept = eventually(LIMIT, async || {
         let kept = letters(&order, &format!("step={STEP}")).await?;

@@ -1,13 +1,13 @@
-//! What documents quote of the sources: functions, as `path::name`, the tour that is made of them, and a step cut out.
+//! Quotes of the sources in documents: functions, as `path::name`, the tour that consists of them, and one step in full.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use anyhow::{Context, ensure};
 
-use super::{documents, links, read, section};
-use crate::Test;
+use super::{documents, links, section};
+use crate::{Test, sources::read};
 
-/// The questions of a newcomer, by their anchors, and how many files may answer each.
+/// The questions of the tour, by their anchors, and how many files may answer each.
 const TOUR: [(&str, usize); 4] = [
     ("where-is-stock-reserved", 3),
     ("where-is-an-event-published", 3),
@@ -18,11 +18,10 @@ const TOUR: [(&str, usize); 4] = [
 #[test]
 fn every_function_that_a_document_names_exists() -> Test {
     let mut count = 0;
-    for document in documents()? {
-        let text = std::fs::read_to_string(&document)?;
+    for (document, text) in documents()? {
         for (file, name) in functions(&text) {
             count += 1;
-            ensure!(defines(&read(&file)?, name), "{} names {name} of {file}", document.display());
+            ensure!(defines(&read(&file)?, name), "{document} names {name} of {file}");
         }
     }
     ensure!(count >= 12, "only {count} functions are named");
@@ -33,7 +32,7 @@ fn every_function_that_a_document_names_exists() -> Test {
 fn the_tour_answers_each_question_in_few_files() -> Test {
     let architecture = read("ARCHITECTURE.md")?;
     for (question, limit) in TOUR {
-        let answer = section(&architecture, question).with_context(|| format!("the tour does not ask {question}"))?;
+        let answer = section(&architecture, question).with_context(|| format!("the tour has no section {question}"))?;
         let files: BTreeSet<_> = functions(answer).map(|(file, _)| file).collect();
         ensure!((1..=limit).contains(&files.len()), "{question} takes {} files, not {limit}", files.len());
     }
@@ -42,13 +41,13 @@ fn the_tour_answers_each_question_in_few_files() -> Test {
     Ok(())
 }
 
-/// The README shows a step as it is: `// ...` stands for lines that are left out, and nothing else may differ.
+/// The README quotes a step: `// ...` stands for omitted lines, and nothing else may differ.
 #[test]
-fn the_readmes_step_is_cut_from_the_source() -> Test {
+fn the_readmes_step_is_quoted_from_the_source() -> Test {
     let readme = read("README.md")?;
     let (before, block) = readme.split_once("```rust\n").context("the README shows no step")?;
     let shown = block.split("```").next().unwrap_or_default();
-    let (file, name) = functions(before).last().context("the README does not say where its step is from")?;
+    let (file, name) = functions(before).last().context("the README does not name the source of its step")?;
     let source = read(&file)?;
     let body = source.split(&format!("fn {name}(")).nth(1).with_context(|| format!("{file} has no {name}"))?;
     let body = body.split_inclusive("\n}\n").next().unwrap_or_default();
@@ -67,8 +66,8 @@ fn the_readmes_step_is_cut_from_the_source() -> Test {
         }
         skips = false;
         let next = left.pop_front().unwrap_or_default();
-        // The signature's beginning is what the source was split at.
-        ensure!(*line == next || (at == 0 && line.ends_with(&next)), "{name} does not say {line:?}, but {next:?}");
+        // The source was split at the beginning of the signature.
+        ensure!(*line == next || (at == 0 && line.ends_with(&next)), "{name} has {next:?} instead of {line:?}");
     }
     ensure!(left.is_empty(), "the README leaves out {left:?} without saying so");
     Ok(())

@@ -1,24 +1,24 @@
-//! docs/layout.md names every crate, what it is, and which of the others it sees: as Cargo has it. With CRATES_TABLE=write it
-//! is written instead of compared. Each crate has a README, and sees nothing that it does not use.
+//! docs/layout.md lists every crate, its purpose and its dependencies, as Cargo has them. With CRATES_TABLE=write the table is
+//! written instead of compared. Each crate has a README, and uses every dependency.
 
 use std::{collections::BTreeMap, env, fs, path::Path};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::{ROOT, read};
 use crate::{
     Test,
-    arrows::{files_below, packages},
+    arrows::packages,
+    sources::{files, path, read},
 };
 
-const BEGIN: &str = "<!-- crates: made by ./scripts/check --fix generated -->\n";
+const BEGIN: &str = "<!-- crates: made by ./scripts/check --fix shown -->\n";
 const END: &str = "<!-- end of crates -->";
 
-/// Their READMEs are the front page of a library, not a page of this repository.
+/// Published libraries: their README is for another audience than this repository's pages.
 const LIBRARIES: [&str; 2] = ["messaging", "saga_store"];
 
-/// A crate of ours, as its Cargo.toml has it.
+/// A crate of this workspace, from its Cargo.toml.
 struct Crate {
     folder: String,
     name: String,
@@ -28,28 +28,28 @@ struct Crate {
 }
 
 #[test]
-fn the_table_of_crates_is_what_cargo_says() -> Test {
+fn the_table_of_crates_matches_cargo() -> Test {
     let layout = read("docs/layout.md")?;
     let (head, rest) = layout.split_once(BEGIN).context("docs/layout.md has no place for the crates")?;
     let (written, tail) = rest.split_once(END).context("the table of crates has no end")?;
     let table = table(&crates()?);
     if env::var("CRATES_TABLE").is_ok_and(|mode| mode == "write") {
-        fs::write(format!("{ROOT}/docs/layout.md"), format!("{head}{BEGIN}{table}{END}{tail}"))?;
+        fs::write(path("docs/layout.md"), format!("{head}{BEGIN}{table}{END}{tail}"))?;
     } else {
         ensure!(
             written == table,
-            "docs/layout.md is out of date: ./scripts/check --fix generated, and commit it; it should be\n{table}"
+            "docs/layout.md is out of date: ./scripts/check --fix shown, and commit it; it should be\n{table}"
         );
     }
     Ok(())
 }
 
 #[test]
-fn a_crate_uses_every_crate_that_it_may_see() -> Test {
+fn a_crate_uses_every_dependency() -> Test {
     for Crate { folder, name, sees, tests_see, .. } in crates()? {
         let mut sources = String::new();
-        for file in files_below(&Path::new(ROOT).join(&folder))? {
-            sources += &fs::read_to_string(file)?;
+        for file in files(&folder, ".rs")? {
+            sources += &read(&file)?;
         }
         for other in sees.iter().chain(&tests_see) {
             ensure!(sources.contains(&format!("{other}::")), "{name} may see {other}, and never uses it");
@@ -62,13 +62,13 @@ fn a_crate_uses_every_crate_that_it_may_see() -> Test {
 fn every_crate_has_a_readme() -> Test {
     for Crate { folder, name, .. } in crates()? {
         let path = format!("{folder}/README.md");
-        // What is published as a library opens with its own documentation.
+        // Published libraries open with their own documentation.
         if LIBRARIES.contains(&name.as_str()) {
             continue;
         }
         let text = read(&path)?;
         ensure!(text.starts_with(&format!("# {name}\n")), "{path} does not begin with the crate's name");
-        ensure!(text.contains("./scripts/"), "{path} does not say how the crate is tested or run");
+        ensure!(text.contains("./scripts/"), "{path} does not show how to test or run the crate");
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ fn table(crates: &[Crate]) -> String {
     format!("| crate | what it is | what it sees of the others |\n|---|---|---|\n{}", rows.collect::<String>())
 }
 
-/// All of ours, by folder, in the order of a first reading.
+/// All crates of the workspace, by folder, in the order of a first reading.
 fn crates() -> anyhow::Result<Vec<Crate>> {
     let packages = packages()?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -119,7 +119,7 @@ fn crates() -> anyhow::Result<Vec<Crate>> {
 
 /// Its folder below the root.
 fn folder_of(package: &Value) -> Option<String> {
-    let root = fs::canonicalize(ROOT).ok()?;
+    let root = fs::canonicalize(path("")).ok()?;
     let folder = Path::new(package["manifest_path"].as_str()?).parent()?;
     Some(folder.strip_prefix(root).ok()?.to_str()?.to_owned())
 }

@@ -1,70 +1,70 @@
-//! Every kind of fault at every point where it can happen, except crashes: each hits an order, which comes to its
-//! right end all the same, and the audit finds nothing.
+//! Every kind of fault except crashes at every point where it can happen: each hits an order, which still reaches its correct
+//! end, and the audit is clean.
 
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use faults::{Armed, FaultPoint, FaultSpec, Kind, Scope};
 use serde_json::{Value, json};
-use suite_tests::{Dancers, Replica, Stage, Tuning, order_of};
+use suite_tests::{Participants, Replica, TestSuite, Tuning, order_of};
 use testkit::eventually;
 
 use crate::Test;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Behind the commit, from where an event may go on without the one whom the fault holds.
+/// Points after the commit, from where an event may go on while the fault holds its worker.
 const COMMITTED: [FaultPoint; 3] =
     [FaultPoint::AfterCommitBeforePublish, FaultPoint::AfterPublishBeforeMark, FaultPoint::AfterCommitBeforeAck];
 
-/// Each kind at this point, one after the other, with a product of its own.
+/// Each kind at this point, one after the other, each with its own product.
 async fn every_kind_at(point: FaultPoint) -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers_with_faults().await?;
+    let suite = TestSuite::new().await?;
+    let participants = suite.participants_with_faults().await?;
     for kind in point.kinds().iter().copied().filter(|kind| *kind != Kind::Crash) {
-        strike(&stage, &suite, point, kind)
+        strike(&suite, &participants, point, kind)
             .await
             .with_context(|| format!("{} at {}", kind.as_str(), point.as_str()))?;
     }
     if matches!(point, FaultPoint::HttpIn | FaultPoint::BusPublish) {
-        stage.nothing_was_counted().await?;
+        suite.nothing_was_counted().await?;
     }
-    stage.audit().await
+    suite.audit().await
 }
 
-async fn strike(stage: &Stage, suite: &Dancers, point: FaultPoint, kind: Kind) -> Test {
+async fn strike(suite: &TestSuite, participants: &Participants, point: FaultPoint, kind: Kind) -> Test {
     let sku = format!("{}-{}", point.as_str(), kind.as_str()).to_uppercase().replace('_', "-");
-    suite.sell(&sku, 100, 10).await?;
-    let victim = victim(suite, point);
+    participants.sell(&sku, 100, 10).await?;
+    let victim = victim(participants, point);
     let mut spec = FaultSpec::new(point, kind).first(1).scope(Scope::default().sku(&sku));
     spec = if kind == Kind::Latency { spec.latency(30) } else { spec };
     let goes_on = COMMITTED.contains(&point);
     if goes_on {
-        // Until the hit is written down, so that there is a step to name it.
-        stage.pause(&suite.payment, "process_payment").await?;
+        // Until the hit is recorded, so that there is a step to name it.
+        suite.pause(&participants.payment, "process_payment").await?;
     }
     let armed = victim.faults.arm(spec, "test")?;
     let placing = {
-        let (client, body, key) = (suite.order.client.clone(), order_of(&[(&sku, 1)], "tok_visa"), sku.clone());
-        tokio::spawn(async move { client.insist(&key, &body).await })
+        let (client, body, key) = (participants.order.client.clone(), order_of(&[(&sku, 1)], "tok_visa"), sku.clone());
+        tokio::spawn(async move { client.place_until_accepted(&key, &body).await })
     };
-    hit(stage, point, kind).await?;
+    hit(suite, point, kind).await?;
     if goes_on {
-        stage.resume(&suite.payment, "process_payment").await?;
+        suite.resume(&participants.payment, "process_payment").await?;
     }
     if kind == Kind::Hang {
-        hangs_until_disarmed(stage, suite, victim, &armed, &placing).await?;
+        hangs_until_disarmed(suite, participants, victim, &armed, &placing).await?;
     }
     let order = placing.await??;
     let expected = if kind == Kind::Decline { "COMPENSATED" } else { "COMPLETED" };
-    let saga = suite.saga_becomes(&order, expected).await?;
-    let left = suite.product(&sku).await?["available"].clone();
+    let saga = participants.saga_becomes(&order, expected).await?;
+    let left = participants.product(&sku).await?["available"].clone();
     ensure!(left == if kind == Kind::Decline { 10 } else { 9 }, "{left} of 10 are left");
     let journalled = format!("{} at {}", kind.as_str(), point.as_str());
-    // What hits a request has no saga yet, and behind the last step nothing is journalled any more.
+    // A fault in a request has no saga yet, and after the last step there is nothing left to journal.
     let named = saga["steps"].as_array().into_iter().flatten().any(|step| step["fault"] == journalled.as_str());
     ensure!(named || point == FaultPoint::HttpIn, "no step names {journalled}: {saga:#}");
-    // A latency may outlast a saga that goes on without it.
+    // A latency may outlast a saga that goes on without the delayed worker.
     eventually(LIMIT, async || {
         ensure!(victim.faults.armed().is_empty(), "the fault is still there");
         anyhow::Ok(())
@@ -72,31 +72,31 @@ async fn strike(stage: &Stage, suite: &Dancers, point: FaultPoint, kind: Kind) -
     .await
 }
 
-/// Where the point is passed on the way of an order to its end, with a step to be journalled behind it.
-fn victim(suite: &Dancers, point: FaultPoint) -> &Replica {
+/// The replica that passes the point on an order's way, with a later step that will be journalled.
+fn victim(participants: &Participants, point: FaultPoint) -> &Replica {
     match point {
-        FaultPoint::HttpIn => &suite.order,
-        FaultPoint::GatewayCall | FaultPoint::AfterChargeBeforeRecord => &suite.payment,
-        _ => &suite.inventory,
+        FaultPoint::HttpIn => &participants.order,
+        FaultPoint::GatewayCall | FaultPoint::AfterChargeBeforeRecord => &participants.payment,
+        _ => &participants.inventory,
     }
 }
 
-/// Waits until the hit is written down, after which the fault acts.
-async fn hit(stage: &Stage, point: FaultPoint, kind: Kind) -> Test {
+/// Waits until the hit is recorded, after which the fault acts.
+async fn hit(suite: &TestSuite, point: FaultPoint, kind: Kind) -> Test {
     let written = "select exists (select from saga.fault_hit where point = $1 and kind = $2)";
     eventually(LIMIT, async || {
         let hit: bool =
-            sqlx::query_scalar(written).bind(point.as_str()).bind(kind.as_str()).fetch_one(&stage.pool).await?;
+            sqlx::query_scalar(written).bind(point.as_str()).bind(kind.as_str()).fetch_one(&suite.pool).await?;
         ensure!(hit, "not hit");
         anyhow::Ok(())
     })
     .await
 }
 
-/// The order does not come on while the fault holds it, and another one does.
+/// While the fault holds, this order makes no progress, and another one does.
 async fn hangs_until_disarmed(
-    stage: &Stage,
-    suite: &Dancers,
+    suite: &TestSuite,
+    participants: &Participants,
     victim: &Replica,
     armed: &Armed,
     placing: &tokio::task::JoinHandle<anyhow::Result<Value>>,
@@ -107,18 +107,18 @@ async fn hangs_until_disarmed(
     }
     let held = point != FaultPoint::HttpIn && !COMMITTED.contains(&point);
     let open = "select count(*) from saga.saga_instance where status in ('STARTED', 'IN_PROGRESS')";
-    // The relay keeps the order of its events, so behind a hanging one it holds back all.
+    // The relay preserves the order of its events, so behind a hanging one it holds back all.
     let others_pass = !matches!(point, FaultPoint::BusPublish | FaultPoint::AfterPublishBeforeMark);
     if others_pass {
-        suite.sell("ANOTHER", 100, 100).await.or_else(|error| match error.to_string().contains("409") {
+        participants.sell("ANOTHER", 100, 100).await.or_else(|error| match error.to_string().contains("409") {
             true => Ok(()),
             false => Err(error),
         })?;
         let scope = order_of(&[("ANOTHER", 1)], "tok_visa");
-        let other = suite.order.client.post("/api/orders", &scope).await?.expect(201)?;
-        suite.saga_becomes(&other, "COMPLETED").await?;
+        let other = participants.order.client.post("/api/orders", &scope).await?.expect(201)?;
+        participants.saga_becomes(&other, "COMPLETED").await?;
     }
-    ensure!(!held || stage.number(open).await? == 1, "nothing hangs");
+    ensure!(!held || suite.number(open).await? == 1, "nothing hangs");
     ensure!(victim.faults.disarm(armed.id), "it has ended by itself");
     Ok(())
 }
@@ -148,32 +148,32 @@ every_kind! {
 #[suite_tests::test]
 async fn every_kind_at_between_timeout_and_compensation() -> Test {
     let tuning = Tuning { saga_deadline: Duration::from_millis(700), ..Tuning::default() };
-    let (stage, suite) = Stage::faulty(tuning, 100, 100).await?;
-    stage.pause(&suite.payment, "process_payment").await?;
+    let (suite, participants) = TestSuite::faulty(tuning, 100, 100).await?;
+    suite.pause(&participants.payment, "process_payment").await?;
     let point = FaultPoint::BetweenTimeoutAndCompensation;
     for kind in point.kinds().iter().copied().filter(|kind| *kind != Kind::Crash) {
-        // Whichever detector finds the saga.
-        let detectors = [&suite.order, &suite.inventory, &suite.payment];
+        // The detector that finds the saga.
+        let detectors = [&participants.order, &participants.inventory, &participants.payment];
         for replica in detectors {
             let spec = FaultSpec::new(point, kind).first(1);
             replica.faults.arm(if kind == Kind::Latency { spec.latency(30) } else { spec }, "test")?;
         }
-        let order = suite.place(&[("A", 1)], "tok_visa").await?;
+        let order = participants.place(&[("A", 1)], "tok_visa").await?;
         eventually(LIMIT, async || detectors.iter().any(|r| r.faults.hits().contains_key(&(point, kind)))).await?;
-        // A hanging detector holds up no other part: the order is cancelled, and the others still detect.
-        suite.saga_becomes(&order, "COMPENSATED").await?;
+        // A hanging detector blocks nothing else: the order is cancelled, and the other detectors go on.
+        participants.saga_becomes(&order, "COMPENSATED").await?;
         for replica in detectors {
             replica.faults.disarm_all();
         }
     }
-    stage.resume(&suite.payment, "process_payment").await?;
-    stage.audit().await
+    suite.resume(&participants.payment, "process_payment").await?;
+    suite.audit().await
 }
 
 #[suite_tests::test(unaudited = "nothing is ordered")]
-async fn what_cannot_happen_at_a_point_is_refused_and_nothing_else_is() -> Test {
-    let stage = Stage::new().await?;
-    let inventory = stage.start_with(contracts::INVENTORY, faults::Faults::armable(), "").await?;
+async fn only_impossible_faults_are_refused() -> Test {
+    let suite = TestSuite::new().await?;
+    let inventory = suite.start_with(contracts::INVENTORY, faults::Faults::armable(), "").await?;
     for point in FaultPoint::ALL {
         for kind in Kind::ALL {
             let mut body = json!({"point": point.as_str(), "kind": kind.as_str(), "scope": {"sku": "NOBODY"}});

@@ -1,25 +1,24 @@
-//! A fault that is armed over REST holds in every replica of the service, and all of them count its passes together.
+//! A fault armed over REST is in effect in every replica of the service, and all replicas share its counter.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, ensure};
 use contracts::{INVENTORY, ORDER, PAYMENT};
 use faults::Faults;
-use reqwest::Method;
 use saga::Service;
 use serde_json::{Value, json};
-use suite_tests::{Replica, Stage, Tuning};
+use suite_tests::{Replica, TestSuite, Tuning};
 use testkit::{Database, Postgres, eventually};
 
 use crate::Test;
 
 /// Why no test of this file audits.
-const UNAUDITED: &str = "what is looked at is which faults are held; hardly anything is ordered";
+const UNAUDITED: &str = "it checks which faults are armed; hardly an order is placed";
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-async fn two(stage: &Stage, service: Service) -> anyhow::Result<[Replica; 2]> {
-    let start = async || stage.start_with(service, Faults::armable(), "http://127.0.0.1:1").await;
+async fn two(suite: &TestSuite, service: Service) -> anyhow::Result<[Replica; 2]> {
+    let start = async || suite.start_with(service, Faults::armable(), "http://127.0.0.1:1").await;
     Ok([start().await?, start().await?])
 }
 
@@ -45,10 +44,10 @@ async fn armed(replica: &Replica) -> anyhow::Result<Vec<Value>> {
 }
 
 async fn disarm(replica: &Replica) -> anyhow::Result<Value> {
-    replica.client.send(replica.client.request(Method::DELETE, "/api/admin/faults")).await?.expect(200)
+    replica.client.delete("/api/admin/faults", &json!({})).await?.expect(200)
 }
 
-/// Requests to both in turn; `x` for each that fails.
+/// Requests to both replicas in turn; `x` for each that fails.
 async fn in_turn(replicas: &[Replica; 2], requests: usize) -> anyhow::Result<String> {
     let mut seen = String::new();
     for replica in replicas.iter().cycle().take(requests) {
@@ -58,9 +57,9 @@ async fn in_turn(replicas: &[Replica; 2], requests: usize) -> anyhow::Result<Str
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn every_replica_holds_it_and_the_answer_names_them() -> Test {
-    let stage = Stage::new().await?;
-    let both = two(&stage, INVENTORY).await?;
+async fn a_fault_is_armed_in_every_replica_and_the_answer_names_them() -> Test {
+    let suite = TestSuite::new().await?;
+    let both = two(&suite, INVENTORY).await?;
     let fault = arm(&both[0], &json!({"point": "in_step", "kind": "error", "scope": {"sku": "A"}})).await?;
     ensure!(listed(&fault, "replicas") == names(&both) && fault["missing"] == json!([]), "{fault:#}");
     for replica in &both {
@@ -80,9 +79,9 @@ async fn every_replica_holds_it_and_the_answer_names_them() -> Test {
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn passes_are_counted_for_all_replicas_together() -> Test {
-    let stage = Stage::new().await?;
-    let both = two(&stage, ORDER).await?;
+async fn replicas_share_the_counter_of_passes() -> Test {
+    let suite = TestSuite::new().await?;
+    let both = two(&suite, ORDER).await?;
     for (trigger, expected) in [
         (json!({"first": 2}), "xx------"),
         (json!({"first": 2, "skip": 3}), "---xx---"),
@@ -102,40 +101,40 @@ async fn passes_are_counted_for_all_replicas_together() -> Test {
         }
         disarm(&both[0]).await?;
         let written = sqlx::query_scalar::<_, i64>("select count(*) from saga.fault_hit where fault_id = $1");
-        let hits = written.bind(id.as_i64()).fetch_one(&stage.pool).await?;
+        let hits = written.bind(id.as_i64()).fetch_one(&suite.pool).await?;
         ensure!(hits == 2, "{hits} hits are written down");
     }
     Ok(())
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_replica_that_starts_later_takes_it_over_and_counts_on() -> Test {
-    let stage = Stage::new().await?;
-    let first = stage.start_with(ORDER, Faults::armable(), "http://127.0.0.1:1").await?;
+async fn a_later_replica_takes_over_the_fault_and_its_counter() -> Test {
+    let suite = TestSuite::new().await?;
+    let first = suite.start_with(ORDER, Faults::armable(), "http://127.0.0.1:1").await?;
     let fault =
         arm(&first, &json!({"point": "http_in", "kind": "error", "first": 3, "expires_in_seconds": 600})).await?;
     ensure!(first.client.get("/api/products").await?.status == 500);
-    let second = stage.start_with(ORDER, Faults::armable(), "http://127.0.0.1:1").await?;
+    let second = suite.start_with(ORDER, Faults::armable(), "http://127.0.0.1:1").await?;
     let held = &second.faults.armed();
     ensure!(held.len() == 1 && json!(held[0].id) == fault["id"], "it is ready and holds {held:#?}");
     first.stop().await;
     for status in [500, 500, 200] {
         ensure!(second.client.get("/api/products").await?.status == status);
     }
-    // What is done or disarmed is no matter for who comes then.
+    // Expired and disarmed faults do not concern a new replica.
     arm(&second, &json!({"point": "http_in", "kind": "error"})).await?;
     disarm(&second).await?;
-    let third = stage.start_with(ORDER, Faults::armable(), "http://127.0.0.1:1").await?;
+    let third = suite.start_with(ORDER, Faults::armable(), "http://127.0.0.1:1").await?;
     ensure!(third.faults.armed().is_empty(), "{:#?}", third.faults.armed());
     Ok(())
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn who_does_not_answer_is_named() -> Test {
-    let stage = Stage::new().await?;
-    let both = two(&stage, INVENTORY).await?;
+async fn a_replica_that_does_not_answer_is_named() -> Test {
+    let suite = TestSuite::new().await?;
+    let both = two(&suite, INVENTORY).await?;
     let ghost = "insert into inventory.lease values ('replica ghost', 'ghost', now() + interval '1 hour')";
-    stage.execute(ghost).await?;
+    suite.execute(ghost).await?;
     let fault = arm(&both[0], &json!({"point": "in_step", "kind": "error"})).await?;
     ensure!(listed(&fault, "replicas") == names(&both) && listed(&fault, "missing") == ["ghost"].into(), "{fault:#}");
     let items = armed(&both[1]).await?;
@@ -143,8 +142,8 @@ async fn who_does_not_answer_is_named() -> Test {
     let breakers = both[0].client.get("/api/admin/breakers").await?.expect(200)?;
     ensure!(listed(&breakers, "missing") == ["ghost"].into(), "{breakers:#}");
 
-    // Nothing can be armed in one that does not let itself be harmed.
-    let safe = stage.start(INVENTORY).await?;
+    // A replica with faults disabled arms nothing.
+    let safe = suite.start(INVENTORY).await?;
     let fault = arm(&both[0], &json!({"point": "in_step", "kind": "error"})).await?;
     ensure!(listed(&fault, "missing") == ["ghost", holder(&safe)].into(), "{fault:#}");
     safe.stop().await;
@@ -154,10 +153,10 @@ async fn who_does_not_answer_is_named() -> Test {
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn without_the_broker_others_learn_it_from_the_database() -> Test {
-    let stage = Stage::new().await?;
-    let both = two(&stage, ORDER).await?;
-    stage.nats.lock().await.stop().await?;
+async fn without_the_broker_replicas_read_faults_from_the_database() -> Test {
+    let suite = TestSuite::new().await?;
+    let both = two(&suite, ORDER).await?;
+    suite.nats.lock().await.stop().await?;
     let away = async || both.iter().all(|replica| !replica.app.participant().bus.is_connected());
     eventually(LIMIT, away).await?;
     let fault = arm(&both[0], &json!({"point": "http_in", "kind": "error", "first": 3})).await?;
@@ -171,17 +170,17 @@ async fn without_the_broker_others_learn_it_from_the_database() -> Test {
     let disarmed = disarm(&both[1]).await?;
     ensure!(disarmed["disarmed"] == 1 && listed(&disarmed, "missing") == names(&both[..1]), "{disarmed:#}");
     eventually(LIMIT, async || !both[0].faults.is_armed()).await?;
-    stage.nats.lock().await.start_again().await
+    suite.nats.lock().await.start_again().await
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_hang_that_a_replica_holds_ends_when_another_disarms_it() -> Test {
-    let stage = Stage::new().await?;
-    let both = two(&stage, ORDER).await?;
+async fn a_hang_ends_when_another_replica_disarms_it() -> Test {
+    let suite = TestSuite::new().await?;
+    let both = two(&suite, ORDER).await?;
     arm(&both[0], &json!({"point": "http_in", "kind": "hang", "first": 1})).await?;
     let client = both[1].client.clone();
     let held = tokio::spawn(async move { client.get("/api/products").await });
-    stage.becomes("select count(*) from saga.fault_hit", 1).await?;
+    suite.becomes("select count(*) from saga.fault_hit", 1).await?;
     let items = armed(&both[0]).await?;
     ensure!(items.len() == 1 && listed(&items[0], "replicas") == names(&both[1..]), "{items:#?}");
     ensure!(items[0]["missing"] == json!([]) && items[0]["hits"] == 1 && !held.is_finished(), "{items:#?}");
@@ -193,8 +192,8 @@ async fn a_hang_that_a_replica_holds_ends_when_another_disarms_it() -> Test {
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn breakers_of_all_replicas_are_listed_and_reset_at_any_of_them() -> Test {
-    let stage = Stage::new().await?;
-    let both = two(&stage, PAYMENT).await?;
+    let suite = TestSuite::new().await?;
+    let both = two(&suite, PAYMENT).await?;
     let breaker = |replica: &Replica| replica.app.participant().breakers.named("process_payment");
     for replica in &both {
         let breaker = breaker(replica).context("no breaker")?;
@@ -218,7 +217,7 @@ async fn breakers_of_all_replicas_are_listed_and_reset_at_any_of_them() -> Test 
         let breakers = replicas[0].client.get("/api/admin/breakers").await?.expect(200)?;
         ensure!(states(&breakers) == expected(replicas, "open") && breakers["missing"] == json!([]), "{breakers:#}");
     }
-    let reset = both[1].client.post("/api/admin/breakers/process_payment/reset", &json!({})).await?.expect(200)?;
+    let reset = both[1].client.act("/api/admin/breakers/process_payment/reset").await?;
     ensure!(states(&reset) == expected([&both[1], &both[0]], "closed") && reset["missing"] == json!([]), "{reset:#}");
     ensure!(both.iter().filter_map(breaker).all(|breaker| breaker.admit().is_ok()), "one of them is still open");
     Ok(())
@@ -226,14 +225,14 @@ async fn breakers_of_all_replicas_are_listed_and_reset_at_any_of_them() -> Test 
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_fault_is_one_band_on_the_boards_and_so_is_a_scenario() -> Test {
-    /// Kind, title, service, and whether it still lasts.
+    /// Kind, title, service, and whether it is still in effect.
     type Band = (String, String, Option<String>, bool);
-    let stage = Stage::new().await?;
-    let both = two(&stage, INVENTORY).await?;
+    let suite = TestSuite::new().await?;
+    let both = two(&suite, INVENTORY).await?;
     let bands = async || -> anyhow::Result<Vec<Band>> {
         let bands =
             "select kind, title, service, coalesce(ended_at > now(), true) from saga.annotation order by began_at";
-        Ok(sqlx::query_as(bands).fetch_all(&stage.pool).await?)
+        Ok(sqlx::query_as(bands).fetch_all(&suite.pool).await?)
     };
     let scope = json!({"step": "reserve_stock"});
     arm(&both[0], &json!({"point": "in_step", "kind": "error", "scope": scope, "expires_in_seconds": 600})).await?;
@@ -251,42 +250,42 @@ async fn a_fault_is_one_band_on_the_boards_and_so_is_a_scenario() -> Test {
     let scenario = |lasts| ("scenario".to_owned(), "18 zombie relay".to_owned(), None, lasts);
     ensure!(bands().await? == [fault(false), scenario(true)]);
     let end = format!("/api/admin/annotations/{}/end", begun["annotation_id"].as_str().context("no id")?);
-    let ended = client.post(&end, &json!({})).await?.expect(200)?;
+    let ended = client.act(&end).await?;
     ensure!(bands().await? == [fault(false), scenario(false)]);
-    ensure!(both[1].client.post(&end, &json!({})).await?.expect(200)? == ended, "it ends once");
+    ensure!(both[1].client.act(&end).await? == ended, "it ends once");
     for title in ["", "\0", &"x".repeat(201)] {
         ensure!(client.post("/api/admin/annotations", &json!({"title": title})).await?.status == 422);
     }
     let unknown = "/api/admin/annotations/00000000-0000-7000-8000-000000000000/end";
     ensure!(client.post(unknown, &json!({})).await?.status == 404);
 
-    // One that has hit all it should is over.
+    // A fault that has used up its hits has ended.
     arm(&both[0], &json!({"point": "http_in", "kind": "error", "first": 1})).await?;
     ensure!(both[1].client.get("/api/products").await?.status == 500);
     let over = "select count(*) from saga.annotation where title = 'error at http_in' and ended_at <= now()";
-    ensure!(stage.number(over).await? == 1, "{:?}", bands().await?);
+    ensure!(suite.number(over).await? == 1, "{:?}", bands().await?);
     Ok(())
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn without_the_database_it_is_armed_and_written_down_later() -> Test {
+async fn without_the_database_a_fault_is_armed_and_recorded_later() -> Test {
     let mut server = Postgres::start().await?;
     let prepare = async |url| Ok(provision::database::prepare(url).await?);
     let database = Database::from_template_on(&server.server(), "suite", prepare).await?;
-    let stage = Stage::on(database, Tuning::default()).await?;
-    let both = two(&stage, INVENTORY).await?;
+    let suite = TestSuite::on(database, Tuning::default()).await?;
+    let both = two(&suite, INVENTORY).await?;
     server.stop_immediate().await?;
     let spec = json!({"point": "http_in", "kind": "error", "expires_in_seconds": 600});
     let fault = arm(&both[0], &spec).await?;
     ensure!(listed(&fault, "replicas") == names(&both), "{fault:#}");
-    ensure!(in_turn(&both, 4).await? == "xxxx", "it hits nobody");
+    ensure!(in_turn(&both, 4).await? == "xxxx", "the fault does not hit");
     let disarmed = disarm(&both[1]).await?;
     ensure!(disarmed["disarmed"] == 1 && both.iter().all(|replica| !replica.faults.is_armed()), "{disarmed:#}");
     let again = arm(&both[0], &spec).await?;
     server.start_again().await?;
     let bands = "select count(*) from saga.annotation";
-    stage.becomes(bands, 1).await?;
-    let late = stage.start_with(INVENTORY, Faults::armable(), "").await?;
+    suite.becomes(bands, 1).await?;
+    let late = suite.start_with(INVENTORY, Faults::armable(), "").await?;
     let held: Vec<Value> = late.faults.armed().iter().map(|armed| json!(armed.id)).collect();
     ensure!(held == [again["id"].clone()], "{held:?}");
     Ok(())

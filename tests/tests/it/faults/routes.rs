@@ -1,21 +1,21 @@
-//! The routes, the plan, and that a process without faults has neither.
+//! The routes of faults and the fault plan; a process without faults has neither.
 
 use anyhow::ensure;
 use contracts::{INVENTORY, ORDER};
 use faults::Faults;
 use reqwest::Method;
 use serde_json::json;
-use suite_tests::{Running, Stage};
+use suite_tests::{Running, TestSuite};
 
 use crate::Test;
 
 /// Why no test of this file audits.
-const UNAUDITED: &str = "what is looked at is which faults are held; hardly anything is ordered";
+const UNAUDITED: &str = "it checks which faults are armed; hardly an order is placed";
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn faults_are_armed_listed_and_disarmed_over_rest_and_expire() -> Test {
-    let stage = Stage::new().await?;
-    let inventory = stage.start_with(INVENTORY, Faults::armable(), "").await?;
+    let suite = TestSuite::new().await?;
+    let inventory = suite.start_with(INVENTORY, Faults::armable(), "").await?;
     let client = &inventory.client;
     let body = json!({"point": "in_step", "kind": "latency", "latency_ms": 5, "every": 3, "scope": {"sku": "A"}});
     let request = client.request(Method::POST, "/api/admin/faults").header("x-actor", "carol").json(&body);
@@ -29,7 +29,7 @@ async fn faults_are_armed_listed_and_disarmed_over_rest_and_expire() -> Test {
     let listed = client.get("/api/admin/faults").await?.expect(200)?;
     ensure!(listed["items"].as_array().is_some_and(|items| items.len() == 2 && items[0] == armed), "{listed:#}");
     ensure!(listed["points"].as_array().is_some_and(|points| points.len() == faults::FaultPoint::ALL.len()));
-    let delete = async |path: &str| client.send(client.request(Method::DELETE, path)).await;
+    let delete = async |path: &str| client.delete(path, &json!({})).await;
     let first = format!("/api/admin/faults/{}", armed["id"]);
     delete(&first).await?.expect(200)?;
     ensure!(delete(&first).await?.status == 404);
@@ -39,15 +39,15 @@ async fn faults_are_armed_listed_and_disarmed_over_rest_and_expire() -> Test {
     let unauthorized = reqwest::get(format!("{}/api/admin/faults", inventory.url)).await?.status();
     ensure!(unauthorized == 401);
     let hits = inventory.startup.metrics.encode()?;
-    ensure!(hits.contains("faults_armed 0"), "the metrics do not tell how many faults are armed");
+    ensure!(hits.contains("faults_armed 0"), "the metrics lack the number of armed faults");
     Ok(())
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_fault_of_a_step_that_is_not_there_is_refused() -> Test {
-    let stage = Stage::new().await?;
-    let inventory = stage.start_with(INVENTORY, Faults::armable(), "").await?;
-    // One that nobody has, and one that another service has.
+async fn a_fault_of_an_unknown_step_is_refused() -> Test {
+    let suite = TestSuite::new().await?;
+    let inventory = suite.start_with(INVENTORY, Faults::armable(), "").await?;
+    // A step that does not exist, and one of another service.
     for step in ["reserve_stok", "process_payment"] {
         let fault = json!({"point": "in_step", "kind": "error", "scope": {"step": step}});
         let refused = inventory.client.post("/api/admin/faults", &fault).await?.expect(422)?;
@@ -61,8 +61,8 @@ async fn a_fault_of_a_step_that_is_not_there_is_refused() -> Test {
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn without_faults_enabled_the_routes_are_not_there() -> Test {
-    let (_stage, inventory) = Stage::alone(INVENTORY).await?;
+async fn without_faults_enabled_there_are_no_routes() -> Test {
+    let (_suite, inventory) = TestSuite::alone(INVENTORY).await?;
     for (method, path) in [(Method::GET, "/api/admin/faults"), (Method::POST, "/api/admin/faults")] {
         let request = inventory.client.request(method, path).json(&json!({"point": "in_step", "kind": "error"}));
         ensure!(inventory.client.send(request).await?.status == 404);
@@ -73,10 +73,10 @@ async fn without_faults_enabled_the_routes_are_not_there() -> Test {
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_build_without_faults_has_nothing_of_them() -> Test {
-    let stage = Stage::new().await?;
+async fn a_build_without_faults_has_no_trace_of_them() -> Test {
+    let suite = TestSuite::new().await?;
     let settings = [("FAULTS_ENABLED", "true")];
-    let order = Running::start_program(&stage, ORDER, "order-without-faults", &settings).await?;
+    let order = Running::start_program(&suite, ORDER, "order-without-faults", &settings).await?;
     for method in [Method::GET, Method::POST, Method::DELETE] {
         let request = order.client.request(method, "/api/admin/faults").json(&json!({}));
         ensure!(order.client.send(request).await?.status == 404);
@@ -92,25 +92,25 @@ async fn a_build_without_faults_has_nothing_of_them() -> Test {
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_plan_is_armed_at_the_start_or_refused() -> Test {
-    let stage = Stage::new().await?;
+    let suite = TestSuite::new().await?;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("plan.json");
     std::fs::write(&path, json!([{"point": "http_in", "kind": "error", "first": 1}]).to_string())?;
     let plan = path.to_string_lossy().into_owned();
     let settings = [("FAULTS_ENABLED", "true"), ("FAULT_PLAN", plan.as_str())];
-    let order = Running::start(&stage, ORDER, &settings).await?;
+    let order = Running::start(&suite, ORDER, &settings).await?;
     ensure!(order.client.get("/api/products").await?.status == 500, "the planned fault did not hit");
     ensure!(order.client.get("/api/products").await?.status == 200);
     drop(order);
     std::fs::write(&path, json!([{"point": "http_in", "kind": "decline"}]).to_string())?;
-    let refused = Running::start(&stage, ORDER, &settings).await.err().map(|error| format!("{error:#}"));
+    let refused = Running::start(&suite, ORDER, &settings).await.err().map(|error| format!("{error:#}"));
     ensure!(refused.as_ref().is_some_and(|text| text.contains("decline")), "{refused:?}");
     let misspelt = json!([{"point": "in_step", "kind": "error", "scope": {"step": "reserve_stok"}}]);
     std::fs::write(&path, misspelt.to_string())?;
-    let refused = Running::start(&stage, ORDER, &settings).await.err().map(|error| format!("{error:#}"));
+    let refused = Running::start(&suite, ORDER, &settings).await.err().map(|error| format!("{error:#}"));
     ensure!(refused.as_ref().is_some_and(|text| text.contains("reserve_stok")), "{refused:?}");
     let production = [("FAULTS_ENABLED", "true"), ("APP_ENV", "production"), ("ADMIN_TOKEN", "a-long-secret-token")];
-    let refused = Running::start(&stage, ORDER, &production).await.err().map(|error| format!("{error:#}"));
+    let refused = Running::start(&suite, ORDER, &production).await.err().map(|error| format!("{error:#}"));
     ensure!(refused.as_ref().is_some_and(|text| text.contains("FAULTS_ENABLED")), "{refused:?}");
     Ok(())
 }

@@ -1,17 +1,17 @@
-//! A fault touches what is in its scope and nothing else.
+//! A fault affects only what is in its scope.
 
 use anyhow::ensure;
 use contracts::ORDER;
 use faults::{FaultPoint, FaultSpec, Kind, Scope};
 use saga::Service;
 use serde_json::{Value, json};
-use suite_tests::{Dancers, Stage};
+use suite_tests::{Participants, TestSuite};
 use testkit::eventually;
 use uuid::Uuid;
 
 use crate::Test;
 
-/// Where a fault of an event's own sake is told apart from others' by nothing but its scope.
+/// Points where a fault is limited to its own events by nothing but its scope.
 const POINTS: [FaultPoint; 7] = [
     FaultPoint::BeforeInboxClaim,
     FaultPoint::InStep,
@@ -22,39 +22,40 @@ const POINTS: [FaultPoint; 7] = [
     FaultPoint::AfterChargeBeforeRecord,
 ];
 
-/// Alternating orders of alice and bob, so that they share batches where they may.
-async fn orders_of_both(suite: &Dancers) -> anyhow::Result<(Vec<Value>, Vec<Value>)> {
+/// Alternating orders of alice and bob, so that they share batches where possible.
+async fn orders_of_both(participants: &Participants) -> anyhow::Result<(Vec<Value>, Vec<Value>)> {
     let (mut alices, mut bobs) = (Vec::new(), Vec::new());
     for n in 0..16 {
         let (customer, sku) = if n % 2 == 0 { ("alice", "A") } else { ("bob", "B") };
         let body = json!({"customer_id": customer, "payment_method": "tok_visa",
             "lines": [{"sku": sku, "quantity": 1}, {"sku": "SHARED", "quantity": 1}]});
-        let order = suite.order.client.post("/api/orders", &body).await?.expect(201)?;
+        let order = participants.order.client.post("/api/orders", &body).await?.expect(201)?;
         if n % 2 == 0 { &mut alices } else { &mut bobs }.push(order);
     }
     Ok((alices, bobs))
 }
 
 async fn only_bobs_are_hit(scope: impl Fn(&Value) -> Scope, all_of_his: bool) -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers_with_faults().await?;
+    let suite = TestSuite::new().await?;
+    let participants = suite.participants_with_faults().await?;
     for sku in ["A", "B", "SHARED"] {
-        suite.sell(sku, 100, 1000).await?;
+        participants.sell(sku, 100, 1000).await?;
     }
-    // Nothing moves until the faults are armed, so that saga and order ids can be named.
-    stage.pause(&suite.inventory, "reserve_stock").await?;
-    let (alices, bobs) = orders_of_both(&suite).await?;
+    // Everything is paused until the faults are armed, so that saga and order ids can be named.
+    suite.pause(&participants.inventory, "reserve_stock").await?;
+    let (alices, bobs) = orders_of_both(&participants).await?;
     for point in POINTS {
-        for replica in [&suite.inventory, &suite.payment] {
+        for replica in [&participants.inventory, &participants.payment] {
             let spec = FaultSpec::new(point, Kind::Error).first(1).scope(scope(&bobs[3]));
             replica.faults.arm(spec, "test")?;
         }
     }
-    stage.resume(&suite.inventory, "reserve_stock").await?;
+    suite.resume(&participants.inventory, "reserve_stock").await?;
     for order in alices.iter().chain(&bobs) {
-        suite.saga_becomes(order, "COMPLETED").await?;
+        participants.saga_becomes(order, "COMPLETED").await?;
     }
-    let hits = suite.inventory.faults.hits().values().sum::<u64>() + suite.payment.faults.hits().values().sum::<u64>();
+    let hits = participants.inventory.faults.hits().values().sum::<u64>()
+        + participants.payment.faults.hits().values().sum::<u64>();
     ensure!(hits >= 8, "only {hits} hits");
     let meant: Vec<Uuid> = bobs
         .iter()
@@ -62,28 +63,28 @@ async fn only_bobs_are_hit(scope: impl Fn(&Value) -> Scope, all_of_his: bool) ->
         .filter_map(|o| o["saga_id"].as_str()?.parse().ok())
         .collect();
     let touched: Vec<Option<Uuid>> =
-        sqlx::query_scalar("select distinct saga_id from saga.fault_hit").fetch_all(&stage.pool).await?;
+        sqlx::query_scalar("select distinct saga_id from saga.fault_hit").fetch_all(&suite.pool).await?;
     ensure!(!touched.is_empty() && touched.iter().all(|id| id.is_some_and(|id| meant.contains(&id))), "{touched:?}");
     let strangers: Vec<String> = sqlx::query_scalar(
         "select step || ' of ' || saga_id from saga.saga_step where fault is not null and not saga_id = any($1)",
     )
     .bind(&meant)
-    .fetch_all(&stage.pool)
+    .fetch_all(&suite.pool)
     .await?;
     ensure!(strangers.is_empty(), "steps outside the scope name a fault: {strangers:?}");
-    attempts_are_of(&stage, &meant).await?;
-    stage.audit().await
+    attempts_are_of(&suite, &meant).await?;
+    suite.audit().await
 }
 
-/// Every attempt that failed and was counted belongs to one of these sagas.
-async fn attempts_are_of(stage: &Stage, meant: &[Uuid]) -> Test {
+/// Every counted failure belongs to one of these sagas.
+async fn attempts_are_of(suite: &TestSuite, meant: &[Uuid]) -> Test {
     let counted: i64 = sqlx::query_scalar(
         "select count(*) from (
             select event_id from inventory.delivery_attempt union all select event_id from payment.delivery_attempt) a
         where event_id not in (select event_id from saga.saga_step where saga_id = any($1) and event_id is not null)",
     )
     .bind(meant)
-    .fetch_one(&stage.pool)
+    .fetch_one(&suite.pool)
     .await?;
     ensure!(counted == 0, "{counted} attempts were counted outside the scope");
     Ok(())
@@ -113,32 +114,33 @@ async fn a_sagas_scope() -> Test {
     only_bobs_are_hit(|order| Scope::default().saga(id(order, "saga_id")), false).await
 }
 
-/// As long as the fault lasts, bob's order waits; alice's do not, and the service that is hit stays ready.
+/// As long as the fault lasts, bob's order waits; alice's do not, and the affected service stays ready.
 async fn holds_up_nobody_else(point: FaultPoint, kind: Kind, at: Service) -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers_with_faults().await?;
+    let suite = TestSuite::new().await?;
+    let participants = suite.participants_with_faults().await?;
     for sku in ["A", "B"] {
-        suite.sell(sku, 100, 1000).await?;
+        participants.sell(sku, 100, 1000).await?;
     }
-    let victim = if at == ORDER { &suite.order } else { &suite.inventory };
+    let victim = if at == ORDER { &participants.order } else { &participants.inventory };
     victim.faults.arm(FaultSpec::new(point, kind).scope(Scope::default().sku("B")), "test")?;
     let key = json!({"customer_id": "bob", "payment_method": "tok_visa", "lines": [{"sku": "B", "quantity": 1}]});
-    let bobs = suite.order.client.post("/api/orders", &key).await?.expect(201)?;
+    let bobs = participants.order.client.post("/api/orders", &key).await?.expect(201)?;
     eventually(std::time::Duration::from_secs(10), async || !victim.faults.hits().is_empty()).await?;
     let mut not_ready = 0;
     for _ in 0..20 {
-        suite.confirmed(&[("A", 1)]).await?;
+        participants.confirmed(&[("A", 1)]).await?;
         not_ready += u32::from(victim.client.get("/health/ready").await?.status != 200);
     }
     ensure!(not_ready == 0, "the service was not ready {not_ready} times");
-    let waits = suite.order.client.get(&format!("/api/sagas/{}", bobs["saga_id"].as_str().unwrap_or_default())).await?;
+    let waits =
+        participants.order.client.get(&format!("/api/sagas/{}", bobs["saga_id"].as_str().unwrap_or_default())).await?;
     let stuck_before_its_commit =
         !matches!(point, FaultPoint::AfterPublishBeforeMark | FaultPoint::AfterCommitBeforePublish);
     ensure!(!stuck_before_its_commit || waits.body["status"] != "COMPLETED", "the fault did not last: {waits:?}");
     victim.faults.disarm_all();
-    suite.saga_becomes(&bobs, "COMPLETED").await?;
-    stage.nothing_was_counted().await?;
-    stage.audit().await
+    participants.saga_becomes(&bobs, "COMPLETED").await?;
+    suite.nothing_was_counted().await?;
+    suite.audit().await
 }
 
 macro_rules! lasting {

@@ -1,4 +1,4 @@
-//! Whatever order accepts, the card processor looks at: it may decline the card, and never refuses the request.
+//! The card processor must accept every request for an order that was accepted: it may decline the card, never the request.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use proptest::{
     strategy::BoxedStrategy,
 };
 use serde_json::{Value, json};
-use suite_tests::{Dancers, Scrape, Stage};
+use suite_tests::{Participants, Scrape, TestSuite};
 use testkit::eventually;
 
 use super::dice::{self, Dice};
 use crate::Test;
 
-/// Products of every size of price, in currencies with and without minor units: SKU, price, currency.
+/// Products at every price level, in currencies with and without minor units: SKU, price, currency.
 const PRODUCTS: [(&str, i64, &str); 6] = [
     ("!", 1, "USD"),
     ("~~~", 999_999, "EUR"),
@@ -25,14 +25,14 @@ const PRODUCTS: [(&str, i64, &str); 6] = [
 ];
 
 #[suite_tests::test]
-async fn whatever_order_accepts_the_card_processor_looks_at() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
-    sell_all(&suite).await?;
+async fn accepted_orders_make_valid_charges() -> Test {
+    let suite = TestSuite::new().await?;
+    let participants = suite.participants().await?;
+    sell_all(&participants).await?;
     let mut dice = Dice::new();
     let (mut accepted, mut refused) = (0, 0);
     for _ in 0..dice::cases(250) {
-        let answer = suite.order.client.post("/api/orders", &dice.throw(&order())).await?;
+        let answer = participants.order.client.post("/api/orders", &dice.throw(&order())).await?;
         match answer.status {
             201 => accepted += 1,
             422 => refused += 1,
@@ -41,26 +41,26 @@ async fn whatever_order_accepts_the_card_processor_looks_at() -> Test {
     }
     ensure!(accepted > 0 && refused > 0, "{accepted} accepted, {refused} refused: this proves little");
     let open = "select count(*) from saga.saga_instance where status not in ('COMPLETED', 'COMPENSATED')";
-    stage.becomes(open, 0).await?;
-    let scrape = Scrape::of(&stage.gateway_client()).await?;
+    suite.becomes(open, 0).await?;
+    let scrape = Scrape::of(&suite.gateway_client()).await?;
     let charges = scrape.samples("http_server_requests_total", &[("route", "/v1/charges")]);
     let statuses: Vec<_> = charges.map(|sample| sample.labels["status"].as_str()).collect();
     ensure!(statuses.contains(&"402"), "{statuses:?}");
     ensure!(statuses.iter().all(|status| ["200", "201", "402"].contains(status)), "{statuses:?}");
-    let breaker = suite.payment.breaker("process_payment").await?;
+    let breaker = participants.payment.breaker("process_payment").await?;
     ensure!(breaker["state"] == "closed" && breaker["failures"] == 0, "{breaker:#}");
-    stage.nothing_was_counted().await?;
-    stage.audit().await
+    suite.nothing_was_counted().await?;
+    suite.audit().await
 }
 
-async fn sell_all(suite: &Dancers) -> Test {
+async fn sell_all(participants: &Participants) -> Test {
     for (sku, price, currency) in PRODUCTS {
         let price = json!({"amount": price, "currency": currency});
         let product = json!({"sku": sku, "name": sku, "initial_quantity": 1_000_000_000, "price": price});
-        suite.inventory.client.post("/api/products", &product).await?.expect(201)?;
+        participants.inventory.client.post("/api/products", &product).await?.expect(201)?;
     }
     eventually(Duration::from_secs(10), async || {
-        let known = suite.order.client.get("/api/products").await?.expect(200)?;
+        let known = participants.order.client.get("/api/products").await?.expect(200)?;
         let known = known["items"].as_array().context("no items")?.len();
         ensure!(known == PRODUCTS.len(), "order knows {known} products");
         anyhow::Ok(())
@@ -79,7 +79,7 @@ fn order() -> BoxedStrategy<Value> {
         .boxed()
 }
 
-/// Names of every length up to more than is allowed, in characters of one to four bytes, and texts that hurt.
+/// Names of every length up to more than is allowed, in characters of one to four bytes, and malicious texts.
 fn name() -> BoxedStrategy<String> {
     let cards = ["tok_visa", "tok_declined", "tok_expired", "tok_insufficient_funds"];
     let letter = proptest::sample::select(vec!["x", "é", "\u{20ac}", "\u{1f4b3}"]);

@@ -1,4 +1,4 @@
-//! Chance that can be repeated: HOSTILE_SEED says what is drawn (printed by a test that fails), HOSTILE_CASES how much.
+//! Reproducible randomness: HOSTILE_SEED is the seed (printed by a test that fails), HOSTILE_CASES the number of cases.
 
 use proptest::{
     prelude::{Just, Strategy, any, prop_oneof},
@@ -23,7 +23,7 @@ impl Dice {
     }
 }
 
-/// How many cases of each kind; fewer in the everyday run.
+/// The number of cases of each kind; fewer in the everyday run.
 pub(super) fn cases(everyday: u64) -> u64 {
     setting("HOSTILE_CASES").unwrap_or(everyday)
 }
@@ -36,7 +36,7 @@ pub(super) fn bytes(longest: usize) -> BoxedStrategy<Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 0..longest).boxed()
 }
 
-/// Texts that have hurt others: control characters, NUL, quotes, other directions, no text at all, much text.
+/// Texts that commonly break software: control characters, NUL, quotes, right-to-left text, empty text, long text.
 pub(super) fn text() -> BoxedStrategy<String> {
     let odd = [
         "",
@@ -68,7 +68,7 @@ pub(super) fn text() -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// Any JSON, in which members have these names more often than others.
+/// Any JSON, with a bias towards members of these names.
 pub(super) fn json(names: Vec<String>) -> BoxedStrategy<Value> {
     let number = prop_oneof![
         any::<i64>().prop_map(Value::from),

@@ -1,10 +1,10 @@
-//! Who gets in where: every route of every service's OpenAPI document, with no token, wrong tokens and the right one.
-//! The routes come from the documents, so none can be forgotten here.
+//! Authorisation: every route of every service's OpenAPI document, with no token, wrong tokens and the right one. The routes come
+//! from the documents, so none can be forgotten here.
 
 use anyhow::{Context, ensure};
 use reqwest::{Method, StatusCode, header};
 use serde_json::Value;
-use suite_tests::{Operation, Replica, Stage};
+use suite_tests::{Operation, Replica, TestSuite};
 
 use crate::Test;
 
@@ -12,7 +12,7 @@ use crate::Test;
 const UNAUDITED: &str = "nothing is ordered";
 
 const RIGHT: &str = "Bearer dev-admin-token";
-/// Tokens that are nearly right, and schemes that are none of ours; `false` where no token is given at all.
+/// Nearly correct tokens, and unknown schemes; `false` where no token is given at all.
 const WRONG: [(&str, bool); 8] = [
     ("Bearer wrong", true),
     ("Bearer dev-admin-toke", true),
@@ -25,10 +25,10 @@ const WRONG: [(&str, bool); 8] = [
 ];
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn every_route_opens_to_whom_its_document_says() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers_with_faults().await?;
-    for replica in suite.all() {
+async fn every_route_requires_the_token_its_document_names() -> Test {
+    let suite = TestSuite::new().await?;
+    let participants = suite.participants_with_faults().await?;
+    for replica in participants.all() {
         let routes = replica.operations()?;
         for Operation { method, path, guarded, .. } in &routes {
             ensure!(
@@ -38,7 +38,7 @@ async fn every_route_opens_to_whom_its_document_says() -> Test {
         }
         let guarded = routes.iter().filter(|route| route.guarded).count();
         ensure!(guarded >= 20 && guarded < routes.len(), "{}: {guarded} of {}", replica.service, routes.len());
-        // Nobody has paused, discarded or disarmed anything on the way: those with the token come last.
+        // No refused request has paused, discarded or disarmed anything; requests with the token come last.
         let before = state_of(replica).await?;
         for route in &routes {
             keeps_out(replica, route).await?;
@@ -57,8 +57,8 @@ async fn every_route_opens_to_whom_its_document_says() -> Test {
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn no_spelling_and_no_method_gets_around_the_admin_door() -> Test {
-    let (_stage, payment) = Stage::alone(contracts::PAYMENT).await?;
+async fn no_spelling_and_no_method_bypasses_the_admin_token() -> Test {
+    let (_suite, payment) = TestSuite::alone(contracts::PAYMENT).await?;
     for path in ["/api/admin", "/api/admin/", "/api/admin/relay", "/api/admin/relay/", "/api/admin/unknown"] {
         for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"] {
             ensure!(ask(&payment, &method.parse()?, path, None).await?.0 == 401, "{method} {path}");
@@ -73,12 +73,12 @@ async fn no_spelling_and_no_method_gets_around_the_admin_door() -> Test {
     Ok(())
 }
 
-/// Whatever is wrong with the request, it is not who asks, and not the service.
+/// The error may concern the request, but neither the token nor the service.
 fn lets_in(status: StatusCode) -> bool {
     !matches!(status.as_u16(), 401 | 403) && !status.is_server_error()
 }
 
-/// Without the token a guarded route stays shut, and the others need none.
+/// Without the token a guarded route stays closed, and the others need none.
 async fn keeps_out(replica: &Replica, route: &Operation) -> Test {
     let (method, path) = (&route.method, &route.filled());
     let (status, headers) = ask(replica, method, path, None).await?;
@@ -119,11 +119,11 @@ async fn state_of(replica: &Replica) -> anyhow::Result<Vec<Value>> {
         [("relay", "/paused"), ("consumers", "/items"), ("faults", "/items"), ("dlq/replays", "/items")]
     {
         let body = replica.client.get(&format!("/api/admin/{path}")).await?.expect(200)?;
-        let told = body.pointer(pointer).with_context(|| format!("{path} has no {pointer}: {body:#}"))?;
-        state.push(match told.as_array() {
-            // Of the consumers only what is paused: the rest lives.
+        let value = body.pointer(pointer).with_context(|| format!("{path} has no {pointer}: {body:#}"))?;
+        state.push(match value.as_array() {
+            // Of the consumers only the pauses: the rest changes all the time.
             Some(items) => items.iter().map(|item| item["paused"].clone()).collect(),
-            None => told.clone(),
+            None => value.clone(),
         });
     }
     Ok(state)

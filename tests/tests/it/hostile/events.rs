@@ -1,4 +1,4 @@
-//! Arbitrary messages in the streams: each is parked as it came, none stops its lane, and orders are still confirmed.
+//! Arbitrary messages in the streams: each is dead-lettered unchanged, none stops its consumer, and orders are still confirmed.
 
 use std::{collections::BTreeMap, fs, time::Duration};
 
@@ -11,7 +11,7 @@ use proptest::{
 };
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
-use suite_tests::{Forged, Stage};
+use suite_tests::{Forged, TestSuite};
 use testkit::eventually;
 use uuid::Uuid;
 
@@ -19,10 +19,10 @@ use super::dice::{self, Dice};
 use crate::Test;
 
 /// Why no test of this file audits.
-const UNAUDITED: &str = "hundreds of dead letters are left, of events that nobody wrote";
+const UNAUDITED: &str = "hundreds of dead letters of forged events are left";
 
-/// What the readers of one subject find in the stream.
-struct Lane {
+/// The messages that the readers of one subject find in the stream.
+struct Target {
     subject: String,
     readers: u64,
     golden: Value,
@@ -30,64 +30,65 @@ struct Lane {
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn garbage_in_every_lane_is_parked_as_it_came_and_stops_nobody() -> Test {
-    let (stage, suite) = Stage::selling(100, 10).await?;
+async fn garbage_for_every_consumer_is_kept_and_blocks_nothing() -> Test {
+    let (suite, participants) = TestSuite::selling(100, 10).await?;
     let mut dice = Dice::new();
-    let jetstream = stage.jetstream().await?;
+    let jetstream = suite.jetstream().await?;
     let (mut deliveries, mut sent) = (0, Vec::new());
-    for lane in lanes()? {
-        let garbage = garbage(&lane);
+    for target in targets()? {
+        let garbage = garbage(&target);
         for _ in 0..dice::cases(12) {
             let (headers, body) = dice.throw(&garbage);
-            sent.extend(std::iter::repeat_n(body.clone(), usize::try_from(lane.readers)?));
-            deliveries += i64::try_from(lane.readers)?;
-            stage.publish_to(&jetstream, &Forged::bytes(&lane.subject, headers, body)).await?;
+            sent.extend(std::iter::repeat_n(body.clone(), usize::try_from(target.readers)?));
+            deliveries += i64::try_from(target.readers)?;
+            suite.publish_to(&jetstream, &Forged::bytes(&target.subject, headers, body)).await?;
         }
     }
     let parked = "select count(*) from audit.dead_letter";
     let applied = "select count(*) from audit.inbox";
     eventually(Duration::from_secs(60), async || {
-        stage.end_the_wait_for_newer_replicas().await?;
-        let parked = stage.number(parked).await?;
-        let applied = stage.number(applied).await?;
+        suite.end_the_wait_for_newer_replicas().await?;
+        let parked = suite.number(parked).await?;
+        let applied = suite.number(applied).await?;
         ensure!(parked == deliveries, "of {deliveries} {parked} are parked and {applied} applied");
         anyhow::Ok(())
     })
     .await?;
     let of = |participant: &Participant| format!("select payload from {}.dead_letter", participant.schema);
     let payloads = PARTICIPANTS.iter().map(of).collect::<Vec<_>>().join(" union all ");
-    let mut kept: Vec<Vec<u8>> = sqlx::query_scalar(AssertSqlSafe(payloads)).fetch_all(&stage.pool).await?;
+    let mut kept: Vec<Vec<u8>> = sqlx::query_scalar(AssertSqlSafe(payloads)).fetch_all(&suite.pool).await?;
     kept.sort_unstable();
     sent.sort_unstable();
-    ensure!(kept == sent, "a payload was not kept as it came");
-    for replica in suite.all() {
+    ensure!(kept == sent, "a payload was not kept unchanged");
+    for replica in participants.all() {
         let listed = replica.client.get("/api/admin/dlq?limit=200").await?.expect(200)?;
         ensure!(listed["items"].as_array().is_some_and(|items| !items.is_empty()), "{listed}");
     }
-    suite.confirmed(&[("A", 1)]).await.map(drop)
+    participants.confirmed(&[("A", 1)]).await.map(drop)
 }
 
-/// Every subject that a step waits for, with one event that would be good.
-fn lanes() -> anyhow::Result<Vec<Lane>> {
-    let mut lanes: BTreeMap<String, Lane> = BTreeMap::new();
+/// Every subject that a step consumes, with one valid event.
+fn targets() -> anyhow::Result<Vec<Target>> {
+    let mut targets: BTreeMap<String, Target> = BTreeMap::new();
     for consumer in contracts::consumers() {
         let event = consumer.step.consumes().context("a consumer without an event")?;
         let event_type = event.wire_name();
         let golden = fs::read(format!("{}/golden/{event_type}.json", env!("CARGO_MANIFEST_DIR")))?;
         let subject = event.subject(consumer.publisher);
-        let fresh = Lane { subject: subject.clone(), readers: 0, golden: serde_json::from_slice(&golden)?, event_type };
-        lanes.entry(subject).or_insert(fresh).readers += 1;
+        let fresh =
+            Target { subject: subject.clone(), readers: 0, golden: serde_json::from_slice(&golden)?, event_type };
+        targets.entry(subject).or_insert(fresh).readers += 1;
     }
-    Ok(lanes.into_values().collect())
+    Ok(targets.into_values().collect())
 }
 
-/// Messages that no version of the reader can take: their bodies, or their envelopes, or both, are wrong.
-fn garbage(lane: &Lane) -> BoxedStrategy<(HeaderMap, Vec<u8>)> {
-    let good = || (serde_json::to_vec(&lane.golden).unwrap_or_default(), lane.event_type.clone());
+/// Messages that no version of the reader can process: with a wrong body, a wrong envelope, or both.
+fn garbage(target: &Target) -> BoxedStrategy<(HeaderMap, Vec<u8>)> {
+    let good = || (serde_json::to_vec(&target.golden).unwrap_or_default(), target.event_type.clone());
     let (body, event_type) = good();
     let no_envelope =
         (arbitrary_headers(), dice::bytes(400)).prop_map(|(headers, body)| (headers, unlike_others(body)));
-    let (damaged, of_type) = (bad_body(&lane.golden), event_type.clone());
+    let (damaged, of_type) = (bad_body(&target.golden), event_type.clone());
     let bad_body = (damaged, dice::text()).prop_map(move |(body, odd)| (envelope(&of_type, &odd), body));
     let bad_type = dice::text().prop_map({
         let (body, event_type) = (body.clone(), event_type.clone());
@@ -102,13 +103,13 @@ fn garbage(lane: &Lane) -> BoxedStrategy<(HeaderMap, Vec<u8>)> {
     prop_oneof![no_envelope, bad_body, bad_type, bad_header].boxed()
 }
 
-/// Messages without a readable id are known by their bodies: of two that are equal one is kept.
+/// Messages without a readable id are identified by their bodies: of two equal ones only one is kept.
 fn unlike_others(mut body: Vec<u8>) -> Vec<u8> {
     body.extend(Uuid::now_v7().as_bytes());
     body
 }
 
-/// A body that is no event: cut off, no JSON, or with one member of another kind.
+/// A body that is no event: truncated, no JSON, or with one member of another type.
 fn bad_body(golden: &Value) -> BoxedStrategy<Vec<u8>> {
     let members: Vec<String> = golden.as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
     let (golden, text) = (golden.clone(), golden.to_string().into_bytes());
@@ -118,7 +119,7 @@ fn bad_body(golden: &Value) -> BoxedStrategy<Vec<u8>> {
     });
     let swapped = (proptest::sample::select(members), dice::text()).prop_map(move |(member, odd)| {
         let mut event = golden.clone();
-        // No member of any event is a list of lists. What it holds may be repeated in the reader's error.
+        // No member of any event is a list of lists. The reader's error may quote its contents.
         event[member] = json!([[odd]]);
         event.to_string().into_bytes()
     });
@@ -141,7 +142,7 @@ fn arbitrary_headers() -> BoxedStrategy<HeaderMap> {
     headers.boxed()
 }
 
-/// An envelope as it should be, but for odd texts where any text may stand.
+/// A correct envelope, with odd texts where any text is allowed.
 fn envelope(event_type: &str, odd: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     put(&mut headers, "ce-id", &Uuid::now_v7().to_string());
@@ -153,8 +154,8 @@ fn envelope(event_type: &str, odd: &str) -> HeaderMap {
     headers
 }
 
-/// Sets the header; a value with a line break, which NATS cannot carry, loses it. No id comes twice: two messages of one
-/// id are one event.
+/// Sets the header; a line break, which NATS cannot carry, is left out. Every id is unique: two messages of one id are one
+/// event.
 fn put(headers: &mut HeaderMap, name: &'static str, value: &str) {
     let is_id = name == "ce-id" && Uuid::parse_str(value).is_ok();
     let value = if is_id { Uuid::now_v7().to_string() } else { value.replace(['\r', '\n'], " ") };
@@ -164,17 +165,17 @@ fn put(headers: &mut HeaderMap, name: &'static str, value: &str) {
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn texts_that_the_database_cannot_store_are_parked_all_the_same() -> Test {
-    let (stage, order) = Stage::alone(contracts::ORDER).await?;
+async fn texts_that_cannot_be_stored_are_still_dead_letters() -> Test {
+    let (suite, order) = TestSuite::alone(contracts::ORDER).await?;
     let golden = fs::read_to_string(format!("{}/golden/ProductCreated.v1.json", env!("CARGO_MANIFEST_DIR")))?;
     let subject = "events.inventory.ProductCreated";
     let mut typed = envelope("ProductCreated.v1", "a\0b");
     put(&mut typed, "ce-type", "ProductCreated.v1\0");
     let status = golden.replace("\"ACTIVE\"", "\"ACTIVE\\u0000\"");
-    ensure!(status != golden, "the golden event has no status any more");
-    // The first NUL comes back in our own words, the second in those of the decoder.
+    ensure!(status != golden, "the golden event has no status");
+    // The first NUL comes back in the service's error, the second in the decoder's.
     for (headers, body) in [(typed, golden), (envelope("ProductCreated.v1", "a\0b"), status)] {
-        stage.publish(&Forged::bytes(subject, headers, body.into_bytes())).await?;
+        suite.publish(&Forged::bytes(subject, headers, body.into_bytes())).await?;
     }
     eventually(Duration::from_secs(20), async || {
         let dead = order.client.get("/api/admin/dlq").await?.expect(200)?;

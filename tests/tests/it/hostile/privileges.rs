@@ -1,10 +1,10 @@
-//! What the database lets each role do, in full: equal to what is checked in, so that a right cannot be won unseen.
+//! The privileges of every database role, in full: equal to the checked-in matrix, so that no privilege appears unnoticed.
 
 use std::fs;
 
 use anyhow::{Context, ensure};
 use contracts::PARTICIPANTS;
-use suite_tests::Stage;
+use suite_tests::TestSuite;
 
 use crate::Test;
 
@@ -14,9 +14,9 @@ const UNAUDITED: &str = "nothing is ordered";
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/privileges.txt");
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn every_role_may_do_what_the_matrix_says_and_nothing_else() -> Test {
-    let stage = Stage::new().await?;
-    let rows: Vec<String> = sqlx::query_scalar(include_str!("privileges.sql")).fetch_all(&stage.pool).await?;
+async fn every_role_has_the_privileges_of_the_matrix_only() -> Test {
+    let suite = TestSuite::new().await?;
+    let rows: Vec<String> = sqlx::query_scalar(include_str!("privileges.sql")).fetch_all(&suite.pool).await?;
     let found = rows.join("\n") + "\n";
     if std::env::var_os("REWRITE_GOLDEN").is_some() {
         fs::write(GOLDEN, &found)?;
@@ -32,9 +32,9 @@ async fn every_role_may_do_what_the_matrix_says_and_nothing_else() -> Test {
     Ok(())
 }
 
-/// What no later version of the matrix may contain, whoever rewrites it.
+/// Privileges that no later version of the matrix may contain.
 #[test]
-fn the_matrix_gives_no_role_what_it_must_not_have() -> Test {
+fn the_matrix_contains_no_forbidden_privilege() -> Test {
     let golden = fs::read_to_string(GOLDEN)?;
     for line in golden.lines() {
         let [role, kind, object, privileges] =

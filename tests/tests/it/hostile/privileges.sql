@@ -1,4 +1,4 @@
--- What each role can really do, whoever granted it: also what PUBLIC has, also single columns.
+-- The effective privileges of each role, including those of PUBLIC and of single columns.
 with role (name) as (
     select rolname::text from pg_roles where rolname like '%\_service' or rolname = 'auditor'
     union all select 'public'

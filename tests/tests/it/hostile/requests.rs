@@ -1,10 +1,10 @@
-//! Arbitrary requests to every route that takes a body or a query: refused with a problem, never with a failure.
+//! Arbitrary requests to every route that takes a body or a query: refused with a problem document, never with a server error.
 
 use anyhow::{Context, ensure};
 use proptest::prelude::{Strategy, prop_oneof};
 use reqwest::{RequestBuilder, StatusCode, header};
 use serde_json::Value;
-use suite_tests::{Operation, Replica, Stage};
+use suite_tests::{Operation, Replica, TestSuite};
 use uuid::Uuid;
 
 use super::dice::{self, Dice};
@@ -14,11 +14,11 @@ use crate::Test;
 const UNAUDITED: &str = "whatever the requests happen to do, they do to made-up products";
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn whatever_is_sent_to_a_route_causes_no_failure() -> Test {
-    let stage = Stage::new().await?;
-    let suite = stage.dancers().await?;
+async fn no_request_causes_a_server_error() -> Test {
+    let suite = TestSuite::new().await?;
+    let participants = suite.participants().await?;
     let mut dice = Dice::new();
-    for replica in suite.all() {
+    for replica in participants.all() {
         let document = serde_json::to_value(&replica.openapi)?;
         let mut routes = replica.operations()?;
         routes.retain(|route| route.takes_body || !route.query.is_empty());
@@ -32,7 +32,7 @@ async fn whatever_is_sent_to_a_route_causes_no_failure() -> Test {
         }
         ensure!(replica.client.get("/health/ready").await?.status == 200, "{} has suffered", replica.service);
     }
-    stage.nothing_was_counted().await
+    suite.nothing_was_counted().await
 }
 
 fn drawn(
@@ -70,18 +70,18 @@ fn drawn(
 
 async fn check(replica: &Replica, route: &Operation, request: RequestBuilder) -> Test {
     let request = request.build()?;
-    let told = format!(
+    let description = format!(
         "{} {} {:?}",
         request.method(),
         request.url(),
         request.body().and_then(|b| b.as_bytes()).map(String::from_utf8_lossy)
     );
-    let answer = reqwest::Client::new().execute(request).await.with_context(|| told.clone())?;
+    let answer = reqwest::Client::new().execute(request).await.with_context(|| description.clone())?;
     let (status, kind) = (answer.status(), answer.headers().get(header::CONTENT_TYPE).cloned());
     let body = answer.text().await?;
-    let said = format!("{}: {status} {body}\nto {told}", replica.service);
+    let said = format!("{}: {status} {body}\nto {description}", replica.service);
     ensure!(!status.is_server_error(), "{said}");
-    // A text in the path may have led to another route, or to none.
+    // A text in the path may have changed the route.
     let elsewhere =
         matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) && route.path.contains('{');
     ensure!(elsewhere || route.answers.contains(status.as_str()), "not documented: {said}");
@@ -93,14 +93,14 @@ async fn check(replica: &Replica, route: &Operation, request: RequestBuilder) ->
     Ok(())
 }
 
-/// The names of all members that any schema of the document has.
+/// The names of all members in the document's schemas.
 fn member_names(document: &Value) -> Vec<String> {
     let schemas = document["components"]["schemas"].as_object().into_iter().flatten();
     let members = schemas.flat_map(|(_, schema)| schema["properties"].as_object().into_iter().flatten());
     members.map(|(name, _)| name.clone()).collect()
 }
 
-/// Bytes, JSON, JSON with a few bytes changed, and JSON that nothing should be able to swallow.
+/// Bytes, JSON, JSON with a few bytes changed, and JSON that is extreme in size or depth.
 fn bodies(names: Vec<String>) -> impl Strategy<Value = Vec<u8>> {
     let monsters = [
         "[".repeat(20_000),

@@ -1,4 +1,4 @@
-//! METRICS.md, made from what a running suite shows. With METRICS_MD=write it is written instead of compared.
+//! METRICS.md, generated from the metrics of a running suite. With METRICS_MD=write it is written instead of compared.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../METRICS.md");
 
 const HEAD: &str = "# Metrics
 
-<!-- Made by ./scripts/check --fix generated, from what a running suite shows. A test compares it. -->
+<!-- Made by ./scripts/check --fix shown, from what a running suite shows. A test compares it. -->
 
 Every process serves its metrics at `/metrics`, as OpenMetrics text. Prometheus adds `job` (the service) and `instance`
 (the replica). Counters begin at 0 with their process; what a transaction did is counted after its commit, by the replica
@@ -35,15 +35,15 @@ const OWN: &str = "
 ## Counted by each replica
 ";
 
-/// Compares the file with what is shown.
+/// Compares the file with the metrics of the running suite.
 pub(super) fn compare(shown: &Shown) -> Test {
     let text = render(shown)?;
-    if std::env::var("METRICS_MD").is_ok_and(|wish| wish == "write") {
+    if std::env::var("METRICS_MD").is_ok_and(|mode| mode == "write") {
         return Ok(fs::write(FILE, text)?);
     }
     let file = fs::read_to_string(FILE).unwrap_or_default();
     let different = text.lines().zip(file.lines()).find(|(shown, file)| shown != file);
-    ensure!(file == text, "METRICS.md is out of date: ./scripts/check --fix generated, and commit it; {different:?}");
+    ensure!(file == text, "METRICS.md is out of date: ./scripts/check --fix shown, and commit it; {different:?}");
     Ok(())
 }
 
@@ -69,11 +69,11 @@ fn render(shown: &Shown) -> anyhow::Result<String> {
     }
     let shows = |name: &str| shown.0.iter().any(|(_, s)| s.families.get(name).is_some_and(|f| !f.samples.is_empty()));
     for name in rows.keys() {
-        ensure!(shows(name), "nobody has a value for {name}: it is never set, or this test does not cause it");
+        ensure!(shows(name), "{name} has no value: it is never set, or this test does not cause it");
     }
     let sampled: BTreeSet<&str> = sampled();
     for name in &sampled {
-        ensure!(rows.contains_key(name), "{name} is said to be read, and nobody shows it");
+        ensure!(rows.contains_key(name), "{name} is listed as sampled, and no replica exposes it");
     }
     let mut text = HEAD.to_owned();
     text += OWN;
@@ -119,7 +119,7 @@ fn unit(name: &str) -> &'static str {
     UNITS.iter().find(|(suffix, _)| name.ends_with(suffix)).map_or("", |(_, unit)| unit)
 }
 
-/// `services` are those that take part in sagas.
+/// `services` are the participants of sagas.
 fn who(jobs: &[&str]) -> String {
     let participants = contracts::SERVICES.map(|service| service.0);
     match jobs.strip_prefix(&participants) {

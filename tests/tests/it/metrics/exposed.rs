@@ -1,11 +1,9 @@
-//! Everything happens once, and the whole of it is looked at.
-
-use std::process::Command;
+//! Everything happens once, and every metric is checked.
 
 use anyhow::{Context, ensure};
 use contracts::INVENTORY;
-use suite_tests::{Client, Dancers, Scrape, Stage};
-use testkit::{Process, bin, eventually, free_port};
+use suite_tests::{Client, Participants, Running, Scrape, TestSuite};
+use testkit::{Process, eventually};
 
 use super::{
     Shown, document,
@@ -14,39 +12,39 @@ use super::{
 use crate::Test;
 
 #[suite_tests::test(unaudited = "sagas are changed by hand, and dead letters left")]
-async fn metrics_md_lists_all_that_is_shown_each_counted_once() -> Test {
-    let stage = scenario::stage().await?;
-    let suite = stage.dancers_with_faults().await?;
-    suite.sell("A", PRICE, 500).await?;
-    let first = scenario::ends_by_themselves(&suite).await?;
-    scenario::times_out(&stage, &suite).await?;
-    scenario::gets_stuck(&stage, &suite, &first).await?;
-    scenario::opens_the_breaker(&stage, &suite).await?;
-    settled(&stage, &suite).await?;
-    stage.publish_all_again(INVENTORY).await?;
-    repeats_are_recognised(&suite).await?;
-    scenario::leaves_dead_letters(&stage, &suite).await?;
-    settled(&stage, &suite).await?;
-    let mut shown = Shown::by(&suite).await?;
+async fn metrics_md_lists_every_metric_each_counted_once() -> Test {
+    let suite = scenario::suite().await?;
+    let participants = suite.participants_with_faults().await?;
+    participants.sell("A", PRICE, 500).await?;
+    let first = scenario::ends_by_themselves(&participants).await?;
+    participants.time_out(&suite, scenario::place(&participants, 1, "tok_visa")).await?;
+    scenario::gets_stuck(&suite, &participants, &first).await?;
+    scenario::opens_the_breaker(&suite, &participants).await?;
+    wait_until_quiescent(&suite, &participants).await?;
+    suite.publish_all_again(INVENTORY).await?;
+    repeats_are_recognised(&participants).await?;
+    scenario::leaves_dead_letters(&suite, &participants).await?;
+    wait_until_quiescent(&suite, &participants).await?;
+    let mut shown = Shown::by(&participants).await?;
     sagas(&shown)?;
     business(&shown)?;
     deliveries(&shown)?;
     exemplars(&shown)?;
-    let (console, _process) = console(&stage).await?;
+    let (console, _process) = console(&suite).await?;
     shown.add("console", &console).await?;
-    shown.add("gateway_simulator", &stage.gateway_client()).await?;
+    shown.add("gateway_simulator", &suite.gateway_client()).await?;
     plausible(&shown)?;
     document::compare(&shown)
 }
 
-/// Waits until nothing is on its way any more: what was written is published, and applied but for dead letters.
-async fn settled(stage: &Stage, suite: &Dancers) -> Test {
+/// Waits until nothing is in flight: every event is published, and processed or a dead letter.
+async fn wait_until_quiescent(suite: &TestSuite, participants: &Participants) -> Test {
     eventually(LIMIT, async || {
-        let shown = Shown::by(suite).await?;
+        let shown = Shown::by(participants).await?;
         let written = shown.sum("outbox_written_total", &[])?;
-        let rows = stage.number("select count(*) from audit.outbox_published").await?;
+        let rows = suite.number("select count(*) from audit.outbox_published").await?;
         let applied = shown.sum("inbox_applied_total", &[])?;
-        let claimed = stage.number("select count(*) from audit.inbox").await?;
+        let claimed = suite.number("select count(*) from audit.inbox").await?;
         ensure!(written == rows as f64, "{written} events were written and {rows} published");
         ensure!(applied == claimed as f64, "{applied} events were counted as applied, of {claimed}");
         shown.expect(&[
@@ -66,10 +64,10 @@ async fn settled(stage: &Stage, suite: &Dancers) -> Test {
     .await
 }
 
-/// Of what inventory has said, payment has had eleven reservations, and order one product and one refusal.
-async fn repeats_are_recognised(suite: &Dancers) -> Test {
+/// Payment has received eleven reservations from inventory, and order one product and one refusal.
+async fn repeats_are_recognised(participants: &Participants) -> Test {
     eventually(LIMIT, async || {
-        Shown::by(suite).await?.expect(&[
+        Shown::by(participants).await?.expect(&[
             ("inbox_duplicates_total", &[("step", "process_payment")], 11.0),
             ("inbox_duplicates_total", &[("step", "project_product_created")], 1.0),
             ("inbox_duplicates_total", &[("step", "cancel_unfillable_order")], 1.0),
@@ -102,7 +100,7 @@ fn sagas(shown: &Shown) -> Test {
         ("saga_steps_total", &[("step", "process_payment"), ("status", "FAILED")], 1.0),
         ("saga_steps_total", &[("step", "process_payment"), ("status", "SKIPPED")], 1.0),
         ("saga_steps_total", &[("step", "confirm_order"), ("status", "COMPLETED")], 9.0),
-        // The one that was resumed is confirmed twice by each.
+        // The resumed one is confirmed twice by each participant.
         ("saga_steps_total", &[("step", "release_stock"), ("status", "COMPENSATED")], 5.0),
         ("saga_steps_total", &[("step", "refund_payment"), ("status", "COMPENSATED")], 5.0),
     ])
@@ -148,7 +146,7 @@ fn deliveries(shown: &Shown) -> Test {
     let unknown = shown.sum("gateway_calls_total", &[("ask", "charge"), ("outcome", "unknown")])?;
     let opened = shown.sum("circuit_breaker_opened_total", &[paid])?;
     let retried = shown.sum("step_retries_total", &[paid, ("outcome", "retried")])?;
-    // Two cancellations in one batch both ask.
+    // Both cancellations of one batch trigger it.
     let refunded = shown.sum("gateway_calls_total", &[("ask", "refund"), ("outcome", "answered")])?;
     // The breaker opens at the third failure of five calls, or later.
     let counted = [(unknown, 3.0), (opened, 1.0), (retried, 3.0), (refunded, 1.0)];
@@ -156,7 +154,7 @@ fn deliveries(shown: &Shown) -> Test {
     Ok(())
 }
 
-/// Every histogram of seconds that one order passes leads to its trace, but for those of batches and hops.
+/// Every histogram of seconds on an order's path has an exemplar with its trace, except those of batches and hops.
 fn exemplars(shown: &Shown) -> Test {
     for (job, name) in [
         ("order", "http_server_request_duration_seconds_bucket"),
@@ -172,24 +170,15 @@ fn exemplars(shown: &Shown) -> Test {
     Ok(())
 }
 
-/// An auditor that goes on and on, after its first look.
-async fn console(stage: &Stage) -> anyhow::Result<(Client, Process)> {
-    let address = format!("127.0.0.1:{}", free_port());
-    let mut command = Command::new(bin("console")?);
-    command.args(["audit", "--watch", "--every", "100ms", "--listen", &address, "--nats-url", &stage.nats_url]).args([
-        "--database-url",
-        &stage.database.url_for("auditor"),
-        "--gateway-url",
-        &stage.gateway.base_url,
-    ]);
-    let process = Process::start(&mut command)?;
-    let client = Client::new(&format!("http://{address}"));
+/// An auditor, after its first audit.
+async fn console(suite: &TestSuite) -> anyhow::Result<(Client, Process)> {
+    let (client, process) = Running::auditor(suite, "100ms")?;
     let looked = async || Scrape::of(&client).await.is_ok_and(|s| s.sum("audit_runs_total", &[]) >= Some(1.0));
     eventually(LIMIT, looked).await.with_context(|| process.log())?;
     Ok((client, process))
 }
 
-/// Nothing is shown by nobody, is no number, or runs backwards.
+/// Every metric has a value, is a number, and does not decrease if it is a counter.
 fn plausible(shown: &Shown) -> Test {
     for (job, scrape) in &shown.0 {
         for (name, family) in &scrape.families {
@@ -223,7 +212,7 @@ fn plausible(shown: &Shown) -> Test {
     // The products that became dead letters were forged.
     let forged = [("invariant", "stream_only_committed")];
     let forged = forged.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    let samples = &audited.context("nobody has audited")?.samples;
+    let samples = &audited.context("no audit was made")?.samples;
     let violated: Vec<_> = samples.iter().filter(|s| s.value > 0.0 && s.labels != forged).map(|s| &s.labels).collect();
     ensure!(violated.is_empty(), "violated: {violated:?}");
     Ok(())

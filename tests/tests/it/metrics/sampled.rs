@@ -4,17 +4,17 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::ensure;
 use contracts::ORDER;
-use suite_tests::{Replica, Scrape, Stage, Tuning};
+use suite_tests::{Replica, Scrape, TestSuite, Tuning};
 use testkit::eventually;
 
 use crate::Test;
 
 /// Why no test of this file audits.
-const UNAUDITED: &str = "what is looked at is who shows a gauge";
+const UNAUDITED: &str = "it checks which replica exposes a gauge";
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The sampled gauges that this replica has values for.
+/// The sampled gauges for which this replica exposes values.
 async fn shown_by(replica: &Replica) -> anyhow::Result<BTreeSet<String>> {
     let scrape = Scrape::of(&replica.client).await?;
     let own = order::samples().into_iter().flat_map(|source| source.gauges.iter());
@@ -23,7 +23,7 @@ async fn shown_by(replica: &Replica) -> anyhow::Result<BTreeSet<String>> {
     Ok(shown.map(str::to_owned).collect())
 }
 
-/// Waits until one of the two shows everything that is sampled; returns it with the other one.
+/// Waits until one of the two exposes all sampled gauges; returns it with the other one.
 async fn reader_first(one: Replica, other: Replica) -> anyhow::Result<(Replica, Replica)> {
     let everything = participant::sampled().count() + order::samples().iter().map(|s| s.gauges.len()).sum::<usize>();
     let first = eventually(LIMIT, async || {
@@ -36,14 +36,14 @@ async fn reader_first(one: Replica, other: Replica) -> anyhow::Result<(Replica, 
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn one_replica_shows_the_sampled_gauges_until_it_stops() -> Test {
-    let stage = Stage::with(Tuning { metrics_every: Duration::from_millis(100), ..Tuning::default() }).await?;
-    let (one, other) = (stage.start(ORDER).await?, stage.start(ORDER).await?);
+async fn one_replica_exposes_the_sampled_gauges_until_it_stops() -> Test {
+    let suite = TestSuite::with(Tuning { metrics_every: Duration::from_millis(100), ..Tuning::default() }).await?;
+    let (one, other) = (suite.start(ORDER).await?, suite.start(ORDER).await?);
     let (reader, other) = reader_first(one, other).await?;
     let renewed = "select (extract(epoch from expires_at) * 1000000)::bigint from orders.lease where name = 'metrics'";
     for _ in 0..5 {
-        let before = stage.number(renewed).await?;
-        eventually(LIMIT, async || stage.number(renewed).await.is_ok_and(|now| now != before)).await?;
+        let before = suite.number(renewed).await?;
+        eventually(LIMIT, async || suite.number(renewed).await.is_ok_and(|now| now != before)).await?;
         let by_other = shown_by(&other).await?;
         ensure!(by_other.is_empty(), "both show {by_other:?}");
     }
@@ -53,20 +53,20 @@ async fn one_replica_shows_the_sampled_gauges_until_it_stops() -> Test {
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_replica_that_has_lost_the_lease_shows_nothing_any_more() -> Test {
-    let (stage, order) =
-        Stage::alone_with(Tuning { metrics_every: Duration::from_millis(100), ..Tuning::default() }, ORDER).await?;
+async fn a_replica_without_the_lease_exposes_no_sampled_gauge() -> Test {
+    let (suite, order) =
+        TestSuite::alone_with(Tuning { metrics_every: Duration::from_millis(100), ..Tuning::default() }, ORDER).await?;
     eventually(LIMIT, async || shown_by(&order).await.is_ok_and(|shown| !shown.is_empty())).await?;
-    // Renewed, because one that ends later than in twice its time (200 ms) counts as free.
+    // Renewed, because a lease that ends later than in twice its time (200 ms) counts as free.
     let another_holds = "update orders.lease set holder = 'another', expires_at = now() + interval '300 milliseconds'
         where name = 'metrics'";
     eventually(LIMIT, async || {
-        stage.execute(another_holds).await?;
+        suite.execute(another_holds).await?;
         let shown = shown_by(&order).await?;
         ensure!(shown.is_empty(), "{shown:?}");
         anyhow::Ok(())
     })
     .await?;
-    stage.execute("update orders.lease set expires_at = now() where name = 'metrics'").await?;
+    suite.execute("update orders.lease set expires_at = now() where name = 'metrics'").await?;
     eventually(LIMIT, async || shown_by(&order).await.is_ok_and(|shown| !shown.is_empty())).await
 }

@@ -1,4 +1,4 @@
-//! A suite in which everything has happened that is counted.
+//! A suite in which every counted event has happened.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use anyhow::ensure;
 use contracts::INVENTORY;
 use faults::{FaultPoint, FaultSpec, Kind};
 use serde_json::{Value, json};
-use suite_tests::{Dancers, Forged, Stage, Tuning, order_of};
+use suite_tests::{Forged, Participants, TestSuite, Tuning, order_of};
 use testkit::eventually;
 use uuid::Uuid;
 
@@ -15,54 +15,44 @@ use crate::{Test, messages::product};
 
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 pub(super) const PRICE: i64 = 700;
-/// The trace of every order here, which somebody collects.
+/// The trace of every order here, which is sampled.
 pub(super) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-pub(super) async fn stage() -> anyhow::Result<Stage> {
+pub(super) async fn suite() -> anyhow::Result<TestSuite> {
     let resilience = "project_product_created.attempts=2,project_product_created.initial=1ms,\
                       process_payment.attempts=50,process_payment.initial=20ms,process_payment.open_for=200ms";
-    Stage::with(Tuning { resilience, metrics_every: Duration::from_millis(100), ..Tuning::default() }).await
+    TestSuite::with(Tuning { resilience, metrics_every: Duration::from_millis(100), ..Tuning::default() }).await
 }
 
-pub(super) async fn place(suite: &Dancers, quantity: i64, token: &str) -> anyhow::Result<Value> {
-    let request = suite.order.client.request(reqwest::Method::POST, "/api/orders");
+pub(super) async fn place(participants: &Participants, quantity: i64, token: &str) -> anyhow::Result<Value> {
+    let request = participants.order.client.request(reqwest::Method::POST, "/api/orders");
     let request = request.header("traceparent", format!("00-{TRACE}-00f067aa0ba902b7-01"));
-    suite.order.client.send(request.json(&order_of(&[("A", quantity)], token))).await?.expect(201)
+    participants.order.client.send(request.json(&order_of(&[("A", quantity)], token))).await?.expect(201)
 }
 
 /// Three confirmed orders; one that is declined and one that cannot be filled. Returns the first.
-pub(super) async fn ends_by_themselves(suite: &Dancers) -> anyhow::Result<Value> {
-    // Everything takes this path once, and the fault is gone.
+pub(super) async fn ends_by_themselves(participants: &Participants) -> anyhow::Result<Value> {
+    // Every metric of this path is counted once, and the fault has ended.
     let late = FaultSpec::new(FaultPoint::InStep, Kind::Latency).latency(1).first(1);
-    suite.inventory.faults.arm(late, "test")?;
-    let first = place(suite, 1, "tok_visa").await?;
-    for confirmed in [place(suite, 1, "tok_visa").await?, place(suite, 1, "tok_visa").await?] {
-        suite.saga_becomes(&confirmed, "COMPLETED").await?;
+    participants.inventory.faults.arm(late, "test")?;
+    let first = place(participants, 1, "tok_visa").await?;
+    for confirmed in [place(participants, 1, "tok_visa").await?, place(participants, 1, "tok_visa").await?] {
+        participants.saga_becomes(&confirmed, "COMPLETED").await?;
     }
-    suite.saga_becomes(&place(suite, 1, "tok_declined").await?, "COMPENSATED").await?;
-    suite.saga_becomes(&place(suite, 5000, "tok_visa").await?, "COMPENSATED").await?;
-    suite.saga_becomes(&first, "COMPLETED").await?;
+    participants.saga_becomes(&place(participants, 1, "tok_declined").await?, "COMPENSATED").await?;
+    participants.saga_becomes(&place(participants, 5000, "tok_visa").await?, "COMPENSATED").await?;
+    participants.saga_becomes(&first, "COMPLETED").await?;
     Ok(first)
 }
 
-/// One that passes its deadline before it is paid.
-pub(super) async fn times_out(stage: &Stage, suite: &Dancers) -> Test {
-    stage.pause(&suite.payment, "process_payment").await?;
-    let late = place(suite, 1, "tok_visa").await?;
-    suite.saga_becomes(&late, "IN_PROGRESS").await?;
-    change(stage, &late, "update saga.saga_instance set deadline = now() where saga_id = $1").await?;
-    suite.saga_becomes(&late, "COMPENSATED").await?;
-    stage.resume(&suite.payment, "process_payment").await
-}
-
-/// A customer cancels a confirmed order; nobody undoes it until it is given up and resumed.
-pub(super) async fn gets_stuck(stage: &Stage, suite: &Dancers, order: &Value) -> Test {
-    stage.pause(&suite.payment, "refund_payment").await?;
-    stage.pause(&suite.inventory, "release_stock").await?;
-    ensure!(suite.cancel(order).await? == 202);
-    suite.saga_becomes(order, "COMPENSATING").await?;
+/// A customer cancels a confirmed order, whose compensation is given up and resumed.
+pub(super) async fn gets_stuck(suite: &TestSuite, participants: &Participants, order: &Value) -> Test {
+    suite.pause(&participants.payment, "refund_payment").await?;
+    suite.pause(&participants.inventory, "release_stock").await?;
+    ensure!(participants.cancel(order).await? == 202);
+    participants.saga_becomes(order, "COMPENSATING").await?;
     eventually(LIMIT, async || {
-        let shown = Shown::by(suite).await?;
+        let shown = Shown::by(participants).await?;
         shown.expect(&[
             ("saga_active", &[("status", "COMPENSATING")], 1.0),
             ("saga_receipts_due", &[("service", "payment")], 1.0),
@@ -79,63 +69,63 @@ pub(super) async fn gets_stuck(stage: &Stage, suite: &Dancers, order: &Value) ->
         anyhow::Ok(())
     })
     .await?;
-    // As if the broker had come back without it: then it is not on its way any more.
+    // As if the broker had come back without it: then it is no longer in flight.
     let lost = "update orders.outbox_published set stream_epoch = 0
         where saga_id = $1 and event_type = 'OrderCancelled.v1'";
-    change(stage, order, lost).await?;
+    change(suite, order, lost).await?;
     let overdue =
         "update saga.saga_instance set compensation_attempts = 5, compensation_deadline = now() where saga_id = $1";
-    change(stage, order, overdue).await?;
-    suite.saga_becomes(order, "FAILED").await?;
-    eventually(LIMIT, async || Shown::by(suite).await?.expect(&[("saga_stuck", &[], 1.0)])).await?;
+    change(suite, order, overdue).await?;
+    participants.saga_becomes(order, "FAILED").await?;
+    eventually(LIMIT, async || Shown::by(participants).await?.expect(&[("saga_stuck", &[], 1.0)])).await?;
     let resume = format!("/api/admin/sagas/{}/resume", order["saga_id"].as_str().unwrap_or_default());
-    suite.order.client.post(&resume, &json!({})).await?.expect(200)?;
-    stage.resume(&suite.payment, "refund_payment").await?;
-    stage.resume(&suite.inventory, "release_stock").await?;
-    suite.saga_becomes(order, "COMPENSATED").await.map(drop)
+    participants.order.client.act(&resume).await?;
+    suite.resume(&participants.payment, "refund_payment").await?;
+    suite.resume(&participants.inventory, "release_stock").await?;
+    participants.saga_becomes(order, "COMPENSATED").await.map(drop)
 }
 
-/// Six orders meet a card processor that fails, until the breaker has opened; all are confirmed in the end.
-pub(super) async fn opens_the_breaker(stage: &Stage, suite: &Dancers) -> Test {
-    stage.break_gateway(&json!({"error_rate": 1.0})).await?;
+/// Six orders while the card processor fails, until the breaker has opened; all are confirmed in the end.
+pub(super) async fn opens_the_breaker(suite: &TestSuite, participants: &Participants) -> Test {
+    suite.break_gateway(&json!({"error_rate": 1.0})).await?;
     let mut orders = Vec::new();
     for _ in 0..6 {
-        orders.push(place(suite, 1, "tok_visa").await?);
+        orders.push(place(participants, 1, "tok_visa").await?);
     }
-    let opened = async || suite.payment.breaker("process_payment").await.is_ok_and(|b| b["totals"]["opened"] != 0);
+    let opened =
+        async || participants.payment.breaker("process_payment").await.is_ok_and(|b| b["totals"]["opened"] != 0);
     eventually(LIMIT, opened).await?;
-    stage.break_gateway(&json!({"error_rate": 0.0})).await?;
-    suite.sagas_become(&orders, "COMPLETED").await?;
+    suite.break_gateway(&json!({"error_rate": 0.0})).await?;
+    participants.sagas_become(&orders, "COMPLETED").await?;
     Ok(())
 }
 
-/// Two events become dead letters: one is replayed, after a dry run, and the other given up.
-pub(super) async fn leaves_dead_letters(stage: &Stage, suite: &Dancers) -> Test {
+/// Two events become dead letters: one is replayed, after a dry run, and the other discarded.
+pub(super) async fn leaves_dead_letters(suite: &TestSuite, participants: &Participants) -> Test {
     let forbidden = "alter table orders.product_view add constraint forbidden check (sku not like 'X%')";
-    stage.execute(forbidden).await?;
+    suite.execute(forbidden).await?;
     for sku in ["X-1", "X-2"] {
-        stage.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &product(sku))).await?;
+        suite.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &product(sku))).await?;
     }
     let step = [("step", "project_product_created")];
-    eventually(LIMIT, async || Shown::by(suite).await?.expect(&[("dead_letters_pending", &step, 2.0)])).await?;
-    let before = Shown::by(suite).await?.sum("inbox_applied_total", &step)?;
-    let client = &suite.order.client;
-    let wish = json!({"filter": {"step": "project_product_created"}, "dry_run": true});
-    client.post("/api/admin/dlq/replay", &wish).await?.expect(200)?;
-    stage.execute("alter table orders.product_view drop constraint forbidden").await?;
-    client.post("/api/admin/dlq/replay", &wish).await?.expect(200)?;
-    Shown::by(suite).await?.expect(&[("inbox_applied_total", &step, before)])?;
+    eventually(LIMIT, async || Shown::by(participants).await?.expect(&[("dead_letters_pending", &step, 2.0)])).await?;
+    let before = Shown::by(participants).await?.sum("inbox_applied_total", &step)?;
+    let client = &participants.order.client;
+    let batch = json!({"filter": {"step": "project_product_created"}, "dry_run": true});
+    client.post("/api/admin/dlq/replay", &batch).await?.expect(200)?;
+    suite.execute("alter table orders.product_view drop constraint forbidden").await?;
+    client.post("/api/admin/dlq/replay", &batch).await?.expect(200)?;
+    Shown::by(participants).await?.expect(&[("inbox_applied_total", &step, before)])?;
     let letters = client.get("/api/admin/dlq?step=project_product_created").await?.expect(200)?;
     let path = |n: usize| format!("/api/admin/dlq/{}", letters["items"][n]["id"].as_str().unwrap_or_default());
-    client.post(&format!("{}/replay", path(0)), &json!({"reason": "mended"})).await?.expect(200)?;
-    let discard = client.request(reqwest::Method::DELETE, &path(1)).json(&json!({"reason": "not needed"}));
-    client.send(discard).await?.expect(200)?;
-    Shown::by(suite).await?.expect(&[("inbox_applied_total", &step, before + 1.0)])
+    client.post(&format!("{}/replay", path(0)), &json!({"reason": "repaired"})).await?.expect(200)?;
+    client.delete(&path(1), &json!({"reason": "not needed"})).await?.expect(200)?;
+    Shown::by(participants).await?.expect(&[("inbox_applied_total", &step, before + 1.0)])
 }
 
-async fn change(stage: &Stage, order: &Value, sql: &'static str) -> Test {
+async fn change(suite: &TestSuite, order: &Value, sql: &'static str) -> Test {
     let saga_id: Uuid = order["saga_id"].as_str().unwrap_or_default().parse()?;
-    let changed = sqlx::query(sql).bind(saga_id).execute(&stage.pool).await?;
+    let changed = sqlx::query(sql).bind(saga_id).execute(&suite.pool).await?;
     ensure!(changed.rows_affected() == 1, "there is no saga {saga_id}");
     Ok(())
 }

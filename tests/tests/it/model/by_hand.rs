@@ -1,5 +1,5 @@
-//! The suite with nothing in it that runs by itself: no relay, no consumer, no clock. A test takes every step, through
-//! the same functions and statements. A step is set in motion as an operator would do it, by replaying a dead letter.
+//! The suite without background tasks: no relay, no consumer, no clock. A test takes every step, through the same functions and
+//! statements. It triggers a step as an operator would, by replaying a dead letter.
 
 use anyhow::{Context, ensure};
 use contracts::{INVENTORY, ORDER, PAYMENT, order_fulfillment::SagaTimedOut};
@@ -11,7 +11,7 @@ use model::{
 };
 use saga::{Service, Step};
 use serde_json::{Value, json};
-use suite_tests::{App, Replica, Stage, Tuning};
+use suite_tests::{App, Replica, TestSuite, Tuning};
 use uuid::Uuid;
 
 use super::seen::{AMOUNT, Seen};
@@ -19,13 +19,13 @@ use crate::Test;
 
 /// The three services, idle.
 pub(super) struct ByHand {
-    stage: Stage,
+    suite: TestSuite,
     order: Replica,
     inventory: Replica,
     payment: Replica,
 }
 
-/// The orders of one walk, and what they want.
+/// The orders of one walk, and their product.
 pub(super) struct Case {
     sku: String,
     orders: Vec<Placed>,
@@ -36,7 +36,7 @@ struct Placed {
     saga_id: Uuid,
 }
 
-/// An event as its outbox has it.
+/// An event of an outbox.
 #[derive(sqlx::FromRow)]
 struct Event {
     event_id: Uuid,
@@ -50,13 +50,13 @@ struct Event {
 
 impl ByHand {
     pub(super) async fn new() -> anyhow::Result<ByHand> {
-        let (stage, order) = Stage::alone_with(Tuning { by_hand: true, ..Tuning::default() }, ORDER).await?;
-        let inventory = stage.start(INVENTORY).await?;
-        let payment = stage.start(PAYMENT).await?;
-        Ok(ByHand { stage, order, inventory, payment })
+        let (suite, order) = TestSuite::alone_with(Tuning { by_hand: true, ..Tuning::default() }, ORDER).await?;
+        let inventory = suite.start(INVENTORY).await?;
+        let payment = suite.start(PAYMENT).await?;
+        Ok(ByHand { suite, order, inventory, payment })
     }
 
-    /// A product of its own with so many units, and two orders for one of them.
+    /// A new product with this many units, and two orders for one of them.
     pub(super) async fn begin(&self, stock: i8, good_cards: &[bool]) -> anyhow::Result<Case> {
         let sku = format!("S-{}", Uuid::now_v7().simple());
         self.inventory.client.create_product(&sku, AMOUNT, stock.into()).await?.expect(201)?;
@@ -73,7 +73,7 @@ impl ByHand {
         Ok(Case { sku, orders })
     }
 
-    /// What the action means for the suite; what only the broker would notice means nothing.
+    /// Carries out the action in the suite; actions that concern only the broker do nothing.
     pub(super) async fn take(&self, case: &Case, action: Action) -> Test {
         let Placed { order_id, saga_id } = &case.orders[action.order()];
         match action {
@@ -88,10 +88,10 @@ impl ByHand {
                 self.deliver(*saga_id, (Kind::OrderCancelled, n), Reader::RefundPayment).await
             }
             Action::FindDue(_) => self.time_out(*saga_id).await,
-            Action::Drive(_) => self.drive(*saga_id).await,
+            Action::RetryCompensation(_) => self.retry_compensation(*saga_id).await,
             Action::Resume(_) => {
                 let path = format!("/api/admin/sagas/{saga_id}/resume");
-                self.order.client.post(&path, &json!({})).await?.expect(200).map(drop)
+                self.order.client.act(&path).await.map(drop)
             }
             Action::Cancel(_) => {
                 let path = format!("/api/orders/{order_id}/cancel");
@@ -109,19 +109,19 @@ impl ByHand {
             .bind(case.orders[order].order_id)
             .bind(&case.sku)
             .bind(kinds)
-            .fetch_one(&self.stage.pool)
+            .fetch_one(&self.suite.pool)
             .await?;
         Ok(serde_json::from_value(row)?)
     }
 
-    /// What the processor has taken and not given back, in all.
+    /// The total of the charges that were not refunded.
     pub(super) async fn money_kept(&self) -> anyhow::Result<i64> {
-        let totals = self.stage.gateway_client().get("/v1/totals").await?.expect(200)?;
+        let totals = self.suite.gateway_client().get("/v1/totals").await?.expect(200)?;
         let kept = |t: &Value| t["charged"].as_i64().unwrap_or_default() - t["refunded"].as_i64().unwrap_or_default();
         Ok(totals["totals"].as_array().into_iter().flatten().map(kept).sum())
     }
 
-    /// A cancellation leaves the outbox. The stream says that all its consumers have had everything: it has nothing.
+    /// Publishes a cancellation. The stream is empty, so all its consumers count as up to date.
     async fn publish(&self, saga_id: Uuid, n: u8) -> Test {
         let of_kind = "saga_id = $1::uuid and event_type = $2";
         let wire_name = Kind::OrderCancelled.event_type().wire_name();
@@ -134,7 +134,7 @@ impl ByHand {
                 payload, saga_id, created_at, 'ORDER', 1, 1, 'by hand'
             from gone",
         );
-        let moved = moved.bind(event.event_id).execute(&self.stage.pool).await?;
+        let moved = moved.bind(event.event_id).execute(&self.suite.pool).await?;
         ensure!(moved.rows_affected() == 1, "it is not in the outbox");
         Ok(())
     }
@@ -154,7 +154,7 @@ impl ByHand {
         }
     }
 
-    /// The n-th event for which the condition holds, in the order in which they were written.
+    /// The n-th event that matches the condition, in the order of their creation.
     async fn event(&self, condition: &str, first: &str, second: &str, n: i64) -> anyhow::Result<Event> {
         let columns =
             "event_id, aggregate_id, event_type, subject, headers, payload::text as payload, saga_id, created_at";
@@ -167,7 +167,7 @@ impl ByHand {
             where {condition} order by created_at, event_id offset $3 limit 1"
         );
         let found = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(first).bind(second).bind(n);
-        found.fetch_one(&self.stage.pool).await.with_context(|| format!("there is no {second} of {first}"))
+        found.fetch_one(&self.suite.pool).await.with_context(|| format!("there is no {second} of {first}"))
     }
 
     async fn replay(&self, replica: &Replica, step: &Step, event: &Event) -> Test {
@@ -203,11 +203,11 @@ impl ByHand {
         Ok(())
     }
 
-    /// The deadline passes, and both detectors look.
+    /// Lets the deadline pass, and runs both detectors.
     async fn time_out(&self, saga_id: Uuid) -> Test {
         sqlx::query("update saga.saga_instance set deadline = now() - interval '1 s' where saga_id = $1")
             .bind(saga_id)
-            .execute(&self.stage.pool)
+            .execute(&self.suite.pool)
             .await?;
         for replica in [&self.payment, &self.inventory] {
             replica.app.participant().timeout_detector::<SagaTimedOut>().detect_timeout().await?;
@@ -215,10 +215,10 @@ impl ByHand {
         Ok(())
     }
 
-    async fn drive(&self, saga_id: Uuid) -> Test {
+    async fn retry_compensation(&self, saga_id: Uuid) -> Test {
         sqlx::query("update saga.saga_instance set compensation_deadline = now() - interval '1 s' where saga_id = $1")
             .bind(saga_id)
-            .execute(&self.stage.pool)
+            .execute(&self.suite.pool)
             .await?;
         let App::Order(app) = &self.order.app else { anyhow::bail!("order is another service") };
         let driven = order::drive_compensation(app).await?;

@@ -1,11 +1,11 @@
-//! What can be seen of one order, in the database and in the model.
+//! The observable state of one order, in the database and in the model.
 
 use model::{World, gateway::Key, mail::Kind, world::Fulfilment};
 use serde::Deserialize;
 
 pub(super) const AMOUNT: i64 = 500;
 
-/// One order's rows, the shelf, and how many events there are of it.
+/// One order's rows, the stock, and the number of its events.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Seen {
     order: String,
@@ -28,7 +28,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// As the database has it; `$1` is the order, `$2` its product.
+    /// Its state in the database; `$1` is the order, `$2` its product.
     pub(super) const SQL: &str = "
         with event as (
             select event_id, split_part(event_type, '.', 1) as name, saga_id from audit.outbox
@@ -55,8 +55,8 @@ impl Seen {
         left join payment.payment p on p.order_id = o.order_id
         where o.order_id = $1";
 
-    /// As the model has it.
-    pub(super) fn foreseen(world: &World, order: &Fulfilment) -> Seen {
+    /// Its state in the model.
+    pub(super) fn predicted(world: &World, order: &Fulfilment) -> Seen {
         let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         let events = |kind: Kind| count(order.mail.iter().filter(|m| m.id.0 == kind).count());
         let applied = |m: &model::mail::Message| m.applied.iter().map(|times| i64::from(*times)).sum::<i64>();
@@ -74,14 +74,14 @@ impl Seen {
             available: i64::from(world.available),
             reserved: i64::from(world.reserved),
             events: Kind::ALL.map(events).to_vec(),
-            confirmations: i64::from(order.told.confirmed),
-            // Every cancellation that a participant has applied has its answer.
+            confirmations: i64::from(order.history.confirmed),
+            // Every cancellation that a participant has applied was confirmed.
             receipts: undos.map(applied).sum(),
             inbox: order.mail.iter().map(applied).sum(),
         }
     }
 
-    /// What the processor keeps of all orders.
+    /// The sum of all charges that were not refunded.
     pub(super) fn money(world: &World) -> i64 {
         world.orders.iter().filter(|o| o.key == Key::Charged).map(|_| AMOUNT).sum()
     }

@@ -1,11 +1,9 @@
 //! The dashboards as files: their panels, variables, annotations and every query in them.
 
-use std::{fs, path::PathBuf};
-
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+use crate::sources::{files, read};
 
 /// One dashboard.
 pub(super) struct Board {
@@ -13,14 +11,14 @@ pub(super) struct Board {
     pub(super) json: Value,
 }
 
-/// In which language a query is written, and so which datasource it is for.
+/// The language of a query, which determines its datasource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Language {
     PromQl,
     Sql,
 }
 
-/// What a query is asked for, by its title or name.
+/// The panel or rule of a query, by its title or name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Asker {
     Panel(String),
@@ -28,7 +26,7 @@ pub(super) enum Asker {
     Rule(String),
 }
 
-/// A query as it stands in a file, its variables not substituted.
+/// A query as it is in the file, its variables not substituted.
 #[derive(Debug, Clone)]
 pub(super) struct Query {
     /// The board's uid; empty for a rule.
@@ -36,9 +34,9 @@ pub(super) struct Query {
     pub(super) asker: Asker,
     pub(super) language: Language,
     pub(super) text: String,
-    /// Asked for one moment, not for a span of time.
+    /// An instant query, not a range query.
     pub(super) instant: bool,
-    /// Asked with examples, whose traces can be opened.
+    /// A query with exemplars, whose traces can be opened.
     pub(super) exemplar: bool,
     /// The least step, if the panel or the target names one.
     pub(super) interval: Option<String>,
@@ -56,24 +54,23 @@ pub(super) struct Variable {
     pub(super) all_value: Option<String>,
 }
 
-pub(super) fn path(relative: &str) -> PathBuf {
-    PathBuf::from(ROOT).join(relative)
-}
-
 /// All dashboards of the repository, by the names of their files.
 pub(super) fn boards() -> anyhow::Result<Vec<Board>> {
-    let mut boards = Vec::new();
-    for entry in fs::read_dir(path("grafana/dashboards")).context("there are no dashboards")? {
-        let entry = entry?.path();
-        if entry.extension().is_some_and(|extension| extension == "json") {
-            let file = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let json = serde_json::from_slice(&fs::read(&entry)?).with_context(|| file.clone())?;
-            boards.push(Board { file, json });
-        }
-    }
-    boards.sort_by(|a, b| a.file.cmp(&b.file));
+    let board = |path: String| {
+        let json = serde_json::from_str(&read(&path)?).with_context(|| path.clone())?;
+        Ok(Board { file: path.trim_start_matches("grafana/dashboards/").to_owned(), json })
+    };
+    let boards: Vec<Board> =
+        files("grafana/dashboards", ".json")?.into_iter().map(board).collect::<anyhow::Result<_>>()?;
     ensure!(!boards.is_empty(), "there are no dashboards");
     Ok(boards)
+}
+
+/// The files of rules.
+pub(super) fn rule_files() -> anyhow::Result<Vec<String>> {
+    let mut files = files("grafana/alerts", ".yml")?;
+    files.retain(|file| !file.contains("/tests/"));
+    Ok(files)
 }
 
 fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
@@ -89,7 +86,7 @@ impl Board {
         self.json["title"].as_str().unwrap_or(&self.file)
     }
 
-    /// All panels, those in collapsed rows too, without the rows themselves.
+    /// All panels, including those in collapsed rows, without the rows themselves.
     pub(super) fn panels(&self) -> impl Iterator<Item = &Value> {
         let all = items(&self.json, "panels").flat_map(|panel| std::iter::once(panel).chain(items(panel, "panels")));
         all.filter(|panel| panel["type"] != "row")
@@ -112,7 +109,7 @@ impl Board {
     /// Every query of panels and annotations.
     ///
     /// # Errors
-    /// When the file holds one at a place that is not looked at.
+    /// When the file holds one in an unknown place.
     pub(super) fn queries(&self) -> anyhow::Result<Vec<Query>> {
         let mut found = Vec::new();
         for panel in self.panels() {
@@ -161,7 +158,7 @@ fn variable(variable: &Value) -> anyhow::Result<Variable> {
     })
 }
 
-/// How often a key stands anywhere, with a text.
+/// The number of occurrences of a key with a text value.
 fn count(value: &Value, key: &str) -> usize {
     match value {
         Value::Object(members) => members

@@ -1,5 +1,5 @@
-//! What goes wrong on purpose, and which alerts say so. Each cause lasts until its alerts have arrived at Alertmanager and
-//! at the console; what would need somebody's hand is mended at the end.
+//! Failures on purpose, and the alerts that each must raise. Each cause lasts until its alerts have arrived at Alertmanager and
+//! at the console; causes that need an operator are repaired at the end.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -7,7 +7,6 @@ use anyhow::{Context, bail, ensure};
 use async_nats::jetstream::stream::Config;
 use contracts::PAYMENT;
 use futures_util::future::try_join_all;
-use reqwest::Method;
 use serde_json::{Value, json};
 use suite_tests::{Client, Running};
 use testkit::eventually;
@@ -22,7 +21,7 @@ use crate::Test;
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl Monitored {
-    /// Lets something go wrong.
+    /// Brings about a failure.
     pub(super) async fn cause(&self, name: &str) -> Test {
         match name {
             "a_scenario_is_played" => self.a_scenario_is_played().await,
@@ -34,18 +33,18 @@ impl Monitored {
             "a_stream_has_little_room" => self.a_stream_has_little_room().await,
             "stock_vanishes" => self.stock_vanishes().await,
             "payment_pauses_and_the_broker_is_wiped" => self.payment_pauses_and_the_broker_is_wiped().await,
-            "nobody_publishes" => self.nobody_publishes().await,
+            "no_relay_publishes" => self.no_relay_publishes().await,
             "a_service_hangs" => self.a_service_hangs().await,
-            "two_publish" => self.two_publish().await,
+            "two_relays_publish" => self.two_relays_publish().await,
             "nothing_is_audited" => self.nothing_is_audited().await,
             "a_transaction_stays_open" => self.a_transaction_stays_open().await,
-            "mend" => self.mend().await,
-            other => bail!("nobody knows how to cause {other}"),
+            "repair" => self.repair().await,
+            other => bail!("there is no cause {other}"),
         }
     }
 
-    /// Waits until all of these alerts are at Alertmanager at the same time, and the console has heard of them: of an
-    /// alert that is over before its group is sent, nobody is told.
+    /// Waits until all of these alerts are at Alertmanager at the same time, and the console has received them. An alert that
+    /// ends before its group is sent is never delivered.
     async fn fire(&self, alerts: &[&str]) -> Test {
         eventually(LIMIT, async || {
             for (place, arrived) in [("Alertmanager", self.alerts().await?), ("the console", self.received().await?)] {
@@ -60,11 +59,11 @@ impl Monitored {
     }
 
     async fn sql(&self, statement: &'static str) -> Test {
-        sqlx::raw_sql(statement).execute(&self.stage.pool).await?;
+        sqlx::raw_sql(statement).execute(&self.suite.pool).await?;
         Ok(())
     }
 
-    /// The console tells order when a scenario begins and ends.
+    /// The console reports the beginning and the end of a scenario to order.
     async fn a_scenario_is_played(&self) -> Test {
         let began = self.order.post("/api/admin/annotations", &json!({"title": "slow gateway"})).await?.expect(201)?;
         let id = began["annotation_id"].as_str().context("it has no id")?;
@@ -86,7 +85,7 @@ impl Monitored {
         fired
     }
 
-    /// So does a compensation, until its saga gives up. Its stock is owed for half a minute.
+    /// So does a compensation, until the saga is FAILED. Its stock is due for half a minute.
     async fn a_compensation_fails_for_one_customer(&self) -> Test {
         arm(&self.inventory, "in_step", "error", json!({"customer_id": "stuck", "step": "release_stock"})).await?;
         let stuck = self.order.post("/api/orders", &order("stuck", "PLENTY", "tok_declined")).await?.expect(201)?;
@@ -95,12 +94,12 @@ impl Monitored {
         self.fire(&["CompensationFailed", "SagaFailed", "CompensationDebtOld"]).await
     }
 
-    /// As soon as the saga is being undone, it began minutes ago.
+    /// As soon as the saga is compensating, its start is set back by minutes.
     async fn has_run_for_long(&self, saga_id: &str) -> Test {
         let began = "update saga.saga_instance set started_at = started_at - interval '5 minutes'
             where saga_id = $1::uuid and status = 'COMPENSATING'";
         eventually(LIMIT, async || {
-            let changed = sqlx::query(began).bind(saga_id).execute(&self.stage.pool).await?.rows_affected();
+            let changed = sqlx::query(began).bind(saga_id).execute(&self.suite.pool).await?.rows_affected();
             ensure!(changed == 1, "the saga {saga_id} is not being undone");
             anyhow::Ok(())
         })
@@ -108,10 +107,10 @@ impl Monitored {
     }
 
     async fn the_card_processor_fails(&self) -> Test {
-        let gateway = self.stage.gateway_client();
+        let gateway = self.suite.gateway_client();
         gateway.post("/v1/faults", &json!({"error_rate": 1.0})).await?.expect(200)?;
         let fired = self.fire(&["CircuitBreakerOpen"]).await;
-        gateway.send(gateway.request(Method::DELETE, "/v1/faults")).await?;
+        gateway.delete("/v1/faults", &Value::Null).await?;
         fired
     }
 
@@ -129,44 +128,44 @@ impl Monitored {
         let longest = self.longest_message("INVENTORY").await?;
         let size = i32::try_from(longest)? + 50;
         self.stream("INVENTORY", |config| config.max_message_size = size).await?;
-        let patch = self.inventory.request(Method::PATCH, "/api/products/NONE-LEFT");
-        self.inventory.send(patch.json(&json!({"name": "🕺".repeat(200)}))).await?.expect(200)?;
+        let name = json!({"name": "🕺".repeat(200)});
+        self.inventory.patch("/api/products/NONE-LEFT", &name).await?.expect(200)?;
         let parked = "select count(*) from inventory.outbox where state = 'PARKED'";
-        eventually(LIMIT, async || self.stage.number(parked).await.is_ok_and(|events| events == 1)).await?;
+        eventually(LIMIT, async || self.suite.number(parked).await.is_ok_and(|events| events == 1)).await?;
         let fired = self.fire(&["OutboxParked"]).await;
         self.stream("INVENTORY", |config| config.max_message_size = -1).await?;
         fired
     }
 
-    /// Nobody removes what all consumers have had.
+    /// The reconciler, which removes consumed events, is stopped.
     async fn a_stream_has_little_room(&self) -> Test {
-        self.stage.dismiss_keeper();
-        let held = self.stage.jetstream().await?.get_stream("PAYMENT").await?.cached_info().state.bytes;
-        // More than 80 %, and less than 90, from where on order accepts no orders.
+        self.suite.stop_reconciler();
+        let held = self.suite.jetstream().await?.get_stream("PAYMENT").await?.cached_info().state.bytes;
+        // More than 80 %, and less than 90 %, from where on order accepts no orders.
         let room = i64::try_from(held * 100 / 85)?;
         self.stream("PAYMENT", |config| config.max_bytes = room).await?;
         let fired = self.fire(&["StreamNearFull"]).await;
         self.stream("PAYMENT", |config| config.max_bytes = 1 << 30).await?;
-        self.stage.appoint_keeper().await?;
+        self.suite.start_reconciler().await?;
         fired
     }
 
-    /// Payment neither takes events nor publishes any, and meanwhile the broker loses everything.
+    /// Payment neither consumes nor publishes, and the broker loses everything.
     async fn payment_pauses_and_the_broker_is_wiped(&self) -> Test {
         let payment = &self.payment;
-        payment.post("/api/admin/consumers/process_payment/pause", &json!({})).await?.expect(200)?;
-        payment.post("/api/admin/relay/pause", &json!({})).await?.expect(200)?;
+        payment.act("/api/admin/consumers/process_payment/pause").await?;
+        payment.act("/api/admin/relay/pause").await?;
         let reserved = "select count(*) from saga.saga_instance where status = 'IN_PROGRESS'";
-        eventually(LIMIT, async || self.stage.number(reserved).await.is_ok_and(|sagas| sagas > 5)).await?;
-        self.stage.nats.lock().await.wipe().await?;
+        eventually(LIMIT, async || self.suite.number(reserved).await.is_ok_and(|sagas| sagas > 5)).await?;
+        self.suite.nats.lock().await.wipe().await?;
         let fired = self.fire(&["BrokerDataLost", "SagaTimeoutRateHigh", "SagaSuccessRateLow"]).await;
         let stalled = self.fire(&["ConsumerStalled", "OutboxStale"]).await;
-        payment.post("/api/admin/relay/resume", &json!({})).await?.expect(200)?;
-        payment.post("/api/admin/consumers/process_payment/resume", &json!({})).await?.expect(200)?;
+        payment.act("/api/admin/relay/resume").await?;
+        payment.act("/api/admin/consumers/process_payment/resume").await?;
         fired.and(stalled)
     }
 
-    /// Somebody changes the books behind the services' backs.
+    /// Changes the books directly in the database.
     async fn stock_vanishes(&self) -> Test {
         const LINE: &str =
             "where order_id = (select min(order_id::text)::uuid from inventory.reservation where status = 'RESERVED')";
@@ -181,12 +180,12 @@ impl Monitored {
             "begin; set local session_replication_role = replica;
              update inventory.reservation_line set status = '{status}' {line}; commit"
         );
-        sqlx::raw_sql(sqlx::AssertSqlSafe(change)).execute(&self.stage.pool).await?;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(change)).execute(&self.suite.pool).await?;
         Ok(())
     }
 
-    /// Somebody holds the relay's lease and publishes nothing.
-    async fn nobody_publishes(&self) -> Test {
+    /// Holds the relay's lease without publishing.
+    async fn no_relay_publishes(&self) -> Test {
         let fired = tokio::select! {
             fired = self.events_wait() => fired,
             held = self.hold_the_lease() => held,
@@ -201,7 +200,7 @@ impl Monitored {
         self.fire(&["OrdersShed"]).await
     }
 
-    /// For ever, and never for more than twice a lease's time (1 s): that would count as free.
+    /// Renewed again and again, for at most twice a lease's time (1 s): a longer lease would count as free.
     async fn hold_the_lease(&self) -> Test {
         let mut ticks = interval(Duration::from_millis(250));
         loop {
@@ -214,7 +213,7 @@ impl Monitored {
         }
     }
 
-    /// A frozen process answers nobody.
+    /// A frozen process answers no request.
     async fn a_service_hangs(&self) -> Test {
         self.inventory_process.borrow_mut().pause()?;
         let fired = self.fire(&["ServiceDown"]).await;
@@ -222,9 +221,9 @@ impl Monitored {
         fired
     }
 
-    /// The relay of payment hangs while it publishes, and does not hear that another has taken over.
-    async fn two_publish(&self) -> Test {
-        let second = Running::start(&self.stage, PAYMENT, SETTINGS).await?;
+    /// The relay of payment hangs while it publishes, and misses that another one has taken over.
+    async fn two_relays_publish(&self) -> Test {
+        let second = Running::start(&self.suite, PAYMENT, SETTINGS).await?;
         self.scrape_too(PAYMENT.0, second.client.base())?;
         let both = "count(relay_active{job=\"payment\"}) == 2";
         eventually(LIMIT, async || self.api.instant(both).await.is_ok_and(|series| !series.is_empty())).await?;
@@ -243,22 +242,22 @@ impl Monitored {
         fired
     }
 
-    /// Somebody begins a transaction, looks at something, and forgets it.
+    /// Opens a transaction, reads, and leaves it open.
     async fn a_transaction_stays_open(&self) -> Test {
-        let mut forgotten = self.stage.pool.begin_with("begin isolation level repeatable read").await?;
+        let mut forgotten = self.suite.pool.begin_with("begin isolation level repeatable read").await?;
         sqlx::query("select count(*) from saga.annotation").execute(&mut *forgotten).await?;
         let fired = self.fire(&["OldestTransactionHeld"]).await;
         forgotten.rollback().await?;
         fired
     }
 
-    /// Everything that was broken is made whole, by the means that operators have; then the suite is sound.
-    async fn mend(&self) -> Test {
+    /// Repairs every failure by an operator's means; then the suite is sound.
+    async fn repair(&self) -> Test {
         self.disarm(&self.inventory).await?;
         let requeued = self.inventory.get("/api/admin/outbox?state=PARKED").await?.expect(200)?;
         for event in requeued["items"].as_array().into_iter().flatten() {
             let path = format!("/api/admin/outbox/{}/requeue", event["event_id"].as_str().unwrap_or_default());
-            self.inventory.post(&path, &json!({})).await?.expect(200)?;
+            self.inventory.act(&path).await?;
         }
         for client in [&self.inventory, &self.payment, &self.order] {
             client.post("/api/admin/dlq/replay", &json!({"filter": {}})).await?.expect(202)?;
@@ -281,12 +280,11 @@ impl Monitored {
     }
 
     async fn disarm(&self, client: &Client) -> Test {
-        client.send(client.request(Method::DELETE, "/api/admin/faults")).await?.expect(200)?;
-        Ok(())
+        client.delete("/api/admin/faults", &Value::Null).await?.expect(200).map(drop)
     }
 
     async fn stream(&self, name: &str, change: impl FnOnce(&mut Config)) -> Test {
-        let jetstream = self.stage.jetstream().await?;
+        let jetstream = self.suite.jetstream().await?;
         let mut config = jetstream.get_stream(name).await?.cached_info().config.clone();
         change(&mut config);
         jetstream.update_stream(config).await?;
@@ -294,7 +292,7 @@ impl Monitored {
     }
 
     async fn longest_message(&self, stream: &str) -> anyhow::Result<usize> {
-        let stream = self.stage.jetstream().await?.get_stream(stream).await?;
+        let stream = self.suite.jetstream().await?.get_stream(stream).await?;
         let state = &stream.cached_info().state;
         let mut longest = 0;
         for sequence in state.last_sequence.saturating_sub(100).max(state.first_sequence)..=state.last_sequence {

@@ -1,13 +1,11 @@
-//! The queries that have no answer while all is well, as grafana/empty_until.json lists them, each with what it takes to
-//! give it one.
-
-use std::fs;
+//! The queries that return nothing in normal operation, as grafana/empty_until.json lists them, each with the cause that makes it
+//! return data.
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use super::boards::{Asker, Query, path};
-use crate::Test;
+use super::boards::{Asker, Query};
+use crate::{Test, sources::read};
 
 /// The list.
 pub(super) struct EmptyUntil(Vec<Entry>);
@@ -21,23 +19,22 @@ struct Entry {
 
 impl EmptyUntil {
     pub(super) fn read() -> anyhow::Result<EmptyUntil> {
-        let file = path("grafana/empty_until.json");
-        let list: Value = serde_json::from_slice(&fs::read(file).context("there is no grafana/empty_until.json")?)?;
+        let list: Value = serde_json::from_str(&read("grafana/empty_until.json")?)?;
         let entries = list["queries"].as_array().context("it lists no queries")?;
         Ok(EmptyUntil(entries.iter().map(entry).collect::<anyhow::Result<_>>()?))
     }
 
-    /// What it takes until the query has an answer, if it has none while all is well.
+    /// The cause that makes the query return data, if it returns none in normal operation.
     pub(super) fn cause(&self, query: &Query) -> Option<&str> {
         self.0.iter().find(|entry| entry.means(query)).map(|entry| &*entry.cause)
     }
 
-    /// Every entry means a query that is asked, and a cause that there is.
+    /// Every entry matches a query, and names an existing cause.
     pub(super) fn check<'a>(&self, queries: impl Iterator<Item = &'a Query> + Clone, causes: &[&str]) -> Test {
         for entry in &self.0 {
             let Entry { board, asker, cause } = entry;
-            ensure!(queries.clone().any(|query| entry.means(query)), "{board} {asker:?} is listed, but nobody asks it");
-            ensure!(causes.contains(&&**cause), "{board} {asker:?} waits for {cause}, which nobody causes");
+            ensure!(queries.clone().any(|query| entry.means(query)), "{board} {asker:?} is listed, but is no query");
+            ensure!(causes.contains(&&**cause), "{board} {asker:?} names the unknown cause {cause}");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Variables and macros, put into queries as Grafana does it; of its language what the boards use.
+//! Variables and macros, substituted in queries as by Grafana; only the syntax that the boards use.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 
 use super::boards::{Language, Variable};
 
-/// The time that a dashboard shows, and how often Prometheus scrapes; in seconds.
+/// The time range of a dashboard, and the scrape interval of Prometheus; in seconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub(super) from: f64,
@@ -14,12 +14,12 @@ pub(super) struct Times {
     pub(super) scrape: f64,
 }
 
-/// What the variables of a dashboard stand for.
+/// The values of a dashboard's variables.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Chosen(BTreeMap<String, String>);
 
 impl Chosen {
-    /// Chooses what a dashboard shows at first: everything, if the variable has that, else its first value.
+    /// Chooses a dashboard's initial values: all, if the variable has that, else its first value.
     pub(super) fn choose(&mut self, variable: &Variable, values: Vec<String>) -> anyhow::Result<()> {
         let all = variable.all_value.clone().filter(|_| variable.include_all);
         let choice = all.or_else(|| values.into_iter().next());
@@ -28,7 +28,7 @@ impl Chosen {
         Ok(())
     }
 
-    /// The query with every variable put in, `$name`, `${name}` or `${name:raw}`. It may use no other, and no other macro.
+    /// The query with every variable substituted: `$name`, `${name}` or `${name:raw}`. Other variables and macros are errors.
     pub(super) fn put_into(&self, text: &str, language: Language, step: f64, times: Times) -> anyhow::Result<String> {
         let mut text = match language {
             Language::PromQl => text.to_owned(),
@@ -36,14 +36,14 @@ impl Chosen {
         };
         let chosen = self.0.iter().map(|(name, value)| (name.as_str(), value.clone()));
         let mut values: Vec<(&str, String)> = built_in(step, times).into_iter().chain(chosen).collect();
-        // A name may be the beginning of another one.
+        // One name may be the prefix of another.
         values.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
         for (name, value) in values {
             for written in [format!("${{{name}}}"), format!("${{{name}:raw}}"), format!("${name}")] {
                 text = text.replace(&written, &value);
             }
         }
-        // `$1` is a group of a regular expression, a lone `$` its end.
+        // `$1` is a group of a regular expression, a single `$` its end.
         let left = text
             .split('$')
             .skip(1)
@@ -53,7 +53,7 @@ impl Chosen {
     }
 }
 
-/// The step of a range query: what a panel of a thousand points needs, but not less than a scrape or the panel's own.
+/// The step of a range query: what a panel of a thousand points needs, but at least a scrape interval or the panel's own step.
 pub(super) fn step(interval: Option<&str>, times: Times) -> anyhow::Result<f64> {
     let least = interval.map(|least| seconds(least.trim_start_matches('>'))).transpose()?.unwrap_or(0.0);
     Ok(((times.to - times.from) / 1000.0).max(least).max(times.scrape).ceil())
@@ -89,7 +89,7 @@ fn macros(sql: &str, times: Times) -> anyhow::Result<String> {
 }
 
 #[test]
-fn variables_and_macros_are_put_in_and_unknown_ones_are_refused() {
+fn variables_are_substituted_and_unknown_ones_refused() {
     let times = Times { from: 1_000.0, to: 1_120.0, scrape: 1.0 };
     let mut chosen = Chosen::default();
     let (name, all_value) = ("service".to_owned(), Some(".*".to_owned()));

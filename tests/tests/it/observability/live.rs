@@ -1,6 +1,6 @@
-//! The suite under load and then broken: every query of every dashboard and rule is answered, and alerts arrive where
-//! they should. What is empty while all is well is listed in grafana/empty_until.json; it must be empty until something
-//! goes wrong, and answered then.
+//! The suite under load, then with failures: every query of every dashboard and rule returns data, and alerts arrive. Queries
+//! that are empty in normal operation are listed in grafana/empty_until.json; they must be empty until a failure, and return data
+//! then.
 
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// How often Prometheus scrapes here, in seconds.
 const SCRAPE: f64 = 1.0;
 
-/// Only a broker without room on its disk stays connected and answers nothing (`./scripts/prove.d/full-disk`).
+/// Only a broker with a full disk stays connected without answering (`./scripts/prove.d/full-disk`).
 const FULL_DISK: &str = "JetStreamSilent";
 
-/// What is caused at the same time: lines of causes, one after the other.
+/// Causes that are active at the same time: lines of causes, one after the other.
 const CAUSES: [&[&[&str]]; 3] = [
     &[&["a_scenario_is_played", "requests_fail"]],
     &[
@@ -43,21 +43,21 @@ const CAUSES: [&[&[&str]]; 3] = [
         ],
     ],
     &[
-        &["nobody_publishes", "a_service_hangs", "two_publish", "mend"],
+        &["no_relay_publishes", "a_service_hangs", "two_relays_publish", "repair"],
         &["nothing_is_audited"],
         &["a_transaction_stays_open"],
     ],
 ];
 
-/// A query with what the variables of its board stand for.
-type Asked = (Query, Chosen);
+/// A query with the values of its board's variables.
+type BoundQuery = (Query, Chosen);
 
 #[suite_tests::test]
-async fn every_query_is_answered_and_what_goes_wrong_is_told() -> Test {
+async fn every_query_returns_data_and_every_failure_alerts() -> Test {
     let monitored = Monitored::start().await?;
     let orders = Orders::begin(&monitored).await?;
     monitored.every_ending_was_seen().await?;
-    let auditor = PgPoolOptions::new().max_connections(2).connect_lazy(&monitored.stage.database.url_for("auditor"))?;
+    let auditor = PgPoolOptions::new().max_connections(2).connect_lazy(&monitored.suite.database.url_for("auditor"))?;
     let sources = Sources { prometheus: monitored.api.clone(), auditor };
     let list = EmptyUntil::read()?;
     let all = monitored.queries(&sources).await?;
@@ -65,10 +65,10 @@ async fn every_query_is_answered_and_what_goes_wrong_is_told() -> Test {
     let (wrong, well): (Vec<_>, Vec<_>) = all.into_iter().partition(|(query, _)| list.cause(query).is_some());
 
     monitored.all_answer(&sources, well.iter().collect()).await?;
-    let told = monitored.answered(&sources, &wrong).await;
-    ensure!(told.is_empty(), "listed as empty while all is well, but answered: {told:#?}");
+    let answered = monitored.answered(&sources, &wrong).await;
+    ensure!(answered.is_empty(), "listed as empty in normal operation, but not empty: {answered:#?}");
     let alerts = monitored.alerts().await?;
-    ensure!(alerts.is_empty(), "{alerts:?} while all is well");
+    ensure!(alerts.is_empty(), "alerts in normal operation: {alerts:?}");
     monitored.exemplars_are_kept(&sources, &well).await?;
 
     for lines in CAUSES {
@@ -85,7 +85,7 @@ async fn every_query_is_answered_and_what_goes_wrong_is_told() -> Test {
     monitored.every_alert_was_seen().await?;
     monitored.nothing_unmendable_happened().await?;
     drop(orders);
-    monitored.stage.audit_with(Options { settle: LIMIT, ..Options::default() }).await
+    monitored.suite.audit_with(Options { settle: LIMIT, ..Options::default() }).await
 }
 
 impl Monitored {
@@ -93,12 +93,12 @@ impl Monitored {
         Times { from: self.began, to: now(), scrape: SCRAPE }
     }
 
-    /// Confirmed, refused for want of stock and by the card, called off, and timed out; and audited since.
+    /// Confirmed, refused for lack of stock and by the card, cancelled, and timed out; and audited since.
     async fn every_ending_was_seen(&self) -> Test {
         const KINDS: &str = "select count(distinct (s.status, s.failed_at_step)) from saga.saga_instance s
             where s.status in ('COMPLETED', 'COMPENSATED')";
         eventually(LIMIT, async || {
-            let kinds = self.stage.number(KINDS).await?;
+            let kinds = self.suite.number(KINDS).await?;
             ensure!(kinds >= 5, "orders have ended in {kinds} ways only");
             let audits = self.api.instant("audit_runs_total").await?;
             ensure!(audits.iter().any(|series| series.values[0] >= 2.0), "nothing was audited: {audits:?}");
@@ -115,7 +115,7 @@ impl Monitored {
         Ok(())
     }
 
-    /// Whatever went wrong and however long it took to mend: at no moment was this violated.
+    /// Despite all failures and repairs: these were never violated.
     async fn nothing_unmendable_happened(&self) -> Test {
         const NEVER: &str = "money_conserved|one_charge_per_order|gateway_charges|gateway_totals|order_total|order_terminal\
             |no_orphans|journal_legal|steps_taken_once|inbox_unique|aggregate_order|stream_only_committed|published_in_stream";
@@ -129,11 +129,11 @@ impl Monitored {
     }
 
     /// Every query of every board and rule.
-    async fn queries(&self, sources: &Sources) -> anyhow::Result<Vec<Asked>> {
-        let mut asked = Vec::new();
+    async fn queries(&self, sources: &Sources) -> anyhow::Result<Vec<BoundQuery>> {
+        let mut bound = Vec::new();
         for board in boards()? {
             let chosen = eventually(LIMIT, async || sources.choices(&board, self.times()).await.map(Some)).await?;
-            asked.extend(board.queries()?.into_iter().map(|query| (query, chosen.clone())));
+            bound.extend(board.queries()?.into_iter().map(|query| (query, chosen.clone())));
         }
         for rule in self.api.rules().await? {
             ensure!(rule.error.is_none(), "rule {}: {:?}", rule.name, rule.error);
@@ -148,37 +148,37 @@ impl Monitored {
                 exemplar: false,
                 interval: None,
             };
-            asked.push((query, Chosen::default()));
+            bound.push((query, Chosen::default()));
         }
-        Ok(asked)
+        Ok(bound)
     }
 
-    /// Waits until each of them has been answered once.
-    async fn all_answer(&self, sources: &Sources, mut asked: Vec<&Asked>) -> Test {
+    /// Waits until each of them has returned data once.
+    async fn all_answer(&self, sources: &Sources, mut bound: Vec<&BoundQuery>) -> Test {
         let began = tokio::time::Instant::now();
         loop {
             let mut failures = Vec::new();
             let mut left = Vec::new();
-            for asked in asked {
-                let (query, chosen) = asked;
+            for bound in bound {
+                let (query, chosen) = bound;
                 if let Some(failure) = sources.unanswered(query, chosen, self.times()).await {
                     failures.push(failure);
-                    left.push(asked);
+                    left.push(bound);
                 }
             }
             if left.is_empty() {
                 return Ok(());
             }
             ensure!(began.elapsed() < LIMIT, "{} queries are not answered:\n{}", left.len(), failures.join("\n"));
-            asked = left;
+            bound = left;
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
-    /// Those that are answered now.
-    async fn answered<'a>(&self, sources: &Sources, asked: &'a [Asked]) -> Vec<&'a Query> {
+    /// Those that return data now.
+    async fn answered<'a>(&self, sources: &Sources, bound: &'a [BoundQuery]) -> Vec<&'a Query> {
         let mut answered = Vec::new();
-        for (query, chosen) in asked {
+        for (query, chosen) in bound {
             if sources.unanswered(query, chosen, self.times()).await.is_none() {
                 answered.push(query);
             }
@@ -186,14 +186,14 @@ impl Monitored {
         answered
     }
 
-    /// Every query that is asked with examples has some, each with its trace.
-    async fn exemplars_are_kept(&self, sources: &Sources, asked: &[Asked]) -> Test {
-        let asked: Vec<_> = asked.iter().filter(|(query, _)| query.exemplar).collect();
-        ensure!(!asked.is_empty(), "no panel asks for examples");
+    /// Every query with exemplars has some, each with its trace.
+    async fn exemplars_are_kept(&self, sources: &Sources, bound: &[BoundQuery]) -> Test {
+        let bound: Vec<_> = bound.iter().filter(|(query, _)| query.exemplar).collect();
+        ensure!(!bound.is_empty(), "no panel asks for exemplars");
         let has_trace = |exemplar: &Value| exemplar["labels"]["trace_id"].as_str().is_some_and(|id| id.len() == 32);
         eventually(LIMIT, async || {
             let mut without = Vec::new();
-            for (query, chosen) in &asked {
+            for (query, chosen) in &bound {
                 if !sources.exemplars(query, chosen, self.times()).await?.iter().any(has_trace) {
                     without.push(format!("{} {:?}: {}", query.board, query.asker, query.text));
                 }

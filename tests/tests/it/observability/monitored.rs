@@ -1,33 +1,32 @@
-//! The real programs, with a Prometheus that scrapes them every second, an Alertmanager, and the console that audits
-//! them and receives the alerts. The rules are the repository's own.
+//! The real programs, with a Prometheus that scrapes them every second, an Alertmanager, and the console that audits them and
+//! receives the alerts. The rules are the repository's own.
 
 use std::{
     cell::RefCell,
     collections::BTreeSet,
     fs,
-    process::Command,
     time::{Duration, SystemTime},
 };
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use contracts::{INVENTORY, ORDER, PAYMENT};
 use serde_json::{Value, json};
-use suite_tests::{Client, Collector, PrometheusApi, Running, Stage};
-use testkit::{Alertmanager, Process, Prometheus, bin, eventually, free_port};
+use suite_tests::{Client, Collector, PrometheusApi, Running, TestSuite};
+use testkit::{Monitor, Process, eventually};
 
-use super::boards::path;
-use crate::Test;
+use super::boards::rule_files;
+use crate::{Test, sources::read};
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// Names further targets of Prometheus.
 const OTHERS: &str = "others.json";
 
-/// Everything that takes a minute as a rule takes seconds here.
+/// Intervals of minutes in a rule are seconds here.
 pub(super) const SETTINGS: &[(&str, &str)] = &[
     ("FAULTS_ENABLED", "true"),
     ("METRICS_EVERY", "1s"),
     ("SAGA_DEADLINE", "4s"),
-    // An answer that comes after the deadline, but comes: a time-out without any failure.
+    // An answer after the deadline: a timeout without a failure.
     ("GATEWAY_TIMEOUT", "10s"),
     ("COMPENSATION_DEADLINE", "500ms"),
     ("COMPENSATION_CHECK_EVERY", "200ms"),
@@ -41,7 +40,7 @@ pub(super) const SETTINGS: &[(&str, &str)] = &[
 ];
 
 pub(super) struct Monitored {
-    // The processes go before the stage that they use.
+    // The processes end before the suite that they use.
     pub(super) inventory_process: RefCell<Process>,
     _processes: [Process; 3],
     pub(super) order: Client,
@@ -52,12 +51,12 @@ pub(super) struct Monitored {
     pub(super) alertmanager: Client,
     /// When Prometheus began, in seconds since 1970.
     pub(super) began: f64,
-    pub(super) stage: Stage,
-    /// The alerts that were seen where they arrive.
+    pub(super) suite: TestSuite,
+    /// The alerts that have arrived.
     pub(super) fired: RefCell<BTreeSet<String>>,
-    _prometheus: Prometheus,
-    _alertmanager: Alertmanager,
-    /// The rules, and what else is scraped.
+    _prometheus: Monitor,
+    _alertmanager: Monitor,
+    /// The rules, and further scrape targets.
     folder: tempfile::TempDir,
 }
 
@@ -67,40 +66,40 @@ pub(super) fn now() -> f64 {
 
 impl Monitored {
     pub(super) async fn start() -> anyhow::Result<Monitored> {
-        let stage = Stage::new().await?;
-        // Only what is traced can be an example of a measurement.
+        let suite = TestSuite::new().await?;
+        // Only a traced request can be an exemplar.
         let collector = Collector::start().await?;
         let mut settings = SETTINGS.to_vec();
         settings.push(("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url));
-        let inventory = Running::start(&stage, INVENTORY, &settings).await?;
+        let inventory = Running::start(&suite, INVENTORY, &settings).await?;
         let inventory_url = inventory.client.base().to_owned();
         settings.push(("INVENTORY_URL", &inventory_url));
-        let order = Running::start(&stage, ORDER, &settings).await?;
-        let payment = Running::start(&stage, PAYMENT, &settings).await?;
-        let (console, console_url) = start_console(&stage)?;
-        let alertmanager = Alertmanager::start(&alertmanager_config(&console_url)?).await?;
+        let order = Running::start(&suite, ORDER, &settings).await?;
+        let payment = Running::start(&suite, PAYMENT, &settings).await?;
+        let (console, console_process) = Running::auditor(&suite, "1s")?;
+        let alertmanager = Monitor::alertmanager(&alertmanager_config(console.base())?).await?;
         let rules = impatient_rules()?;
         let targets = [
             ("order", order.client.base()),
             ("inventory", inventory.client.base()),
             ("payment", payment.client.base()),
-            ("gateway_simulator", &stage.gateway.base_url),
-            ("console", &console_url),
+            ("gateway_simulator", &suite.gateway.base_url),
+            ("console", console.base()),
         ];
         let began = now();
-        let prometheus = Prometheus::start(&prometheus_config(&targets, &alertmanager.url(), &rules)).await?;
+        let prometheus = Monitor::prometheus(&prometheus_config(&targets, &alertmanager.url(), &rules)).await?;
         let api = PrometheusApi::new(&prometheus.url());
         let monitored = Monitored {
             inventory_process: RefCell::new(inventory.process),
-            _processes: [order.process, payment.process, console],
+            _processes: [order.process, payment.process, console_process],
             order: order.client,
             inventory: inventory.client,
             payment: payment.client,
-            console: Client::new(&console_url),
+            console,
             api,
             alertmanager: Client::new(&alertmanager.url()),
             began,
-            stage,
+            suite,
             fired: RefCell::default(),
             _prometheus: prometheus,
             _alertmanager: alertmanager,
@@ -131,7 +130,7 @@ impl Monitored {
         Ok(fs::write(self.folder.path().join(OTHERS), "[]")?)
     }
 
-    /// Puts a product on sale and waits until order knows it.
+    /// Creates a product and waits until it is in order's catalogue.
     pub(super) async fn sell(&self, sku: &str, quantity: i64) -> Test {
         self.inventory.create_product(sku, 1_999, quantity).await?.expect(201)?;
         let path = format!("/api/products/{sku}");
@@ -144,7 +143,7 @@ impl Monitored {
         Ok(names(&alerts, |alert| &alert["labels"]["alertname"]))
     }
 
-    /// The names of the alerts that have arrived at the console, those that are over too.
+    /// The names of the alerts that have arrived at the console, including those that have ended.
     pub(super) async fn received(&self) -> anyhow::Result<BTreeSet<String>> {
         let alerts = self.console.get("/alerts").await?.expect(200)?;
         Ok(names(&alerts["items"], |alert| &alert["name"]))
@@ -155,44 +154,29 @@ fn names(alerts: &Value, name: impl Fn(&Value) -> &Value) -> BTreeSet<String> {
     alerts.as_array().into_iter().flatten().filter_map(|alert| name(alert).as_str().map(str::to_owned)).collect()
 }
 
-fn start_console(stage: &Stage) -> anyhow::Result<(Process, String)> {
-    let address = format!("127.0.0.1:{}", free_port());
-    let mut command = Command::new(bin("console")?);
-    command
-        .args(["audit", "--watch", "--every", "1s", "--listen", &address, "--nats-user", ""])
-        .args(["--database-url", &stage.database.url_for("auditor"), "--nats-url", &stage.nats_url])
-        .args(["--gateway-url", &stage.gateway.base_url]);
-    Ok((Process::start(&mut command)?, format!("http://{address}")))
-}
-
-/// The repository's rules, but for how long a condition has to last before its alert fires, and for conditions that need
-/// five minutes: nobody waits that long here.
+/// The repository's rules with shorter durations, both before an alert fires and in conditions over five minutes.
 fn impatient_rules() -> anyhow::Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
-    for entry in fs::read_dir(path("grafana/alerts"))? {
-        let file = entry?.path();
-        if file.extension().is_some_and(|extension| extension == "yml") {
-            let rules = fs::read_to_string(&file)?;
-            let lines = rules.lines().map(|line| {
-                let indent = line.len() - line.trim_start().len();
-                if line.trim_start().starts_with("for: ") {
-                    format!("{}for: 1s", &line[..indent])
-                } else if let Some(condition) = line.strip_suffix(" > 300") {
-                    format!("{condition} > 20")
-                } else {
-                    line.to_owned()
-                }
-            });
-            let copy = folder.path().join(file.file_name().context("a file without a name")?);
-            fs::write(copy, lines.collect::<Vec<_>>().join("\n"))?;
-        }
+    for (number, file) in rule_files()?.iter().enumerate() {
+        let rules = read(file)?;
+        let lines = rules.lines().map(|line| {
+            let indent = line.len() - line.trim_start().len();
+            if line.trim_start().starts_with("for: ") {
+                format!("{}for: 1s", &line[..indent])
+            } else if let Some(condition) = line.strip_suffix(" > 300") {
+                format!("{condition} > 20")
+            } else {
+                line.to_owned()
+            }
+        });
+        fs::write(folder.path().join(format!("{number}.yml")), lines.collect::<Vec<_>>().join("\n"))?;
     }
     Ok(folder)
 }
 
-/// The repository's routes and groups, but nobody waits for a group to fill, and the receiver is the console of this test.
+/// The repository's routes and groups, without waiting for groups to fill, and with this test's console as receiver.
 fn alertmanager_config(console_url: &str) -> anyhow::Result<String> {
-    let config = fs::read_to_string(path("docker/alertmanager.yml"))?;
+    let config = read("docker/alertmanager.yml")?;
     let lines = config.lines().map(|line| {
         let indent = &line[..line.len() - line.trim_start().len()];
         match line.trim_start().split_once(": ") {

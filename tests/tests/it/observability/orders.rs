@@ -1,4 +1,4 @@
-//! Orders that end in every way there is, one after the other, for as long as the test runs.
+//! Orders that end in every possible way, one after the other, for as long as the test runs.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use super::monitored::Monitored;
 use crate::Test;
 
-/// From one order to the next.
+/// The time between two orders.
 const PACE: Duration = Duration::from_millis(100);
 
 /// Places orders until it is dropped.
@@ -42,8 +42,8 @@ impl Orders {
     }
 }
 
-/// As in an ordinary shop, most orders end well; of forty, one is refused by stock and one by the card, and two are
-/// called off. The card processor is so slow about the fiftieth that it times out.
+/// Most orders end well; of forty, one is refused for lack of stock and one by the card, and two are cancelled. The card
+/// processor answers the fiftieth so slowly that it times out.
 async fn place(client: &Client, number: u64) -> Test {
     let (sku, token) = match number % 40 {
         3 => ("NONE-LEFT", "tok_visa"),

@@ -1,4 +1,4 @@
-//! Asks every query as Grafana would, and says which ones are not answered.
+//! Sends every query as Grafana would, and reports those without data.
 
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use super::{
     interpolation::{Chosen, Times, step},
 };
 
-/// Where queries are answered.
+/// The addresses of the datasources.
 pub(super) struct Sources {
     pub(super) prometheus: PrometheusApi,
     /// As the role that Grafana has.
@@ -18,7 +18,7 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// What every variable of the board stands for when it is opened.
+    /// The initial values of the board's variables.
     pub(super) async fn choices(&self, board: &Board, times: Times) -> anyhow::Result<Chosen> {
         let mut chosen = Chosen::default();
         for variable in board.variables()? {
@@ -51,14 +51,14 @@ impl Sources {
         Ok(values)
     }
 
-    /// Why the query is not answered with data, if it is not.
+    /// Why the query returns no data, if it does not.
     pub(super) async fn unanswered(&self, query: &Query, chosen: &Chosen, times: Times) -> Option<String> {
-        let told = match self.answers(query, chosen, times).await {
+        let reason = match self.answers(query, chosen, times).await {
             Ok(true) => return None,
             Ok(false) => "No data".to_owned(),
             Err(error) => format!("{error:#}"),
         };
-        Some(format!("{} {:?}: {told}: {}", query.board, query.asker, query.text))
+        Some(format!("{} {:?}: {reason}: {}", query.board, query.asker, query.text))
     }
 
     pub(super) async fn exemplars(&self, query: &Query, chosen: &Chosen, times: Times) -> anyhow::Result<Vec<Value>> {
@@ -86,7 +86,7 @@ pub(super) fn has_data(answer: &[Series]) -> bool {
     answer.iter().any(|series| series.values.iter().any(|value| value.is_finite()))
 }
 
-/// What an alert compares with its threshold: the alert is silent for a good reason only if this has a value.
+/// The expression that an alert compares with its threshold: a silent alert is meaningful only if this has a value.
 pub(super) fn compared(alert: &str) -> anyhow::Result<&str> {
     let operators = [" > ", " < ", " >= ", " <= ", " == ", " != "];
     let parts = operators.iter().find_map(|operator| alert.rsplit_once(operator));

@@ -1,4 +1,4 @@
-//! The dashboards as documents: what every panel has, and that everything they name is there.
+//! The dashboards as documents: every panel is complete, and everything that a panel names exists.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,10 +10,13 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::boards::{Board, boards, path};
-use crate::Test;
+use super::boards::{Board, boards, rule_files};
+use crate::{
+    Test,
+    sources::{files, path, read},
+};
 
-/// What one screen of 1920 x 1080 shows below Grafana's header, in units of its grid (30 px, and 8 between them).
+/// The height of a 1920 x 1080 screen below Grafana's header, in grid units (30 px, and 8 between them).
 const SCREEN: u64 = 25;
 
 fn is_filled(value: &Value) -> bool {
@@ -23,8 +26,8 @@ fn is_filled(value: &Value) -> bool {
 /// The uids of the datasources that Grafana is provisioned with.
 fn datasources() -> anyhow::Result<BTreeSet<String>> {
     let mut uids = BTreeSet::new();
-    for entry in fs::read_dir(path("grafana/provisioning/datasources"))? {
-        let text = fs::read_to_string(entry?.path())?;
+    for file in files("grafana/provisioning/datasources", "")? {
+        let text = read(&file)?;
         let declared =
             text.lines().map(|line| line.trim_start_matches([' ', '-'])).filter_map(|l| l.strip_prefix("uid:"));
         uids.extend(declared.map(|uid| uid.trim().to_owned()));
@@ -42,8 +45,8 @@ fn every_panel_has_title_description_unit_and_datasource() -> Test {
             let name = format!("{} / {} ({})", board.file, panel["title"], panel["id"]);
             ensure!(is_filled(&panel["title"]) && is_filled(&panel["description"]), "{name} is not described");
             ensure!(is_filled(&panel["fieldConfig"]["defaults"]["unit"]), "{name} has no unit");
-            let targets = panel["targets"].as_array().with_context(|| format!("{name} asks nothing"))?;
-            ensure!(!targets.is_empty(), "{name} asks nothing");
+            let targets = panel["targets"].as_array().with_context(|| format!("{name} has no query"))?;
+            ensure!(!targets.is_empty(), "{name} has no query");
             let named = targets.iter().map(|target| &target["datasource"]).filter(|source| !source.is_null());
             for source in named.chain([&panel["datasource"]]) {
                 let uid = source["uid"].as_str().with_context(|| format!("{name} names no datasource"))?;
@@ -96,7 +99,7 @@ fn place(panel: &Value) -> Option<Place> {
 }
 
 #[test]
-fn links_lead_to_boards_that_are_there() -> Test {
+fn links_lead_to_existing_boards() -> Test {
     let boards = boards()?;
     let uids: BTreeSet<&str> = boards.iter().filter_map(|board| board.json["uid"].as_str()).collect();
     for board in &boards {
@@ -116,7 +119,7 @@ fn linked(board: &Board) -> Vec<String> {
 }
 
 #[test]
-fn overview_and_saga_answer_on_one_screen() -> Test {
+fn overview_and_saga_fit_on_one_screen() -> Test {
     for board in boards()?.iter().filter(|board| ["overview.json", "saga.json"].contains(&&*board.file)) {
         let bottom = board.grids()[0].iter().filter_map(|panel| place(panel)).map(|place| place.bottom).max();
         ensure!(bottom.is_some_and(|bottom| bottom <= SCREEN), "{} ends at {bottom:?}, not by {SCREEN}", board.file);
@@ -125,12 +128,12 @@ fn overview_and_saga_answer_on_one_screen() -> Test {
 }
 
 #[test]
-fn the_pictures_show_the_boards_as_they_are() -> Test {
+fn the_pictures_match_the_boards() -> Test {
     let mut hash = Sha256::new();
     for board in boards()? {
-        hash.update(fs::read(path(&format!("grafana/dashboards/{}", board.file)))?);
+        hash.update(read(&format!("grafana/dashboards/{}", board.file))?);
     }
-    let shown = fs::read_to_string(path("docs/images/boards.sha256"))?;
+    let shown = read("docs/images/boards.sha256")?;
     ensure!(shown.trim() == format!("{:x}", hash.finalize()), "the boards have changed: run ./scripts/pictures");
     for picture in ["overview", "saga", "scenario"] {
         let size = fs::metadata(path(&format!("docs/images/{picture}.png")))?.len();
@@ -156,7 +159,7 @@ fn a_name_has_the_same_colour_on_every_board() -> Test {
     Ok(())
 }
 
-/// The series of a panel that have a colour of their own, and which.
+/// The series of a panel that have their own colour, and that colour.
 fn fixed_colors(panel: &Value) -> Vec<(String, String)> {
     let overrides = panel["fieldConfig"]["overrides"].as_array().into_iter().flatten();
     let fixed = |field: &Value| {
@@ -168,7 +171,7 @@ fn fixed_colors(panel: &Value) -> Vec<(String, String)> {
 }
 
 #[test]
-fn some_panel_leads_to_the_runbook_of_every_alert() -> Test {
+fn every_alert_has_a_panel_that_links_to_its_runbook() -> Test {
     let headings = headings()?;
     let mut linked = BTreeSet::new();
     for board in boards()? {
@@ -179,7 +182,8 @@ fn some_panel_leads_to_the_runbook_of_every_alert() -> Test {
             linked.insert(alert.to_lowercase());
         }
     }
-    for text in rule_files()? {
+    for file in rule_files()? {
+        let text = read(&file)?;
         for name in alerts(&text) {
             ensure!(linked.contains(&name.to_lowercase()), "no panel leads to the runbook of {name}");
         }
@@ -189,7 +193,7 @@ fn some_panel_leads_to_the_runbook_of_every_alert() -> Test {
 
 /// The runbook's headings, in lower case.
 fn headings() -> anyhow::Result<BTreeSet<String>> {
-    let runbook = fs::read_to_string(path("docs/runbook.md")).context("there is no docs/runbook.md")?;
+    let runbook = read("docs/runbook.md")?;
     let headings = runbook.lines().filter_map(|line| line.strip_prefix('#'));
     Ok(headings.map(|heading| heading.trim_matches(['#', ' ']).to_lowercase()).collect())
 }
@@ -203,7 +207,8 @@ fn alerts(rules: &str) -> impl Iterator<Item = &str> {
 fn every_alert_has_its_paragraph_in_the_runbook() -> Test {
     let headings = headings()?;
     let mut count = 0;
-    for text in rule_files()? {
+    for file in rule_files()? {
+        let text = read(&file)?;
         for name in alerts(&text).map(str::to_lowercase) {
             count += 1;
             ensure!(headings.contains(&name), "the runbook has no paragraph {name}");
@@ -214,23 +219,14 @@ fn every_alert_has_its_paragraph_in_the_runbook() -> Test {
     Ok(())
 }
 
-fn rule_files() -> anyhow::Result<Vec<String>> {
-    let files =
-        fs::read_dir(path("grafana/alerts"))?.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
-    let rules = files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "yml"));
-    rules.map(|file| Ok(fs::read_to_string(file)?)).collect()
-}
-
 #[test]
 fn promtool_accepts_the_rules_and_their_tests_pass() -> Test {
     let promtool = testkit::promtool()?;
-    for (verb, folder) in [("check", "grafana/alerts"), ("test", "grafana/alerts/tests")] {
-        let files = fs::read_dir(path(folder))?.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
-        let files: Vec<_> = files.iter().filter(|file| file.extension().is_some_and(|e| e == "yml")).collect();
-        ensure!(!files.is_empty(), "{folder} is empty");
-        let told = Command::new(&promtool).args([verb, "rules"]).args(files).output()?;
-        let said = [told.stdout, told.stderr].concat();
-        ensure!(told.status.success(), "promtool {verb} rules:\n{}", String::from_utf8_lossy(&said));
+    for (verb, files) in [("check", rule_files()?), ("test", files("grafana/alerts/tests", ".yml")?)] {
+        ensure!(!files.is_empty(), "there is nothing to {verb}");
+        let output = Command::new(&promtool).args([verb, "rules"]).args(files).current_dir(path("")).output()?;
+        let said = [output.stdout, output.stderr].concat();
+        ensure!(output.status.success(), "promtool {verb} rules:\n{}", String::from_utf8_lossy(&said));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The broker, read as the auditor: the streams, their consumers, and their messages.
+//! The broker as the auditor reads it: streams, consumers and messages.
 
 use std::{sync::LazyLock, time::Duration};
 
@@ -26,7 +26,7 @@ pub(super) fn streams() -> impl Iterator<Item = (&'static str, &'static str)> {
 pub(crate) async fn connect(stores: &Stores) -> Result<jetstream::Context, AuditError> {
     let mut options = ConnectOptions::new()
         .name("console")
-        // Each user may only listen below its own prefix.
+        // A user may subscribe only below its own inbox prefix.
         .custom_inbox_prefix(format!("_INBOX_{}", stores.nats_user))
         .connection_timeout(Duration::from_secs(5))
         .request_timeout(Some(Duration::from_secs(5)));
@@ -39,7 +39,6 @@ pub(crate) async fn connect(stores: &Stores) -> Result<jetstream::Context, Audit
     Ok(jetstream::new(client))
 }
 
-/// A stream with its configuration and state as of now.
 pub(super) async fn stream(broker: &jetstream::Context, name: &str) -> Result<stream::Stream, AuditError> {
     broker.get_stream(name).await.map_err(unreadable(format!("stream {name}")))
 }
@@ -62,30 +61,30 @@ pub(super) async fn last_sequence(broker: &jetstream::Context, name: &str, subje
 #[derive(Deserialize)]
 struct ConsumerPage {
     total: usize,
-    /// nats-server 2.9 has `null` for a consumer that is being deleted at that moment, which the client library cannot read.
+    /// nats-server 2.9 lists a consumer that is being deleted as `null`, which the client library cannot parse.
     consumers: Option<Vec<Option<consumer::Info>>>,
 }
 
-/// The consumers of a stream, but for those that are being deleted.
+/// The consumers of a stream, except those that are being deleted.
 pub(super) async fn consumers(broker: &jetstream::Context, name: &str) -> Result<Vec<consumer::Info>, AuditError> {
-    let asked = || format!("the consumers of stream {name}");
+    let subject = || format!("the consumers of stream {name}");
     let page = broker.request(format!("CONSUMER.LIST.{name}"), &json!({})).await;
-    let ConsumerPage { total, consumers } = page.map_err(unreadable(asked()))?;
+    let ConsumerPage { total, consumers } = page.map_err(unreadable(subject()))?;
     let consumers = consumers.unwrap_or_default();
     if consumers.len() < total {
-        return Err(unreadable(asked())("there are more than the broker lists at once"));
+        return Err(unreadable(subject())("there are more than the broker lists on one page"));
     }
     Ok(consumers.into_iter().flatten().collect())
 }
 
 /// How often a durable consumer was delivered a message so far, repeats included.
 pub(crate) async fn deliveries(broker: &jetstream::Context, name: &str, consumer: &str) -> Result<u64, AuditError> {
-    let asked = || format!("consumer {consumer}");
-    let info = stream(broker, name).await?.consumer_info(consumer).await.map_err(unreadable(asked()))?;
+    let info = stream(broker, name).await?.consumer_info(consumer).await;
+    let info = info.map_err(unreadable(format!("consumer {consumer}")))?;
     Ok(info.delivered.consumer_sequence)
 }
 
-/// Says what was asked when the broker did not answer.
-pub(super) fn unreadable<E: Into<async_nats::Error>>(asked: String) -> impl FnOnce(E) -> AuditError {
-    move |source| AuditError::Broker { asked, source: source.into() }
+/// The error of a failed request for `subject`.
+pub(super) fn unreadable<E: Into<async_nats::Error>>(subject: String) -> impl FnOnce(E) -> AuditError {
+    move |source| AuditError::Broker { subject, source: source.into() }
 }

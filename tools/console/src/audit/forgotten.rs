@@ -1,4 +1,4 @@
-//! What the streams tell and the database does not know, because it was set back to an earlier moment.
+//! Events that are in the streams and not in the database, because it was restored to an earlier moment.
 
 use async_nats::jetstream;
 use axum::body::Bytes;
@@ -13,17 +13,17 @@ use super::{
     streams::published,
 };
 
-/// What a stream tells and the database does not know.
+/// An event that is in a stream and not in the database.
 pub(crate) struct Forgotten {
-    /// Which message of which stream.
+    /// The message and its stream, for error texts.
     pub(crate) place: String,
     /// `OrderCreated`, for instance.
     pub(crate) event: String,
     pub(crate) body: Bytes,
 }
 
-/// The events of these kinds that were committed once, or they would be in no stream, and that the database does not know:
-/// it was set back to an earlier moment. And the streams that do not reach back to that moment.
+/// The events of these kinds that are in a stream, so they were committed once, and that the restored database does not know;
+/// and the streams that do not reach back to the restored moment.
 pub(crate) async fn forgotten(
     broker: &jetstream::Context,
     connection: &mut PgConnection,
@@ -39,8 +39,8 @@ pub(crate) async fn forgotten(
         }
         while let Some(page) = pages.next().await? {
             let places = service.places(connection, &page).await?;
-            let young = |id: Uuid| kept_from.is_none_or(|kept_from| id >= kept_from);
-            for stored in page.unknown(&places).into_iter().filter(|stored| stored.event_id.is_some_and(young)) {
+            let retained = |id: Uuid| kept_from.is_none_or(|kept_from| id >= kept_from);
+            for stored in page.unknown(&places).into_iter().filter(|stored| stored.event_id.is_some_and(retained)) {
                 let event = stored.subject.rsplit('.').next().unwrap_or_default().to_owned();
                 if kinds.contains(&event.as_str()) {
                     let place = format!("message {} of stream {}", stored.sequence, service.stream);

@@ -1,8 +1,8 @@
-//! The gateway's books against payment's: in total, and key by key for the latest payments.
+//! The gateway's ledger compared with payment's: the totals, and the latest payments key by key.
 //!
-//! Neither stands still while orders are placed, so what moves is left out on both sides, by name: payments of orders in
-//! flight, and whatever has changed at the gateway between a position of its ledger from before the snapshot and its
-//! answer. All else is at the gateway as it was at the snapshot's moment.
+//! Both change while orders are placed, so both sides leave out, by name, the payments of orders in flight and the charges
+//! that changed between the ledger position read before the snapshot and the gateway's answer. The gateway's other charges are
+//! the same as at the snapshot's moment.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::suite::{self, Charge, GatewayTotal, Reconciliation, Statement, SuiteError};
 
-/// The gateway, and where its ledger stood when it was first asked.
+/// The gateway, and the position of its ledger before the snapshot.
 pub(super) struct Gateway {
     http: suite::Http,
     url: String,
@@ -27,7 +27,7 @@ pub(super) struct Gateway {
 }
 
 impl Gateway {
-    /// To be made before the snapshot.
+    /// Call this before the snapshot.
     pub(super) async fn new(url: &str) -> Result<Self, AuditError> {
         let http = suite::Http::new().map_err(|source| SuiteError::Unreachable { request: url.to_owned(), source })?;
         let mut gateway = Gateway { http, url: url.to_owned(), since: 0 };
@@ -35,20 +35,20 @@ impl Gateway {
         Ok(gateway)
     }
 
-    /// The gateway may be flaky on purpose.
-    async fn reconcile(&self, asked: &Reconciliation) -> Result<Statement, SuiteError> {
+    /// Retries: the gateway may have faults armed.
+    async fn reconcile(&self, request: &Reconciliation) -> Result<Statement, SuiteError> {
         const TRIES: usize = 5;
         for _ in 1..TRIES {
-            match suite::reconcile(&self.http, &self.url, asked).await {
+            match suite::reconcile(&self.http, &self.url, request).await {
                 Err(error) if error.is_temporary() => tokio::time::sleep(Duration::from_millis(100)).await,
                 answer => return answer,
             }
         }
-        suite::reconcile(&self.http, &self.url, asked).await
+        suite::reconcile(&self.http, &self.url, request).await
     }
 }
 
-/// Compares the books as the connection's transaction sees payment's. `left_out` names the orders in flight.
+/// Compares the ledgers; payment's is read in the connection's transaction. `left_out` names the orders in flight.
 pub(super) async fn compare(
     snapshot: &mut PgConnection,
     gateway: &Gateway,
@@ -59,24 +59,24 @@ pub(super) async fn compare(
     let mut latest = ledger::latest(snapshot, in_flight, reach).await?;
     let mut without = ledger::payments_of(snapshot, in_flight).await?;
     let keys = latest.iter().map(|payment| payment.payment_id).collect();
-    let asked = Reconciliation { since: Some(gateway.since), without: without.clone(), keys };
-    let Statement { totals, changed, outcomes, .. } = gateway.reconcile(&asked).await?;
+    let request = Reconciliation { since: Some(gateway.since), without: without.clone(), keys };
+    let Statement { totals, changed, outcomes, .. } = gateway.reconcile(&request).await?;
     let changed: HashSet<String> = changed.into_iter().map(|charge| charge.idempotency_key).collect();
     without.extend(changed.iter().filter_map(|key| key.parse::<Uuid>().ok()));
     let ours = ledger::totals(snapshot, &without).await?;
     latest.retain(|payment| !changed.contains(&payment.payment_id.to_string()));
     let mut left_out = left_out.to_vec();
-    left_out.extend(changed.iter().map(|key| format!("charge {key} has changed meanwhile")));
+    left_out.extend(changed.iter().map(|key| format!("charge {key} changed during the audit")));
     Ok([
         Verdict::new(
             "gateway_totals",
-            "In every currency the gateway has charged and refunded as often as payment says, and keeps as much.",
+            "In every currency the gateway's counts of charges and refunds and its balance equal payment's.",
             compare_totals(&totals, &ours),
         )
         .without(&left_out),
         Verdict::new(
             "gateway_charges",
-            "For each payment (of the latest) the gateway holds what payment says, and nothing else.",
+            "For each of the latest payments the gateway's charge equals payment's record.",
             compare_charges(&latest, outcomes),
         )
         .without(&left_out),
@@ -91,25 +91,26 @@ fn compare_charges(payments: &[Payment], outcomes: Vec<Charge>) -> Violations {
 
 fn compare_totals(gateway: &[GatewayTotal], ours: &[CurrencyTotal]) -> Violations {
     // Per currency: kept, charges, refunds; theirs and ours.
-    let mut books: BTreeMap<&str, [(i64, i64, i64); 2]> = BTreeMap::new();
+    let mut ledgers: BTreeMap<&str, [(i64, i64, i64); 2]> = BTreeMap::new();
     for total in gateway {
-        books.entry(&total.currency).or_default()[0] = (total.charged - total.refunded, total.charges, total.refunds);
+        ledgers.entry(&total.currency).or_default()[0] = (total.charged - total.refunded, total.charges, total.refunds);
     }
     for total in ours {
-        books.entry(&total.currency).or_default()[1] = (total.kept, total.charges, total.refunds);
+        ledgers.entry(&total.currency).or_default()[1] = (total.kept, total.charges, total.refunds);
     }
-    let unequal = books.into_iter().filter(|(_, [theirs, ours])| theirs != ours);
+    let unequal = ledgers.into_iter().filter(|(_, [theirs, ours])| theirs != ours);
     unequal
         .map(|(currency, [theirs, ours])| {
-            let told = |(kept, charges, refunds)| format!("keeps {kept} of {charges} charges and {refunds} refunds");
-            format!("{currency}: the gateway {}, payment {}", told(theirs), told(ours))
+            let describe =
+                |(kept, charges, refunds)| format!("keeps {kept} of {charges} charges and {refunds} refunds");
+            format!("{currency}: the gateway {}, payment {}", describe(theirs), describe(ours))
         })
         .collect()
 }
 
 fn disagreement(payment: &Payment, charge: Option<&Charge>) -> Option<String> {
     let Payment { payment_id, order_id, status, amount, currency, .. } = payment;
-    let told = match (status.as_str(), charge) {
+    let difference = match (status.as_str(), charge) {
         ("CAPTURED" | "REFUNDED", None) => "has no charge".to_owned(),
         ("CAPTURED", Some(charge)) if charge.refunded => "has refunded it".to_owned(),
         ("REFUNDED", Some(charge)) if !charge.refunded => "has not refunded it".to_owned(),
@@ -125,7 +126,8 @@ fn disagreement(payment: &Payment, charge: Option<&Charge>) -> Option<String> {
         (_, Some(charge)) if !charge.refunded => format!("has charged {}", charge.amount.unwrap_or_default()),
         (_, _) => return None,
     };
-    Some(format!("payment {payment_id} of order {order_id} is {status} ({amount} {currency}), but the gateway {told}"))
+    let payment = format!("payment {payment_id} of order {order_id} is {status} ({amount} {currency})");
+    Some(format!("{payment}, but the gateway {difference}"))
 }
 
 #[cfg(test)]
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn each_status_has_the_charge_that_belongs_to_it() {
+    fn each_payment_status_requires_its_charge() {
         for (status, held, agrees) in [
             ("CAPTURED", Some(charge(1_999, false)), true),
             ("CAPTURED", Some(charge(1_999, true)), false),
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_currency_in_which_only_refusals_happened_is_no_difference() {
+    fn a_currency_with_declines_only_is_no_difference() {
         let refused = CurrencyTotal { currency: "EUR".to_owned(), kept: 0, charges: 0, refunds: 0 };
         assert_eq!(compare_totals(&[], &[refused]).count, 0);
     }

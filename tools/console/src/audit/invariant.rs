@@ -1,5 +1,5 @@
-//! The invariants that are plain SQL: a file each, whose header is its name and its sentence and
-//! whose rows are its violations (one text column, `violation`).
+//! The SQL invariants, one file each: the header comment is the name and the sentence, each row is a violation (one text
+//! column, `violation`).
 
 /// One SQL file of `src/invariants`.
 #[derive(Debug, Clone, Copy)]
@@ -15,13 +15,12 @@ impl Invariant {
         comment.skip(1).collect::<Vec<_>>().join(" ")
     }
 
-    /// Whether it leaves out what is in flight.
     pub(super) fn leaves_out(&self) -> bool {
         self.sql.contains("audit.in_flight")
     }
 }
 
-/// Violations as they are found: all are counted, the first few are kept.
+/// Counts all violations and keeps the first ones as examples.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Violations {
     pub count: u64,
@@ -47,7 +46,7 @@ impl FromIterator<String> for Violations {
     }
 }
 
-/// All of them, in the order of the report: what customers would notice first.
+/// All invariants, in the order of the report: what customers would notice comes first.
 pub fn invariants() -> &'static [Invariant] {
     INVARIANTS
 }
@@ -71,6 +70,7 @@ const INVARIANTS: &[Invariant] = invariants![
     "no_orphans",
     "catalogue_agrees",
     "no_saga_stuck",
+    "nothing_owed",
     "journal_legal",
     "steps_taken_once",
     "claims_took_effect",

@@ -1,5 +1,5 @@
-//! The audit: every invariant of the suite, checked on one snapshot of the database and compared
-//! with the outside world (the gateway's books, the broker's streams). It writes nothing.
+//! The audit: every invariant of the suite, checked on one snapshot of the database and compared with the gateway's ledger and
+//! the broker's streams. It writes nothing.
 
 mod acknowledged;
 mod broker;
@@ -9,8 +9,8 @@ mod invariant;
 mod ledger;
 mod options;
 mod pages;
+mod quiescence;
 mod report;
-mod settle;
 mod snapshot;
 mod streams;
 
@@ -27,14 +27,14 @@ pub use snapshot::{check, leave_out_in_flight};
 
 use sqlx::Connection;
 
-use self::{gateway::Gateway, settle::InFlight};
+use self::{gateway::Gateway, quiescence::InFlight};
 
 /// `console audit`.
 #[derive(Debug, clap::Args)]
 pub struct AuditArgs {
     #[command(flatten)]
     pub(crate) stores: Stores,
-    /// The payment gateway, whose books are compared with ours
+    /// The payment gateway, whose ledger is compared with payment's
     #[arg(long, env = "GATEWAY_URL", default_value = "http://127.0.0.1:8084")]
     pub(crate) gateway_url: String,
     #[command(flatten)]
@@ -55,12 +55,12 @@ pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
     Ok(report.clean)
 }
 
-/// Waits for what is in flight if asked to, reads what consumers have acknowledged and how far the gateway's ledger is,
-/// takes the snapshot, then reads the streams. In this order what was acknowledged must be in the snapshot, and everything
-/// that the snapshot holds must be in the streams, too.
+/// Waits for what is in flight if `--settle` is given, reads the acknowledgement floors and the position of the gateway's ledger,
+/// takes the snapshot, then reads the streams. In this order everything that was acknowledged must be in the snapshot, and
+/// everything that the snapshot holds must be in the streams.
 ///
-/// Orders may be placed meanwhile. Whatever is in flight at the snapshot's moment is left out where it cannot be compared,
-/// by name, unless it should have ended: it may not be in flight for ever, since every saga has a deadline.
+/// Orders may be placed meanwhile. What is in flight at the snapshot's moment and cannot be compared is left out by name, unless
+/// it should have ended: every saga has a deadline.
 pub async fn audit(stores: &Stores, gateway_url: &str, options: &Options) -> Result<Report, AuditError> {
     let began = Instant::now();
     let broker = broker::connect(stores).await?;
@@ -68,10 +68,10 @@ pub async fn audit(stores: &Stores, gateway_url: &str, options: &Options) -> Res
     let mut verdicts = Vec::new();
     let mut unsettled = InFlight::default();
     if !options.settle.is_zero() {
-        unsettled = settle::settle(&mut connection, &broker, options.settle).await?;
+        unsettled = quiescence::wait_until_quiescent(&mut connection, &broker, options.settle).await?;
         verdicts.push(unsettled.verdict(options.settle));
     }
-    let floors = acknowledged::floors(&broker).await?;
+    let floors = acknowledged::ack_floors(&broker).await?;
     let gateway = Gateway::new(gateway_url).await?;
     let snapshot = snapshot::take(&mut connection, &gateway, &unsettled, options).await?;
     verdicts.extend(snapshot.verdicts);

@@ -1,10 +1,10 @@
-//! What an audit reads, and how strictly; and why there may be no verdict.
+//! What an audit reads, how strict it is, and why it can fail.
 
 use std::{collections::HashSet, time::Duration};
 
 use crate::suite::SuiteError;
 
-/// The stores that the audit reads, with the rights of the auditor.
+/// The stores that the audit reads, with the permissions of the auditor.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Stores {
     /// The suite's database, as the read-only role `auditor`
@@ -20,22 +20,22 @@ pub struct Stores {
     pub nats_password: String,
 }
 
-/// How strict and how patient an audit is.
+/// How strict an audit is, and how long it waits.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {
-    /// First wait until everything that is in flight now has ended, this long at most; what has not is a violation
+    /// First wait until everything that is in flight now has ended, at most this long; what has not ended is a violation
     #[arg(long, default_value = "0s", value_parser = humantime::parse_duration)]
     pub settle: Duration,
     /// List dead letters, but do not count them as violations
     #[arg(long)]
     pub allow_dead_letters: bool,
-    /// Look at all payments, and at the events of the last 20 hours, instead of the latest ones; takes longer
+    /// Check all payments, and the events of the last 20 hours, instead of the latest ones; takes longer
     #[arg(long)]
     pub whole: bool,
-    /// Messages that somebody has deleted on purpose, by stream and sequence: that they are gone is no violation
+    /// Messages deleted on purpose, by stream and sequence: their absence is no violation
     #[arg(skip)]
     pub deleted: HashSet<(String, u64)>,
-    /// Do not judge what waits to be done, by a program or by an operator
+    /// Skip the invariants about work that waits for a program or an operator
     #[arg(skip)]
     pub at_work: bool,
 }
@@ -46,7 +46,7 @@ impl Options {
     }
 }
 
-/// How far back it is looked where there may be much.
+/// How far back the checks of large tables and streams go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
     Latest,
@@ -54,24 +54,24 @@ pub(super) enum Reach {
 }
 
 impl Reach {
-    /// How many payments are looked up at the gateway one by one.
+    /// How many payments are looked up at the gateway by their keys; `None` is all.
     pub(super) fn payments(self) -> Option<i64> {
         (self == Reach::Latest).then_some(2_000)
     }
 
-    /// Whose events are looked at. Receipts are kept for a day as a rule.
+    /// The age in hours up to which events are checked. Publish acknowledgements are kept for a day by default.
     pub(super) fn hours(self) -> f64 {
         if self == Reach::Latest { 1.0 } else { 20.0 }
     }
 }
 
-/// Why there is no verdict.
+/// Why an audit failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     #[error("the database cannot be read")]
     Database(#[from] sqlx::Error),
-    #[error("the broker cannot be read: {asked}")]
-    Broker { asked: String, source: async_nats::Error },
-    #[error("the gateway's books cannot be read")]
+    #[error("the broker cannot be read: {subject}")]
+    Broker { subject: String, source: async_nats::Error },
+    #[error("the gateway's ledger cannot be read")]
     Gateway(#[from] SuiteError),
 }

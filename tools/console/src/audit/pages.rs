@@ -1,4 +1,4 @@
-//! A stream read page by page: the headers of all messages that it has when it is opened, in one ordered pass.
+//! Reads a stream page by page: the headers of all messages that it holds when it is opened, in one ordered pass.
 
 use std::time::Duration;
 
@@ -22,8 +22,7 @@ pub(super) struct Stored {
     pub(super) event_id: Option<Uuid>,
 }
 
-/// What a stream has of one page, in order. `first_sequence` is the stream's after the page was read: what is below has
-/// aged out.
+/// The messages of one page, in order. `first_sequence` is the stream's after the page was read: lower ones have aged out.
 pub(super) struct Page {
     pub(super) number: i64,
     pub(super) epoch: i64,
@@ -59,12 +58,11 @@ pub(crate) async fn event_ids(broker: &jetstream::Context, name: &'static str) -
     Ok(ids)
 }
 
-/// The headers of all messages that a stream has when it is opened, in one ordered pass.
 pub(super) struct Pages {
     pub(super) stream: stream::Stream,
     pub(super) epoch: i64,
     first_sequence: u64,
-    /// None when there are no more.
+    /// `None` at the end.
     incoming: Option<pull::Ordered>,
     last_sequence: u64,
     /// The first of the next page.
@@ -85,34 +83,29 @@ impl Pages {
         Ok(pages)
     }
 
-    fn asked(&self) -> String {
+    fn subject(&self) -> String {
         format!("the messages of stream {}", self.stream.cached_info().config.name)
     }
 
     async fn read_from_the_first(&self) -> Result<pull::Ordered, AuditError> {
-        let consumer = self
-            .stream
-            // The auditor may only create consumers whose name is in the request's subject, so it has one.
-            .create_consumer(pull::OrderedConfig {
-                name: Some(format!("auditor-{}", Uuid::now_v7())),
-                headers_only: true,
-                ..Default::default()
-            })
-            .await
-            .map_err(unreadable(self.asked()))?;
-        consumer.messages().await.map_err(unreadable(self.asked()))
+        // The auditor may create only consumers that are named in the request's subject.
+        let name = Some(format!("auditor-{}", Uuid::now_v7()));
+        let config = pull::OrderedConfig { name, headers_only: true, ..Default::default() };
+        let consumer = self.stream.create_consumer(config).await.map_err(unreadable(self.subject()))?;
+        consumer.messages().await.map_err(unreadable(self.subject()))
     }
 
     async fn read(&mut self) -> Result<Option<Stored>, AuditError> {
-        const PATIENCE: Duration = Duration::from_secs(10);
-        let asked = self.asked();
+        const NEXT_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+        let subject = self.subject();
         let Some(incoming) = &mut self.incoming else { return Ok(None) };
-        let next = tokio::time::timeout(PATIENCE, incoming.next()).await.map_err(unreadable(asked.clone()))?;
-        let Some(message) = next.transpose().map_err(unreadable(asked.clone()))? else {
+        let next =
+            tokio::time::timeout(NEXT_MESSAGE_TIMEOUT, incoming.next()).await.map_err(unreadable(subject.clone()))?;
+        let Some(message) = next.transpose().map_err(unreadable(subject.clone()))? else {
             self.incoming = None;
             return Ok(None);
         };
-        let info = message.info().map_err(|source| AuditError::Broker { asked, source })?;
+        let info = message.info().map_err(|source| AuditError::Broker { subject, source })?;
         let event_id = message.headers.as_ref().and_then(|headers| headers.get("ce-id"));
         let stored = Stored {
             sequence: info.stream_sequence,
@@ -136,17 +129,16 @@ impl Pages {
             }
             messages.push(stored);
         }
-        let asked = self.asked();
-        let info = self.stream.info().await.map_err(unreadable(asked))?;
+        let subject = self.subject();
+        let info = self.stream.info().await.map_err(unreadable(subject))?;
         if broker::epoch(info) != self.epoch {
             let name = info.config.name.clone();
-            return Err(unreadable(format!("stream {name}"))("it was re-created while it was read"));
+            return Err(unreadable(format!("stream {name}"))("it was recreated while it was read"));
         }
         self.first_sequence = info.state.first_sequence;
         Ok(Some(Page { messages, ..self.empty(number) }))
     }
 
-    /// A page of which the stream has nothing.
     pub(super) fn empty(&self, number: i64) -> Page {
         Page { number, epoch: self.epoch, first_sequence: self.first_sequence, messages: Vec::new() }
     }

@@ -1,7 +1,8 @@
-//! What an audit found, as JSON and as a table for people.
+//! The result of an audit, as JSON and as a table.
 
 use std::{fmt, time::Duration};
 
+use reports::shortened;
 use serde::Serialize;
 
 use super::Violations;
@@ -9,13 +10,13 @@ use super::Violations;
 /// The verdicts on all invariants.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// No invariant is violated (but for tolerated ones).
+    /// No invariant is violated, except tolerated ones.
     pub clean: bool,
     pub duration_ms: u64,
     pub invariants: Vec<Verdict>,
 }
 
-/// One invariant and what was found against it.
+/// One invariant and its violations.
 #[derive(Debug, Serialize)]
 pub struct Verdict {
     pub name: &'static str,
@@ -25,7 +26,7 @@ pub struct Verdict {
     pub tolerated: bool,
     /// The first violations.
     pub examples: Vec<String>,
-    /// What could not be compared at this moment, all of it.
+    /// Everything that could not be compared at this moment.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
 }
@@ -36,13 +37,22 @@ impl Verdict {
         Verdict { name, sentence: sentence.into(), violations: count, tolerated: false, examples, left_out: Vec::new() }
     }
 
-    /// The verdict does not speak of these.
+    /// The verdict with the names of what it leaves out.
     pub(super) fn without(self, left_out: &[String]) -> Self {
         Verdict { left_out: left_out.to_vec(), ..self }
     }
 
     pub fn ok(&self) -> bool {
         self.violations == 0 || self.tolerated
+    }
+
+    /// The verdict in one or two words.
+    pub(crate) fn found(&self) -> String {
+        match (self.violations, self.tolerated) {
+            (0, _) => "ok".to_owned(),
+            (count, true) => format!("{count} allowed"),
+            (count, false) => format!("{count} VIOLATED"),
+        }
     }
 }
 
@@ -53,29 +63,19 @@ impl Report {
     }
 }
 
-/// How many examples the table shows.
 const SHOWN: usize = 5;
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.invariants.iter().map(|v| v.name.len()).max().unwrap_or(0);
         for verdict in &self.invariants {
-            let found = match (verdict.violations, verdict.tolerated) {
-                (0, _) => "ok".to_owned(),
-                (n, true) => format!("{n} allowed"),
-                (n, false) => format!("{n} VIOLATED"),
-            };
-            write!(f, "{:width$}  {found:>12}  {}", verdict.name, verdict.sentence)?;
+            write!(f, "{:width$}  {:>12}  {}", verdict.name, verdict.found(), verdict.sentence)?;
             match verdict.left_out.len() {
                 0 => writeln!(f)?,
                 n => writeln!(f, " ({n} left out)")?,
             }
-            for example in verdict.examples.iter().take(SHOWN) {
+            for example in shortened(&verdict.examples, SHOWN, usize::try_from(verdict.violations).unwrap_or(SHOWN)) {
                 writeln!(f, "{:width$}  {:>12}  - {example}", "", "")?;
-            }
-            let more = verdict.violations.saturating_sub(SHOWN as u64);
-            if more > 0 {
-                writeln!(f, "{:width$}  {:>12}  - and {more} more", "", "")?;
             }
         }
         let violated = self.invariants.iter().filter(|v| !v.ok()).count();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_counted_in_the_table_and_named_in_the_json() {
+    fn left_out_entries_are_counted_in_the_table_and_named_in_json() {
         let report = Report::new(vec![verdict("good", 0).without(&["order 7".to_owned()])], Duration::ZERO);
         assert!(report.to_string().contains("Nothing is wrong. (1 left out)"), "{report}");
         let json = serde_json::to_value(&report).expect("JSON");

@@ -1,5 +1,5 @@
-//! One read-only snapshot of the database: all SQL invariants see the same moment, and so do the
-//! ledger and the receipts that are compared with the outside world.
+//! One read-only snapshot of the database: all SQL invariants, payment's ledger and the publish acknowledgements are read at the
+//! same moment.
 
 use futures_util::TryStreamExt;
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
@@ -9,29 +9,27 @@ use super::{
     AuditError, Options, Verdict,
     gateway::{self, Gateway},
     invariant::{Invariant, Violations, invariants},
-    settle::InFlight,
+    quiescence::InFlight,
     streams::{self, Published},
 };
 
-/// All that is known of the snapshot's moment.
 pub(super) struct Snapshot {
     pub(super) verdicts: Vec<Verdict>,
     pub(super) published: Vec<Published>,
 }
 
-/// What waits to be done, by a program or by an operator. If it waits too long, its saga is stuck, and that counts; the
-/// catalogue has no saga, and order compares it by itself.
+/// Invariants about work that waits for a program or an operator. If it waits too long, `no_saga_stuck` is violated; the
+/// catalogue has no saga, and order compares it itself.
 const WAITING: [&str; 3] = ["outbox_empty", "dead_letters", "catalogue_agrees"];
 
-/// A connection that neither writes nor waits for ever.
+/// A connection that cannot write and whose statements time out.
 pub(crate) async fn connect(database_url: &str) -> Result<PgConnection, AuditError> {
     let options: PgConnectOptions = database_url.parse()?;
     let limits = [("statement_timeout", "120000"), ("lock_timeout", "10000"), ("default_transaction_read_only", "on")];
     Ok(PgConnection::connect_with(&options.application_name("auditor").options(limits)).await?)
 }
 
-/// Checks all SQL invariants, compares payment's books with the gateway's, and reads what the other checks need, at one
-/// moment.
+/// Checks all SQL invariants, compares payment's ledger with the gateway's, and reads what the other checks need.
 pub(super) async fn take(
     connection: &mut PgConnection,
     gateway: &Gateway,
@@ -58,10 +56,10 @@ pub(super) async fn take(
     Ok(Snapshot { verdicts, published })
 }
 
-/// Tells the invariants, for the rest of the transaction, which orders are in flight: those whose sagas run, but for the
-/// sagas that are `unsettled`, which should have ended. Returns the orders.
-pub async fn leave_out_in_flight(connection: &mut PgConnection, unsettled: &[Uuid]) -> Result<Vec<Uuid>, sqlx::Error> {
-    sqlx::query_scalar(
+/// Sets, for the rest of the transaction, which orders the invariants treat as in flight: those whose sagas run, except the
+/// `unsettled` sagas, which should have ended. Returns the orders.
+pub async fn leave_out_in_flight(connection: &mut PgConnection, unsettled: &[Uuid]) -> sqlx::Result<Vec<Uuid>> {
+    let query = sqlx::query_scalar(
         "with in_flight as (
             select coalesce(array_agg(business_key), '{}') as orders
             from saga.saga_instance
@@ -70,14 +68,12 @@ pub async fn leave_out_in_flight(connection: &mut PgConnection, unsettled: &[Uui
         select orders
         from in_flight
         where set_config('audit.in_flight', array_to_string(orders, ','), true) is not null",
-    )
-    .bind(unsettled)
-    .fetch_one(connection)
-    .await
+    );
+    query.bind(unsettled).fetch_one(connection).await
 }
 
 /// The violations of one invariant, as the connection's transaction sees the database.
-pub async fn check(connection: &mut PgConnection, invariant: &Invariant) -> Result<Violations, sqlx::Error> {
+pub async fn check(connection: &mut PgConnection, invariant: &Invariant) -> sqlx::Result<Violations> {
     let mut rows = sqlx::query_scalar::<_, String>(invariant.sql).fetch(connection);
     let mut found = Violations::default();
     while let Some(violation) = rows.try_next().await? {

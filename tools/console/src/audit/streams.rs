@@ -1,6 +1,6 @@
-//! The broker's streams against the receipts of the outboxes: what is marked as published is there,
-//! and what is there was committed. Neither is ever held whole: a stream is read page by page, and for each page the
-//! database is asked what it knows of these very events.
+//! The broker's streams compared with the publish acknowledgements in the outboxes: every event marked as published is in its
+//! stream, and every event in a stream was committed. Memory is bounded: a stream is read page by page, and the database is
+//! queried for the events of each page.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     AuditError, Options, Verdict, Violations,
-    acknowledged::{self, Floor},
+    acknowledged::{AckFloor, acknowledged_but_unprocessed, oldest_checked},
     broker,
     options::Reach,
     pages::{PAGE, Page, Pages, Stored},
@@ -22,9 +22,9 @@ use super::{
 pub(super) struct Published {
     pub(super) stream: &'static str,
     schema: &'static str,
-    /// How many receipts there are, by epoch of the stream and page.
-    receipts: HashMap<(i64, i64), i64>,
-    /// Events that the journals of young sagas tell of, and that neither wait in the outbox nor have a receipt.
+    /// How many publish acknowledgements there are, by stream epoch and page.
+    ack_counts: HashMap<(i64, i64), i64>,
+    /// Events in the journals of recent sagas that are neither in the outbox nor acknowledged by the broker.
     unaccounted: Vec<Unaccounted>,
     at: OffsetDateTime,
 }
@@ -37,25 +37,25 @@ struct Unaccounted {
     saga_id: Uuid,
 }
 
-/// Where the broker has said that it keeps an event.
+/// Where the broker stored an event, by its acknowledgement.
 #[derive(Debug, Clone, sqlx::FromRow)]
-struct Receipt {
+struct PublishAck {
     event_id: Uuid,
     event_type: String,
     stream_sequence: i64,
 }
 
-/// Where a committed event is: published, or still in the outbox; the relay may have sent it without having noted it yet.
+/// Where a committed event is: published, or still in the outbox. The relay may have sent an event that is still in the outbox.
 #[derive(Debug, Clone, Copy, sqlx::FromRow)]
 pub(super) struct Place {
     event_id: Uuid,
     stream_sequence: i64,
     stream_epoch: i64,
-    /// Its receipt was there at the snapshot's moment.
+    /// It was acknowledged before the snapshot.
     counted: bool,
 }
 
-pub(super) async fn published(connection: &mut PgConnection, reach: Reach) -> Result<Vec<Published>, sqlx::Error> {
+pub(super) async fn published(connection: &mut PgConnection, reach: Reach) -> sqlx::Result<Vec<Published>> {
     let mut all = Vec::new();
     for (stream, schema) in broker::streams() {
         let unaccounted: Vec<Unaccounted> = sqlx::query_as(AssertSqlSafe(format!(
@@ -72,108 +72,95 @@ pub(super) async fn published(connection: &mut PgConnection, reach: Reach) -> Re
         .bind(reach.hours())
         .fetch_all(&mut *connection)
         .await?;
-        // A void receipt is of no life of a stream.
-        let receipts: Vec<(i64, i64, i64)> = sqlx::query_as(AssertSqlSafe(format!(
+        // A void acknowledgement belongs to no stream epoch.
+        let query = sqlx::query_as(AssertSqlSafe(format!(
             "select case when v.event_id is null then stream_epoch else 0 end, stream_sequence / $2, count(*)
             from {schema}.outbox_published p
             left join {schema}.void_receipt v on v.event_id = p.event_id
             where stream = $1
             group by 1, 2"
-        )))
-        .bind(stream)
-        .bind(PAGE)
-        .fetch_all(&mut *connection)
-        .await?;
-        let receipts = receipts.into_iter().map(|(epoch, page, count)| ((epoch, page), count)).collect();
+        )));
+        let ack_counts: Vec<(i64, i64, i64)> = query.bind(stream).bind(PAGE).fetch_all(&mut *connection).await?;
+        let ack_counts = ack_counts.into_iter().map(|(epoch, page, count)| ((epoch, page), count)).collect();
         let at = sqlx::query_scalar("select now()").fetch_one(&mut *connection).await?;
-        all.push(Published { stream, schema, receipts, unaccounted, at });
+        all.push(Published { stream, schema, ack_counts, unaccounted, at });
     }
     Ok(all)
 }
 
-/// `floors` are from before the snapshot, `published` from the snapshot. The connection reads what has become of it since:
-/// what was committed stays so.
+/// `floors` were read before the snapshot, `published` in it. The connection reads after the snapshot, when everything committed
+/// is still there.
 pub(super) async fn check(
     broker: &jetstream::Context,
     connection: &mut PgConnection,
     published: Vec<Published>,
-    floors: &[Floor],
+    floors: &[AckFloor],
     options: &Options,
 ) -> Result<[Verdict; 4], AuditError> {
-    let [mut missing, mut uncommitted, mut lost, mut never_had] = std::array::from_fn(|_| Violations::default());
-    let young = acknowledged::young(connection, options.reach()).await?;
+    let [mut missing, mut uncommitted, mut lost, mut unprocessed] = std::array::from_fn(|_| Violations::default());
+    let since = oldest_checked(connection, options.reach()).await?;
     for mut service in published {
         let mut pages = Pages::open(broker, service.stream).await?;
-        let mut receipts = service.receipts_of(pages.epoch);
-        let last = receipts.keys().next_back().copied();
+        let mut ack_counts = service.ack_counts_of(pages.epoch);
+        let last = ack_counts.keys().next_back().copied();
         while let Some(page) = pages.next().await? {
             let places = service.places(connection, &page).await?;
-            let counted = receipts.remove(&page.number).unwrap_or_default();
-            // What was published meanwhile is behind the last receipt of the snapshot, and could hide that one is missing.
+            let counted = ack_counts.remove(&page.number).unwrap_or_default();
+            // Events published since are after the snapshot's last acknowledgement, and could mask a missing one.
             if Some(page.number) >= last || counted != page.found(&places) {
-                let receipts = service.receipts_on(connection, &page).await?;
-                page.missing(service.stream, &receipts, &options.deleted, &mut missing);
+                let acks = service.acks_on(connection, &page).await?;
+                page.missing(service.stream, &acks, &options.deleted, &mut missing);
             }
             let unknown = page.unknown(&places);
             if !unknown.is_empty() {
                 uncommitted_of(service.stream, &unknown, service.kept_from(connection).await?, &mut uncommitted);
             }
             service.unaccounted.retain(|event| !page.has(event.event_id));
-            acknowledged::never_had(connection, service.stream, &page, floors, young, &mut never_had).await?;
+            acknowledged_but_unprocessed(connection, service.stream, &page, floors, since, &mut unprocessed).await?;
         }
-        for number in receipts.into_keys() {
+        for number in ack_counts.into_keys() {
             let page = pages.empty(number);
-            page.missing(
-                service.stream,
-                &service.receipts_on(connection, &page).await?,
-                &options.deleted,
-                &mut missing,
-            );
+            let acks = service.acks_on(connection, &page).await?;
+            page.missing(service.stream, &acks, &options.deleted, &mut missing);
         }
         service.lost(&mut lost);
     }
     Ok([
         Verdict::new(
             "published_in_stream",
-            "Every event that is marked as published is in its stream where its receipt says, \
-             unless the stream has aged it out or was re-created since.",
+            "Every event marked as published is in its stream at the acknowledged sequence, \
+             unless the stream has aged it out or was recreated since.",
             missing,
         ),
-        Verdict::new(
-            "stream_only_committed",
-            "Every event in a stream comes out of a committed transaction.",
-            uncommitted,
-        ),
+        Verdict::new("stream_only_committed", "Every event in a stream was committed before it was sent.", uncommitted),
         Verdict::new(
             "journal_published",
-            "Every event of which a journal tells waits in an outbox, or has a receipt, or is in its stream \
-             (of the latest).",
+            "Every event in a journal is in an outbox, marked as published, or in its stream (the latest ones).",
             lost,
         ),
         Verdict::new(
             "acknowledged_was_had",
-            "Every event that a consumer has acknowledged is in its inbox or a dead letter (of the latest).",
-            never_had,
+            "Every event that a consumer has acknowledged is in its inbox or a dead letter (the latest ones).",
+            unprocessed,
         ),
     ])
 }
 
 impl Published {
-    /// How many receipts there are of each page in this life of the stream.
-    fn receipts_of(&self, epoch: i64) -> BTreeMap<i64, i64> {
-        let of_this = self.receipts.iter().filter(|((of, _), _)| *of == epoch);
-        of_this.map(|((_, page), count)| (*page, *count)).collect()
+    /// How many publish acknowledgements there are of each page in this stream epoch.
+    fn ack_counts_of(&self, epoch: i64) -> BTreeMap<i64, i64> {
+        let of_epoch = self.ack_counts.iter().filter(|((of, _), _)| *of == epoch);
+        of_epoch.map(|((_, page), count)| (*page, *count)).collect()
     }
 
-    /// Where the page's events are.
     pub(super) async fn places(
         &self,
         connection: &mut PgConnection,
         page: &Page,
-    ) -> Result<HashMap<Uuid, Place>, sqlx::Error> {
+    ) -> sqlx::Result<HashMap<Uuid, Place>> {
         let schema = self.schema;
         let ids: Vec<Uuid> = page.messages.iter().filter_map(|stored| stored.event_id).collect();
-        let places: Vec<Place> = sqlx::query_as(AssertSqlSafe(format!(
+        let query = sqlx::query_as(AssertSqlSafe(format!(
             "select p.event_id, stream_sequence, case when v.event_id is null then stream_epoch else 0 end as stream_epoch,
                 published_at <= $2 as counted
             from {schema}.outbox_published p
@@ -181,16 +168,13 @@ impl Published {
             where p.event_id = any($1)
             union all
             select event_id, 0, 0, false from {schema}.outbox where event_id = any($1)"
-        )))
-        .bind(&ids)
-        .bind(self.at)
-        .fetch_all(connection)
-        .await?;
+        )));
+        let places: Vec<Place> = query.bind(&ids).bind(self.at).fetch_all(connection).await?;
         Ok(places.into_iter().map(|place| (place.event_id, place)).collect())
     }
 
-    /// The receipts of the page that were there at the snapshot's moment.
-    async fn receipts_on(&self, connection: &mut PgConnection, page: &Page) -> Result<Vec<Receipt>, sqlx::Error> {
+    /// The publish acknowledgements of the page from before the snapshot.
+    async fn acks_on(&self, connection: &mut PgConnection, page: &Page) -> sqlx::Result<Vec<PublishAck>> {
         let (schema, first) = (self.schema, page.number * PAGE);
         sqlx::query_as(AssertSqlSafe(format!(
             "select event_id, event_type, stream_sequence
@@ -208,36 +192,31 @@ impl Published {
         .await
     }
 
-    /// Below this id the receipts may have been dropped with their day. Rows of the default partition have ids of clocks that
-    /// go wrong, and outlive their day.
-    pub(super) async fn kept_from(&self, connection: &mut PgConnection) -> Result<Option<Uuid>, sqlx::Error> {
+    /// Acknowledgements of smaller ids may have been dropped with their day's partition. The default partition holds the ids of
+    /// wrong clocks, and is not dropped.
+    pub(super) async fn kept_from(&self, connection: &mut PgConnection) -> sqlx::Result<Option<Uuid>> {
         let schema = self.schema;
-        sqlx::query_scalar(AssertSqlSafe(format!(
+        let query = sqlx::query_scalar(AssertSqlSafe(format!(
             "select event_id from {schema}.outbox_published
             where tableoid <> '{schema}.outbox_published_default'::regclass
             order by event_id
             limit 1"
-        )))
-        .fetch_optional(connection)
-        .await
+        )));
+        query.fetch_optional(connection).await
     }
 
-    /// Whether the stream has everything that was published after the last receipt: it is the same one, and has aged out
-    /// nothing of it.
-    pub(super) async fn is_continued_by(
-        &self,
-        pages: &Pages,
-        connection: &mut PgConnection,
-    ) -> Result<bool, sqlx::Error> {
+    /// Whether the stream has everything that was published after the last acknowledgement: it has the same epoch, and has aged
+    /// out none of it.
+    pub(super) async fn is_continued_by(&self, pages: &Pages, connection: &mut PgConnection) -> sqlx::Result<bool> {
         let select = format!("select stream_epoch, last_sequence from {}.relay_lease", self.schema);
         let (epoch, last): (i64, i64) = sqlx::query_as(AssertSqlSafe(select)).fetch_one(connection).await?;
         let state = &pages.stream.cached_info().state;
         let first = if state.messages == 0 { state.last_sequence + 1 } else { state.first_sequence };
-        // A relay that has yet to run knows of no stream.
+        // The epoch is 0 before the relay's first run.
         Ok((epoch == pages.epoch || epoch == 0) && first <= last.unsigned_abs() + 1)
     }
 
-    /// What is left when the stream has been read.
+    /// Adds the events that are not in the stream either; to be called when it has been read.
     fn lost(&self, found: &mut Violations) {
         for Unaccounted { event_id, event_type, saga_id } in &self.unaccounted {
             found.add(format!("{}: {event_type} {event_id} of saga {saga_id} is nowhere", self.stream));
@@ -246,7 +225,7 @@ impl Published {
 }
 
 impl Page {
-    /// How many of the snapshot's receipts are about messages of this page, and right.
+    /// How many of the snapshot's acknowledgements match a message of this page.
     fn found(&self, places: &HashMap<Uuid, Place>) -> i64 {
         let is_right = |stored: &&Stored| {
             let place = stored.event_id.and_then(|id| places.get(&id));
@@ -258,8 +237,8 @@ impl Page {
         self.messages.iter().filter(is_right).fold(0, |found, _| found + 1)
     }
 
-    fn missing(&self, stream: &str, receipts: &[Receipt], deleted: &HashSet<(String, u64)>, found: &mut Violations) {
-        for Receipt { event_id, event_type, stream_sequence } in receipts {
+    fn missing(&self, stream: &str, acks: &[PublishAck], deleted: &HashSet<(String, u64)>, found: &mut Violations) {
+        for PublishAck { event_id, event_type, stream_sequence } in acks {
             let sequence = stream_sequence.unsigned_abs();
             if sequence < self.first_sequence {
                 continue;
@@ -277,14 +256,14 @@ impl Page {
         }
     }
 
-    /// The messages of which the database knows nothing.
+    /// The messages that the database does not know.
     pub(super) fn unknown(&self, places: &HashMap<Uuid, Place>) -> Vec<&Stored> {
         let is_known = |stored: &&Stored| stored.event_id.is_some_and(|id| places.contains_key(&id));
         self.messages.iter().filter(|stored| !is_known(stored)).collect()
     }
 }
 
-/// Events are committed before they are sent, so whatever is in a stream is in the database, unless its day was dropped.
+/// Events are committed before they are sent, so the database knows every event of a stream, unless its partition was dropped.
 fn uncommitted_of(stream: &str, unknown: &[&Stored], kept_from: Option<Uuid>, found: &mut Violations) {
     let Some(kept_from) = kept_from else { return };
     for stored in unknown.iter().filter(|stored| stored.event_id.is_none_or(|id| id >= kept_from)) {
@@ -311,14 +290,14 @@ mod tests {
         Page::of(EPOCH, messages)
     }
 
-    fn receipt((id, stream_sequence): (u128, i64)) -> Receipt {
-        Receipt { event_id: Uuid::from_u128(id), event_type: "OrderCreated.v1".to_owned(), stream_sequence }
+    fn ack((id, stream_sequence): (u128, i64)) -> PublishAck {
+        PublishAck { event_id: Uuid::from_u128(id), event_type: "OrderCreated.v1".to_owned(), stream_sequence }
     }
 
-    fn missing(receipts: &[(u128, i64)], page: &Page) -> u64 {
+    fn missing(acks: &[(u128, i64)], page: &Page) -> u64 {
         let mut found = Violations::default();
-        let receipts: Vec<Receipt> = receipts.iter().copied().map(receipt).collect();
-        page.missing("ORDER", &receipts, &HashSet::from([("ORDER".to_owned(), 9)]), &mut found);
+        let acks: Vec<PublishAck> = acks.iter().copied().map(ack).collect();
+        page.missing("ORDER", &acks, &HashSet::from([("ORDER".to_owned(), 9)]), &mut found);
         found.count
     }
 
@@ -331,11 +310,11 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_whose_event_is_gone_or_replaced_is_noticed() {
-        let receipts = [(1, 1), (2, 2), (3, 3)];
-        assert_eq!(missing(&receipts, &page(vec![stored(1, 1), stored(2, 2), stored(3, 3)])), 0);
-        assert_eq!(missing(&receipts, &page(vec![stored(1, 1), stored(3, 3)])), 1);
-        assert_eq!(missing(&receipts, &page(vec![stored(1, 1), stored(2, 9), stored(3, 3)])), 1);
+    fn an_acknowledged_event_that_is_gone_or_replaced_is_found() {
+        let acks = [(1, 1), (2, 2), (3, 3)];
+        assert_eq!(missing(&acks, &page(vec![stored(1, 1), stored(2, 2), stored(3, 3)])), 0);
+        assert_eq!(missing(&acks, &page(vec![stored(1, 1), stored(3, 3)])), 1);
+        assert_eq!(missing(&acks, &page(vec![stored(1, 1), stored(2, 9), stored(3, 3)])), 1);
         let deleted = [(1, 1), (2, 9), (3, 10)];
         assert_eq!(missing(&deleted, &page(vec![stored(1, 1), stored(10, 3)])), 0);
         assert_eq!(missing(&deleted, &page(vec![stored(1, 1), stored(9, 5), stored(10, 3)])), 1);
@@ -343,20 +322,16 @@ mod tests {
     }
 
     #[test]
-    fn only_receipts_of_the_snapshot_that_name_the_very_message_are_found() {
+    fn only_acknowledgements_of_the_snapshot_that_match_are_found() {
         let page = page(vec![stored(1, 1), stored(2, 2), stored(3, 3)]);
         let found = |known: &[(u128, i64, i64, bool)]| page.found(&places(known));
         assert_eq!(found(&[(1, 1, EPOCH, true), (2, 2, EPOCH, true), (3, 3, EPOCH, true)]), 3);
-        assert_eq!(
-            found(&[(1, 1, EPOCH, true), (2, 3, EPOCH, true), (3, 2, EPOCH, true)]),
-            1,
-            "two have changed places"
-        );
+        assert_eq!(found(&[(1, 1, EPOCH, true), (2, 3, EPOCH, true), (3, 2, EPOCH, true)]), 1, "two are swapped");
         assert_eq!(found(&[(1, 1, EPOCH - 1, true), (2, 2, EPOCH, false), (3, 0, 0, false)]), 0);
     }
 
     #[test]
-    fn a_journalled_event_without_a_receipt_is_lost_unless_the_stream_has_it() {
+    fn an_unacknowledged_journal_event_is_lost_unless_in_the_stream() {
         let event = |id| Unaccounted {
             event_id: Uuid::from_u128(id),
             event_type: "OrderCreated.v1".to_owned(),
@@ -365,7 +340,7 @@ mod tests {
         let mut service = Published {
             stream: "ORDER",
             schema: "orders",
-            receipts: HashMap::new(),
+            ack_counts: HashMap::new(),
             unaccounted: vec![event(5), event(6)],
             at: OffsetDateTime::UNIX_EPOCH,
         };
@@ -377,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_nobody_committed_is_noticed() {
+    fn an_uncommitted_event_is_found() {
         let uncommitted = |id, known: &[(u128, i64, i64, bool)], kept_from: Option<u128>| {
             let page = page(vec![stored(1, 5), stored(2, id)]);
             let mut found = Violations::default();
@@ -388,7 +363,7 @@ mod tests {
         let known = [(5, 1, EPOCH, true), (6, 0, 0, false)];
         assert_eq!(uncommitted(6, &known, Some(5)), 0, "it still waits in the outbox");
         assert_eq!(uncommitted(8, &known, Some(5)), 1);
-        assert_eq!(uncommitted(4, &known, Some(5)), 0, "its receipt was dropped with its day");
+        assert_eq!(uncommitted(4, &known, Some(5)), 0, "its partition was dropped");
         assert_eq!(uncommitted(8, &known, None), 0, "nothing is kept");
     }
 }

@@ -1,10 +1,9 @@
-//! What the suite occupies: connections to the database and memory. After all scenarios both must be back where they
-//! were. Most services have been started again in between, so what they are compared with is a fresh, warm process too:
-//! services started anew, which have fulfilled as many orders as they do before the second look. The gateway is left
-//! out: it is the outside world, and keeps its whole ledger in memory.
+//! The suite's database connections and memory. After all scenarios both must be what they were before. The scenarios restart
+//! most services, so the baseline is a fresh, warm process too: restarted services that have fulfilled as many orders as before
+//! the second measurement. The gateway is left out: it keeps its whole ledger in memory.
 //!
-//! A pool opens a connection whenever all it has are busy, up to its bound, so how many it has open says how busy one
-//! moment was. What leaks is either in use for ever, or open at the server and no longer known to any pool.
+//! A pool opens a connection whenever all of its connections are busy, up to its limit, so the number of open ones only shows the
+//! busiest moment. A leaked connection is either in use for ever, or open at the server and unknown to every pool.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -13,110 +12,110 @@ use sqlx::PgConnection;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    DemoArgs, Means,
+    Controls, DemoArgs, environment,
     run::{self, Ending},
-    stage::Stage,
-    surroundings,
+    scenario_run::ScenarioRun,
 };
 use crate::{
     audit, interrupted,
     suite::{SERVICES, Suite},
 };
 
-/// How much more is still the same.
+/// The share of additional connections that is no leak.
 const TOLERANCE: f64 = 0.1;
-/// How much more memory is: the allocator keeps what the busiest moment needed, and some scenarios are busier than others.
+/// The share of additional memory that is no leak: the allocator keeps what the busiest moment needed.
 const MEMORY_TOLERANCE: f64 = 0.25;
-/// Enough orders for every pool and every buffer to have grown as far as it does.
+/// Enough orders for every pool and buffer to reach its full size.
 const WARM_UP: usize = 600;
-/// How long memory and connections may take to be given back.
-const SETTLE: Duration = Duration::from_secs(30);
-/// Beside a load some connections are in use at any moment: what leaked is in use at each of so many.
-const MOMENTS: usize = 20;
+/// How long the release of memory and connections may take.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Some connections are in use at any moment; a leaked one is in use in each of so many samples.
+const SAMPLES: usize = 20;
 const MEMORY: &str = "process_resident_memory_bytes";
 const POOLED: &str = "database_pool_connections";
 
-/// What is occupied, by name: connections, or bytes of a process.
+/// Connections and bytes of memory, by name.
 pub(super) struct Footprint(BTreeMap<String, f64>);
 
 impl Footprint {
-    /// Starts the services anew, warms them up, and looks.
-    pub(super) async fn of_fresh_services(suite: &Suite, args: &DemoArgs, means: &Means) -> anyhow::Result<Self> {
-        println!("=== Memory and connections of fresh and warm services, to be compared with in the end");
-        let mut stage = run::stage(suite, args, &means.unhindered());
+    /// Restarts the services, warms them up, and measures.
+    pub(super) async fn of_fresh_services(suite: &Suite, args: &DemoArgs, controls: &Controls) -> anyhow::Result<Self> {
+        println!("=== Memory and connections of fresh and warm services, for the comparison at the end");
+        let mut run = run::scenario_run(suite, args, &controls.without_pauses());
         for service in SERVICES {
-            stage.processes.run("restart", service.0).await?;
+            run.processes.run("restart", service.0).await?;
         }
-        warm_up(&mut stage).await?;
-        let footprint = Footprint::least(&stage).await?;
-        footprint.0.iter().for_each(|(what, value)| println!("     {}", told(what, *value)));
+        warm_up(&mut run).await?;
+        let footprint = Footprint::minimum(&run).await?;
+        footprint.0.iter().for_each(|(what, value)| println!("     {}", describe(what, *value)));
         println!();
         Ok(footprint)
     }
 
-    /// Warms the services up and claims that they occupy what they did before.
-    pub(super) async fn compare(&self, suite: &Suite, args: &DemoArgs, means: &Means) -> anyhow::Result<bool> {
+    /// Warms the services up and claims that they use no more than before.
+    pub(super) async fn compare(&self, suite: &Suite, args: &DemoArgs, controls: &Controls) -> anyhow::Result<bool> {
         println!("\n=== Memory and connections, compared with fresh and warm services");
-        let mut stage = run::stage(suite, args, &means.unhindered());
-        let surroundings = run::begin(&stage, args, &[]).await?;
+        let mut run = run::scenario_run(suite, args, &controls.without_pauses());
+        let environment = run::begin(&run, args, &[]).await?;
         let interrupted = tokio::select! {
-            compared = self.claim_same(&mut stage) => compared.map(|()| false)?,
+            compared = self.claim_same(&mut run) => compared.map(|()| false)?,
             () = interrupted() => true,
         };
-        let about = "after all scenarios memory and connections are what they are in fresh and warm services";
-        let ending = Ending { key: "all", name: "all scenarios", about, surroundings, report: None, interrupted };
-        let verdict = run::conclude(ending, &mut stage, args).await;
+        let about = "after all scenarios memory and connections are those of fresh and warm services";
+        let ending = Ending { key: "all", name: "all scenarios", about, environment, report: None, interrupted };
+        let verdict = run::conclude(ending, &mut run, args).await;
         println!("{verdict}");
         Ok(verdict.passed)
     }
 
-    async fn claim_same(&self, stage: &mut Stage) -> anyhow::Result<()> {
-        warm_up(stage).await?;
-        stage.step("What the services occupy now").await;
-        let end = Instant::now() + SETTLE;
+    async fn claim_same(&self, run: &mut ScenarioRun) -> anyhow::Result<()> {
+        warm_up(run).await?;
+        run.step("What the services use now").await;
+        let end = Instant::now() + RELEASE_TIMEOUT;
         let now = loop {
-            let now = Footprint::least(stage).await?;
+            let now = Footprint::minimum(run).await?;
             if self.leaked(&now).next().is_none() || Instant::now() >= end {
                 break now;
             }
             sleep(Duration::from_secs(1)).await;
         };
         for (what, after) in &now.0 {
-            let before = self.before(what);
-            stage.claim(&format!("{}, before {}", told(what, *after), amount(what, before)), self.fits(what, *after));
+            let before = self.0.get(what).copied().unwrap_or_default();
+            run.claim(&format!("{}, before {}", describe(what, *after), amount(what, before)), self.fits(what, *after));
         }
         Ok(())
     }
 
-    async fn least(stage: &Stage) -> anyhow::Result<Self> {
-        let mut connection = audit::connect_database(&stage.stores.database_url).await?;
-        let mut least = Footprint::look(stage, &mut connection).await?;
-        for _ in 1..MOMENTS {
+    async fn minimum(run: &ScenarioRun) -> anyhow::Result<Self> {
+        let mut connection = audit::connect_database(&run.stores.database_url).await?;
+        let mut minimum = Footprint::measure(run, &mut connection).await?;
+        for _ in 1..SAMPLES {
             sleep(Duration::from_millis(50)).await;
-            let now = Footprint::look(stage, &mut connection).await?;
-            least.0.retain(|what, value| {
+            let now = Footprint::measure(run, &mut connection).await?;
+            minimum.0.retain(|what, value| {
                 now.0.get(what).is_some_and(|now| {
                     *value = value.min(*now);
                     true
                 })
             });
         }
-        Ok(least)
+        Ok(minimum)
     }
 
-    async fn look(stage: &Stage, connection: &mut PgConnection) -> anyhow::Result<Self> {
+    async fn measure(run: &ScenarioRun, connection: &mut PgConnection) -> anyhow::Result<Self> {
         let mut occupied = BTreeMap::new();
-        let mut open = surroundings::connections(connection).await?;
+        let mut open = environment::connections(connection).await?;
         for service in SERVICES {
             let name = service.0;
-            let told = |what, value: Option<f64>| value.with_context(|| format!("{name} does not tell its {what}"));
-            let bytes = told("memory", stage.suite.metric(service, MEMORY).await?)?;
-            let pooled = told("connections", stage.suite.metric(service, POOLED).await?)?;
-            let used = stage.suite.labelled_metric(service, POOLED, r#"state="used""#).await?;
+            let required =
+                |what, value: Option<f64>| value.with_context(|| format!("{name} does not report its {what}"));
+            let bytes = required("memory", run.suite.metric(service, MEMORY).await?)?;
+            let pooled = required("connections", run.suite.metric(service, POOLED).await?)?;
+            let used = run.suite.labelled_metric(service, POOLED, r#"state="used""#).await?;
             let opened = open.remove(&format!("{name}_service")).unwrap_or_default() as f64;
             occupied.insert(format!("memory of {name}"), bytes);
-            occupied.insert(format!("connections of {name} in use"), told("connections in use", used)?);
-            occupied.insert(format!("connections of {name} that no pool knows"), (opened - pooled).max(0.0));
+            occupied.insert(format!("connections of {name} in use"), required("connections in use", used)?);
+            occupied.insert(format!("connections of {name} unknown to every pool"), (opened - pooled).max(0.0));
         }
         for (role, count) in open {
             occupied.insert(format!("connections of {role}"), count as f64);
@@ -131,26 +130,21 @@ impl Footprint {
     fn fits(&self, what: &str, after: f64) -> bool {
         self.0.get(what).is_some_and(|before| fits(what, *before, after))
     }
-
-    fn before(&self, what: &str) -> f64 {
-        self.0.get(what).copied().unwrap_or_default()
-    }
 }
 
-async fn warm_up(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.step("Warming up").await;
-    let sku = stage.product(WARM_UP as i64, 1_000).await?;
-    let placed = stage.place_all(&sku, WARM_UP, "tok_visa").await?;
-    stage.claim_tally(&placed, WARM_UP, SETTLE).await
+async fn warm_up(run: &mut ScenarioRun) -> anyhow::Result<()> {
+    let sku = run.step_with_product("Warming up", WARM_UP as i64, 1_000).await?;
+    let placed = run.place_all(&sku, WARM_UP, "tok_visa").await?;
+    run.claim_tally(&placed, WARM_UP, RELEASE_TIMEOUT).await
 }
 
-/// What was given back is no leak, and neither is a single connection.
+/// Less is no leak, and neither is one more connection.
 fn fits(what: &str, before: f64, after: f64) -> bool {
     let more = if what.starts_with("memory") { before * MEMORY_TOLERANCE } else { (before * TOLERANCE).max(1.0) };
     after <= before + more
 }
 
-fn told(what: &str, value: f64) -> String {
+fn describe(what: &str, value: f64) -> String {
     format!("{what}: {}", amount(what, value))
 }
 
@@ -170,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_more_memory_is_what_the_allocator_keeps() {
+    fn a_quarter_more_memory_is_no_leak() {
         assert!(fits("memory of order", 100.0, 125.0) && fits("memory of order", 100.0, 10.0));
         assert!(!fits("memory of order", 100.0, 126.0));
     }
 
     #[test]
-    fn what_nobody_had_before_is_a_leak() {
+    fn a_new_name_is_a_leak() {
         let footprint = |of: &[(&str, f64)]| Footprint(of.iter().map(|(what, n)| ((*what).to_owned(), *n)).collect());
         let before = footprint(&[("a", 10.0), ("b", 10.0)]);
         let leaked = |now: &Footprint| before.leaked(now).cloned().collect::<Vec<_>>();

@@ -1,18 +1,18 @@
-//! Scenarios that are played on the running suite. Each one checks its claims over REST, as any
-//! client could, ends with an audit and a verdict, and leaves nothing broken behind.
+//! Scenarios that are played on the running suite. Each checks its claims over REST, ends with an audit and a verdict, and undoes
+//! everything that it broke.
 
 mod counter_proof;
+mod environment;
 mod footprint;
-mod pace;
+mod host_script;
 mod preflight;
 mod processes;
 mod record;
 mod report;
 mod run;
+mod scenario_run;
 mod scenarios;
-mod stage;
-mod starter;
-mod surroundings;
+mod step_pause;
 mod timeline;
 mod undo;
 
@@ -21,10 +21,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use counter_proof::Mechanism;
 use footprint::Footprint;
-use pace::Pace;
+use host_script::HostScript;
 use processes::Processes;
 use scenarios::{SCENARIOS, Scenario};
-use starter::Starter;
+use step_pause::StepPause;
 
 use crate::{
     audit::Stores,
@@ -43,37 +43,37 @@ pub struct DemoArgs {
     /// Plays the counter-proof on a suite that was started without this mechanism
     #[arg(long, value_enum)]
     without: Option<Mechanism>,
-    /// Confirms that the suite belongs to nobody, and may be damaged
+    /// Confirms that the suite is disposable and may be damaged
     #[arg(long, env = "THROW_AWAY_SUITE", hide = true)]
     throw_away: bool,
-    /// Where the evidence goes, a Markdown file a run
+    /// The folder of the reports, one Markdown file a run
     #[arg(long, value_name = "DIR", env = "DEMO_REPORTS", default_value = ".run/reports")]
     report: PathBuf,
     #[command(flatten)]
     addresses: Addresses,
     #[command(flatten)]
     stores: Stores,
-    /// Starts and stops one process: called with `start NAME`, `stop NAME` and so on. `-` asks whoever started this
-    /// console, on the standard output, and reads the answers from the standard input
+    /// Starts and stops one process: called with `start NAME`, `stop NAME` and so on. `-` sends the requests to the script that
+    /// started this console, on standard output, and reads the answers from standard input
     #[arg(long, env = "SERVICE_COMMAND", default_value = "./scripts/service")]
     service_command: PathBuf,
-    /// The broker's password of the user `inventory`, for the scenario in which it publishes what nobody understands
+    /// The broker's password of the user `inventory`, for the scenario that publishes an undecodable event
     #[arg(long, env = "INVENTORY_NATS_PASSWORD", default_value = "", hide_env_values = true)]
     publisher_password: String,
-    /// Which sources the suite was built from, for the reports
+    /// The revision that the suite was built from, for the reports
     #[arg(long, env = "SUITE_REVISION", default_value = "unknown revision", hide = true)]
     revision: String,
 }
 
-/// Plays what was asked for; `Ok(false)` when a scenario failed.
+/// Plays the given scenarios; `Ok(false)` when one failed.
 pub async fn command(args: &DemoArgs) -> anyhow::Result<bool> {
     let suite = Suite::new(args.addresses.clone()).context("no HTTP client")?;
-    let means = Means::of(args);
+    let controls = Controls::of(args);
     if let Some(mechanism) = args.without {
         if !args.throw_away {
             bail!("a counter-proof damages the suite: ./scripts/demo --without starts one of its own for it");
         }
-        return Ok(play_each(&[mechanism.scenario()], &suite, args, &means).await? == Outcome::Passed);
+        return Ok(play_each(&[mechanism.scenario()], &suite, args, &controls).await? == Outcome::Passed);
     }
     let which: Vec<&str> = args.which.iter().map(String::as_str).collect();
     match which[..] {
@@ -83,47 +83,47 @@ pub async fn command(args: &DemoArgs) -> anyhow::Result<bool> {
             }
             Ok(true)
         }
-        ["mend"] => Ok(preflight::mend(&suite, &means.processes).await),
-        ["all"] => play_all(&suite, args, &means).await,
-        _ => Ok(play_each(&choose(&which)?, &suite, args, &means).await? == Outcome::Passed),
+        ["mend"] => Ok(preflight::mend(&suite, &controls.processes).await),
+        ["all"] => play_all(&suite, args, &controls).await,
+        _ => Ok(play_each(&choose(&which)?, &suite, args, &controls).await? == Outcome::Passed),
     }
 }
 
-/// What scenarios need besides the suite: somebody who moves its processes, and who says when to go on.
+/// How scenarios start and stop processes, and how they pause between steps.
 #[derive(Debug, Clone)]
-struct Means {
+struct Controls {
     processes: Processes,
-    pace: Pace,
+    pause: StepPause,
 }
 
-impl Means {
-    /// To be called once, because there is one standard input.
+impl Controls {
+    /// Call this once: there is one standard input.
     fn of(args: &DemoArgs) -> Self {
         if args.service_command != Path::new("-") {
-            let pace = if args.pause { Pace::of_lines(starter::lines_of_input()) } else { Pace::Unhindered };
-            return Means { processes: Processes::Script(args.service_command.clone()), pace };
+            let pause = if args.pause { StepPause::of_lines(host_script::lines_of_input()) } else { StepPause::Off };
+            return Controls { processes: Processes::Script(args.service_command.clone()), pause };
         }
-        let starter = Starter::new();
-        let pace = if args.pause { Pace::Starter(starter.clone()) } else { Pace::Unhindered };
-        Means { processes: Processes::Starter(starter), pace }
+        let host = HostScript::new();
+        let pause = if args.pause { StepPause::HostScript(host.clone()) } else { StepPause::Off };
+        Controls { processes: Processes::HostScript(host), pause }
     }
 
-    fn unhindered(&self) -> Self {
-        Means { pace: Pace::Unhindered, ..self.clone() }
+    fn without_pauses(&self) -> Self {
+        Controls { pause: StepPause::Off, ..self.clone() }
     }
 }
 
-/// All scenarios, and whether the suite is then as light as before.
-async fn play_all(suite: &Suite, args: &DemoArgs, means: &Means) -> anyhow::Result<bool> {
-    let before = Footprint::of_fresh_services(suite, args, means).await?;
-    let outcome = play_each(&SCENARIOS.iter().collect::<Vec<_>>(), suite, args, means).await?;
+/// Plays all scenarios, and then compares memory and connections with those before.
+async fn play_all(suite: &Suite, args: &DemoArgs, controls: &Controls) -> anyhow::Result<bool> {
+    let before = Footprint::of_fresh_services(suite, args, controls).await?;
+    let outcome = play_each(&SCENARIOS.iter().collect::<Vec<_>>(), suite, args, controls).await?;
     if outcome == Outcome::Interrupted {
         return Ok(false);
     }
-    Ok(before.compare(suite, args, means).await? && outcome == Outcome::Passed)
+    Ok(before.compare(suite, args, controls).await? && outcome == Outcome::Passed)
 }
 
-/// What the scenarios have come to.
+/// The result of several scenarios.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Passed,
@@ -131,18 +131,23 @@ enum Outcome {
     Interrupted,
 }
 
-async fn play_each(chosen: &[&Scenario], suite: &Suite, args: &DemoArgs, means: &Means) -> anyhow::Result<Outcome> {
+async fn play_each(
+    chosen: &[&Scenario],
+    suite: &Suite,
+    args: &DemoArgs,
+    controls: &Controls,
+) -> anyhow::Result<Outcome> {
     let mut verdicts = Vec::new();
     let mut refused = Ok(());
     for scenario in chosen {
-        match run::play(scenario, suite, args, means).await {
+        match run::play(scenario, suite, args, controls).await {
             Ok(verdict) => {
                 println!("{verdict}\n");
                 verdicts.push(verdict);
             }
             Err(error) => refused = Err(error),
         }
-        // What stands in the way of one stands in the way of the others, too.
+        // The same obstacle would stop the other scenarios.
         if refused.is_err() || verdicts.last().is_some_and(|verdict| verdict.interrupted) {
             break;
         }

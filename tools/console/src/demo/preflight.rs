@@ -1,25 +1,25 @@
-//! Whether a scenario may begin. What somebody else has broken would be mistaken for what the scenario breaks.
+//! Whether a scenario may begin: an earlier fault would be mistaken for one of the scenario.
 
 use anyhow::bail;
 
 use super::processes::Processes;
 use crate::suite::{SERVICES, Service, Suite, SuiteError};
 
-/// What a scenario needs besides a suite that works.
+/// What a scenario needs besides a working suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Need {
     /// Services in which faults can be armed.
     Faults,
-    /// Somebody who starts and stops processes.
+    /// Control over the suite's processes.
     Processes,
-    /// A broker of the suite's own, which is started and stopped likewise.
+    /// A broker of the suite's own, which can be started and stopped.
     Broker,
     /// The broker's password of a service that publishes.
     Publisher,
 }
 
 /// # Errors
-/// What is in the way, and the command that mends it.
+/// The obstacle, and the command that removes it.
 pub(super) async fn check(
     suite: &Suite,
     processes: &Processes,
@@ -35,10 +35,7 @@ pub(super) async fn check(
     }
     let broken = broken(suite).await?;
     if !broken.is_empty() {
-        bail!(
-            "something is broken already (./scripts/demo mend takes back what was broken on purpose):\n  {}",
-            broken.join("\n  ")
-        );
+        bail!("something is broken already (./scripts/demo mend undoes injected faults):\n  {}", broken.join("\n  "));
     }
     Ok(())
 }
@@ -49,7 +46,7 @@ async fn provided(need: Need, suite: &Suite, processes: &Processes, publisher_pa
             for service in SERVICES {
                 if suite.armed_faults(service).await?.is_none() {
                     bail!(
-                        "{} lets no fault be armed: it has to be built with the feature `faults`, and started with \
+                        "faults cannot be armed in {}: it must be built with the feature `faults`, and started with \
                          FAULTS_ENABLED=true, as ./scripts/up and docker-compose.yml do by default",
                         service.0
                     );
@@ -60,18 +57,17 @@ async fn provided(need: Need, suite: &Suite, processes: &Processes, publisher_pa
             processes.run("status", "all").await?;
         }
         Need::Broker if !processes.run("status", "nats").await?.contains("running") => {
-            bail!("this scenario stops the broker, and the suite uses one that is not its own")
+            bail!("this scenario stops the broker, and the suite uses an external one")
         }
-        Need::Broker => {}
         Need::Publisher if publisher_password.is_empty() => {
-            bail!("this scenario publishes as inventory, whose password ./scripts/demo hands on: play it with that")
+            bail!("this scenario publishes as inventory and needs its password: play it with ./scripts/demo")
         }
-        Need::Publisher => {}
+        Need::Broker | Need::Publisher => {}
     }
     Ok(())
 }
 
-/// Everything that is broken on purpose, in sentences.
+/// Everything that is broken already, in sentences.
 async fn broken(suite: &Suite) -> Result<Vec<String>, SuiteError> {
     let mut found = Vec::new();
     for service in SERVICES {
@@ -91,22 +87,20 @@ async fn broken(suite: &Suite) -> Result<Vec<String>, SuiteError> {
         }
         for letter in suite.pending_dead_letters(service).await? {
             let url = format!("{}/api/admin/dlq/{}", suite.addresses().of(service), letter.id);
-            found.push(format!(
-                "{name}: a dead letter of {} waits for your decision: POST {url}/replay or DELETE {url}",
-                letter.step
-            ));
+            let of = format!("{name}: a dead letter of {}", letter.step);
+            found.push(format!("{of} waits for your decision: POST {url}/replay or DELETE {url}"));
         }
     }
     if suite.gateway_is_armed().await? {
-        found.push("the gateway goes wrong on purpose".to_owned());
+        found.push("faults are armed at the gateway".to_owned());
     }
     Ok(found)
 }
 
-/// Takes back whatever may be broken, whoever broke it; `false` when something could not be taken back.
+/// Undoes everything that may be broken; `false` when something failed.
 pub(super) async fn mend(suite: &Suite, processes: &Processes) -> bool {
     let mut mended = true;
-    let mut told = |what: &str, done: anyhow::Result<()>| match done {
+    let mut report = |what: &str, done: anyhow::Result<()>| match done {
         Ok(()) => println!("ok      {what}"),
         Err(error) => {
             println!("FAILED  {what}: {error:#}");
@@ -114,25 +108,25 @@ pub(super) async fn mend(suite: &Suite, processes: &Processes) -> bool {
         }
     };
     for process in ["nats", "provision", "gateway_simulator"].into_iter().chain(SERVICES.map(|service| service.0)) {
-        // One that does not run cannot be frozen.
+        // It fails for a process that does not run, which cannot be frozen.
         let _ = processes.run("thaw", process).await;
     }
     for service in SERVICES {
         let replica = format!("{}-2", service.0);
-        told(&format!("no {replica} runs"), processes.run("stop", &replica).await.map(drop));
+        report(&format!("no {replica} runs"), processes.run("stop", &replica).await.map(drop));
     }
-    told("everything runs", processes.run("start", "all").await.map(drop));
+    report("everything runs", processes.run("start", "all").await.map(drop));
     for service in SERVICES {
-        // Its breakers are gone with the process, and so are unusual settings.
+        // A restart resets breakers and settings.
         let name = service.0;
-        told(&format!("{name} runs with its usual settings"), processes.run("restart", name).await.map(drop));
+        report(&format!("{name} runs with its usual settings"), processes.run("restart", name).await.map(drop));
     }
     for service in SERVICES {
-        told(&format!("no fault of {} is armed", service.0), suite.disarm(service).await.map_err(Into::into));
+        report(&format!("no fault of {} is armed", service.0), suite.disarm(service).await.map_err(Into::into));
         let what = format!("{} consumes and publishes", service.0);
-        told(&what, resume_all(suite, service).await.map_err(Into::into));
+        report(&what, resume_all(suite, service).await.map_err(Into::into));
     }
-    told("the gateway works", suite.disarm_gateway().await.map_err(Into::into));
+    report("the gateway works", suite.disarm_gateway().await.map_err(Into::into));
     mended
 }
 

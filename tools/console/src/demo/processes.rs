@@ -1,12 +1,12 @@
-//! The suite's processes, as whoever started them moves them: a script on this machine, or, where the console itself runs
-//! in a container, the script that started the console and is asked over its standard output and input.
+//! Starts and stops the suite's processes: by a script on this machine, or, if the console runs in a container, by requests to
+//! the host script that started the console.
 
 use std::{path::PathBuf, process::Stdio};
 
 use anyhow::{Context, bail};
 use tokio::process::Command;
 
-use super::starter::Starter;
+use super::host_script::HostScript;
 
 /// Settings that hold until a process is started again.
 pub(super) type Settings<'a> = &'a [(&'a str, &'a str)];
@@ -15,12 +15,11 @@ pub(super) type Settings<'a> = &'a [(&'a str, &'a str)];
 pub(super) enum Processes {
     /// Called with a verb and the name of a process, the settings in its environment.
     Script(PathBuf),
-    /// Asked for the same, the settings behind the name.
-    Starter(Starter),
+    /// Receives the same as a request, with the settings after the name.
+    HostScript(HostScript),
 }
 
 impl Processes {
-    /// Asks for a verb for one process; what is told of it.
     pub(super) async fn run(&self, verb: &str, process: &str) -> anyhow::Result<String> {
         self.run_with(verb, process, &[]).await
     }
@@ -28,16 +27,16 @@ impl Processes {
     pub(super) async fn run_with(&self, verb: &str, process: &str, settings: Settings<'_>) -> anyhow::Result<String> {
         match self {
             Processes::Script(command) => call(command, verb, process, settings).await,
-            Processes::Starter(starter) => starter.ask(&request(verb, process, settings)).await,
+            Processes::HostScript(host) => host.request(&request(verb, process, settings)).await,
         }
     }
 
-    /// Sees to it that a process which is about to crash stays away until it is started.
+    /// Prevents the automatic restart of a process that is about to crash.
     pub(super) async fn let_crash(&self, process: &str) -> anyhow::Result<()> {
         match self {
-            // What the script has started nobody else starts again.
+            // Processes of the script are not restarted automatically.
             Processes::Script(_) => Ok(()),
-            Processes::Starter(_) => self.run("let-crash", process).await.map(drop),
+            Processes::HostScript(_) => self.run("let-crash", process).await.map(drop),
         }
     }
 }
@@ -50,7 +49,7 @@ fn request(verb: &str, process: &str, settings: Settings<'_>) -> String {
 async fn call(script: &PathBuf, verb: &str, process: &str, settings: Settings<'_>) -> anyhow::Result<String> {
     let called = format!("{} {verb} {process}", script.display());
     let mut command = Command::new(script);
-    // The service gets its own access, not the auditor's.
+    // The service must not inherit the auditor's access.
     for access in ["DATABASE_URL", "NATS_URL", "NATS_USER", "NATS_PASSWORD"] {
         command.env_remove(access);
     }
@@ -60,7 +59,7 @@ async fn call(script: &PathBuf, verb: &str, process: &str, settings: Settings<'_
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // A group of its own, because Ctrl-C in the terminal must not reach the script that brings a service back.
+        // A process group of its own: Ctrl-C in the terminal must not reach the script that restores a service.
         .process_group(0)
         .output()
         .await
@@ -76,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_behind_the_name() {
+    fn settings_follow_the_name() {
         assert_eq!(request("stop", "nats", &[]), "service stop nats");
         let settings = [("SAGA_DEADLINE", "4s"), ("RESILIENCE", "process_payment.open_for=5s")];
         let expected = "service restart order SAGA_DEADLINE=4s RESILIENCE=process_payment.open_for=5s";

@@ -1,4 +1,4 @@
-//! What happens during a scenario, as its report tells it: steps, notes, claims and the exchanges with the suite.
+//! The record of a scenario, for its report: steps, notes, claims and the exchanges with the suite.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -9,10 +9,10 @@ use uuid::Uuid;
 
 use crate::suite::Exchange;
 
-/// Of exchanges of the same kind in one step, so many are shown.
+/// How many exchanges of the same kind are shown per step.
 const SHOWN: usize = 3;
 
-/// Everything so far. Clones write into the same record.
+/// Clones share one record.
 #[derive(Debug, Clone)]
 pub(super) struct Record(Arc<Mutex<Contents>>);
 
@@ -22,11 +22,11 @@ pub(super) struct Contents {
     /// The URLs of the servers, with their names.
     servers: Vec<(String, String)>,
     pub(super) steps: Vec<Step>,
-    /// The sagas that this is about.
+    /// The sagas of the scenario.
     pub(super) sagas: Vec<Uuid>,
 }
 
-/// A step, and what happened in it.
+/// A step and its lines.
 #[derive(Debug)]
 pub(super) struct Step {
     pub(super) title: String,
@@ -42,12 +42,12 @@ pub(super) enum Line {
     Claim { text: String, holds: bool },
 }
 
-/// Exchanges of the same kind: the same method and route, whatever ids it names.
+/// Exchanges with the same method and route, regardless of ids.
 #[derive(Debug)]
 pub(super) struct Exchanges {
     kind: String,
     pub(super) count: u64,
-    /// Of different URLs; of a question that was asked again and again, the last answer.
+    /// One per URL; for a repeated query, the last answer.
     pub(super) shown: Vec<Shown>,
 }
 
@@ -66,12 +66,12 @@ impl Record {
         Record(Arc::new(Mutex::new(Contents { began, servers, steps: Vec::new(), sagas: Vec::new() })))
     }
 
-    /// From now on exchanges with this URL are told as exchanges with `name`.
+    /// From now on exchanges with this URL are recorded as exchanges with `name`.
     pub(super) fn name_server(&self, url: &str, name: &str) {
         self.lock().servers.insert(0, (url.to_owned(), name.to_owned()));
     }
 
-    /// Begins the next step; its number.
+    /// Begins the next step and returns its number.
     pub(super) fn step(&self, title: &str) -> usize {
         let mut contents = self.lock();
         let step = Step { title: title.to_owned(), at: contents.began.elapsed(), lines: vec![], exchanges: vec![] };
@@ -97,20 +97,14 @@ impl Record {
         let shown = Shown::of(exchange, &contents.servers);
         let Some(step) = contents.steps.last_mut() else { return };
         let kind = kind_of(&shown.request);
-        let same = match step.exchanges.iter().position(|e| e.kind == kind) {
-            Some(at) => step.exchanges.get_mut(at),
-            None => {
-                step.exchanges.push(Exchanges { kind, count: 0, shown: vec![] });
-                step.exchanges.last_mut()
-            }
-        };
-        if let Some(same) = same {
-            same.count += 1;
-            same.show(shown);
-        }
+        let known = step.exchanges.iter().position(|same| same.kind == kind);
+        let at = known.unwrap_or_else(|| {
+            step.exchanges.push(Exchanges { kind, count: 0, shown: vec![] });
+            step.exchanges.len() - 1
+        });
+        step.exchanges[at].show(shown);
     }
 
-    /// How many claims did not hold.
     pub(super) fn failed(&self) -> usize {
         let contents = self.lock();
         let lines = contents.steps.iter().flat_map(|step| &step.lines);
@@ -122,15 +116,16 @@ impl Record {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Contents> {
-        // A panic between two lines leaves a record that is short, and not one that is wrong.
+        // A panic between two lines leaves the record incomplete, but consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Exchanges {
     fn show(&mut self, shown: Shown) {
-        let asked_before = |s: &&mut Shown| s.body.is_none() && s.request == shown.request;
-        if let Some(before) = self.shown.iter_mut().find(asked_before) {
+        self.count += 1;
+        let is_repeated = |s: &&mut Shown| s.body.is_none() && s.request == shown.request;
+        if let Some(before) = self.shown.iter_mut().find(is_repeated) {
             *before = shown;
         } else if self.shown.len() < SHOWN {
             self.shown.push(shown);
@@ -146,7 +141,7 @@ impl Shown {
         let answer = match answer {
             Ok((status, body)) if body.is_empty() => status.to_string(),
             Ok((status, body)) => format!("{status} {}", abridged(body)),
-            Err(why) => format!("no answer: {why}"),
+            Err(cause) => format!("no answer: {cause}"),
         };
         Shown {
             request: format!("{method} {}", named.as_deref().unwrap_or(url)),
@@ -157,7 +152,6 @@ impl Shown {
     }
 }
 
-/// The beginning of a body, on one line.
 fn abridged(body: &str) -> String {
     const LIMIT: usize = 600;
     let line = body.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -167,11 +161,11 @@ fn abridged(body: &str) -> String {
     }
 }
 
-/// A request without its query, and with its ids and SKUs left open.
+/// A request without its query, with placeholders for ids and SKUs.
 fn kind_of(request: &str) -> String {
     let path = request.split('?').next().unwrap_or(request);
-    let open = |part: &str| part.parse::<Uuid>().is_ok() || part.starts_with("DEMO-");
-    path.split('/').map(|part| if open(part) { "{}" } else { part }).collect::<Vec<_>>().join("/")
+    let is_variable = |part: &str| part.parse::<Uuid>().is_ok() || part.starts_with("DEMO-");
+    path.split('/').map(|part| if is_variable(part) { "{}" } else { part }).collect::<Vec<_>>().join("/")
 }
 
 #[cfg(test)]
@@ -197,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_asked_again_and_again_shows_its_last_answer() {
+    fn a_repeated_query_shows_its_last_answer() {
         let record = record();
         for answer in ["PENDING", "PENDING", "CONFIRMED"] {
             record.exchange(&exchange(Method::GET, "/api/orders/x", answer));
@@ -210,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_of_a_kind_the_first_are_shown_and_all_are_counted() {
+    fn the_first_of_a_kind_are_shown_and_all_are_counted() {
         let record = record();
         for n in 0..100 {
             record.exchange(&exchange(Method::POST, &format!("/api/orders/{}/cancel", Uuid::from_u128(n)), ""));

@@ -1,5 +1,4 @@
-//! The evidence of one run, as Markdown: what was done, what was claimed, what the suite answered, what became of the
-//! sagas, and what the audit says.
+//! The report of one run, as Markdown: the steps, the claims, the suite's answers, the journals of the sagas, and the audit.
 
 use std::{
     fmt::Write,
@@ -7,15 +6,15 @@ use std::{
 };
 
 use anyhow::Context;
+use reports::Table;
 use time::OffsetDateTime;
 
 use super::{
     record::{Exchanges, Line, Record, Step},
-    timeline::{self, Way},
+    timeline::{self, SagaPath},
 };
 use crate::audit;
 
-/// Everything that is told of a run.
 pub(super) struct Evidence<'a> {
     /// Names the file.
     pub(super) key: &'a str,
@@ -26,11 +25,10 @@ pub(super) struct Evidence<'a> {
     /// What was running: names and versions.
     pub(super) versions: &'a [(String, String)],
     pub(super) record: &'a Record,
-    pub(super) ways: &'a [Way],
+    pub(super) paths: &'a [SagaPath],
     pub(super) audit: Option<&'a audit::Report>,
 }
 
-/// Writes the report; where it is.
 pub(super) fn write(folder: &Path, evidence: &Evidence<'_>) -> anyhow::Result<PathBuf> {
     let path = folder.join(format!("{}-{}.md", timeline::stamp(evidence.at), evidence.key));
     std::fs::create_dir_all(folder).with_context(|| format!("{} cannot be created", folder.display()))?;
@@ -39,21 +37,19 @@ pub(super) fn write(folder: &Path, evidence: &Evidence<'_>) -> anyhow::Result<Pa
 }
 
 fn markdown(evidence: &Evidence<'_>) -> String {
-    let Evidence { title, about, verdict, at, versions, record, ways, audit, .. } = evidence;
+    let Evidence { title, about, verdict, at, versions, record, paths, audit, .. } = evidence;
     let mut text = String::new();
     let took = record.elapsed().as_secs_f64();
     let _ = writeln!(text, "# {title}\n\n{}.\n", capitalized(about));
     let _ = writeln!(text, "**{verdict}**, {}, {took:.1} s\n", timeline::moment(*at));
-    let _ = writeln!(text, "| | |\n|---|---|");
-    for (name, version) in *versions {
-        let _ = writeln!(text, "| {name} | {version} |");
-    }
-    let _ = writeln!(text, "\n## What happened\n");
+    let mut running = Table::new(["", ""]);
+    versions.iter().for_each(|(name, version)| running.row([name.clone(), version.clone()]));
+    let _ = writeln!(text, "{}\n## What happened\n", running.markdown());
     for (number, step) in (1..).zip(&record.lock().steps) {
         write_step(&mut text, number, step);
     }
-    if !ways.is_empty() {
-        let _ = writeln!(text, "## The sagas\n\n{}", timeline::markdown(ways));
+    if !paths.is_empty() {
+        let _ = writeln!(text, "## The sagas\n\n{}", timeline::markdown(paths));
     }
     if let Some(report) = audit {
         let _ = writeln!(text, "## The audit\n\n{}", audit_table(report));
@@ -97,16 +93,12 @@ fn write_exchanges(text: &mut String, same: &Exchanges) {
 }
 
 fn audit_table(report: &audit::Report) -> String {
-    let mut text = "| invariant | | says |\n|---|---|---|\n".to_owned();
+    let mut table = Table::new(["invariant", "", "says"]);
     for verdict in &report.invariants {
-        let found = match (verdict.violations, verdict.tolerated) {
-            (0, _) => "ok".to_owned(),
-            (count, true) => format!("{count} allowed"),
-            (count, false) => format!("**{count} VIOLATED**"),
-        };
-        let _ = writeln!(text, "| {} | {found} | {} |", verdict.name, verdict.sentence.replace('|', "\\|"));
+        let found = if verdict.ok() { verdict.found() } else { format!("**{}**", verdict.found()) };
+        table.row([verdict.name.to_owned(), found, verdict.sentence.clone()]);
     }
-    text.push('\n');
+    let mut text = table.markdown() + "\n";
     for verdict in report.invariants.iter().filter(|verdict| verdict.violations > 0) {
         for example in &verdict.examples {
             let _ = writeln!(text, "- {}: {example}", verdict.name);
@@ -126,7 +118,7 @@ mod tests {
     use crate::audit::{Report, Verdict, Violations};
 
     #[test]
-    fn a_report_tells_steps_claims_and_what_the_audit_found() {
+    fn a_report_has_steps_claims_and_violations() {
         let record = Record::new(Vec::new());
         record.step("The broker is stopped");
         record.line(Line::Note("nats".to_owned()));
@@ -141,10 +133,10 @@ mod tests {
             at: OffsetDateTime::UNIX_EPOCH,
             versions: &[("NATS".to_owned(), "2.9.10".to_owned())],
             record: &record,
-            ways: &[],
+            paths: &[],
             audit: Some(&report),
         });
-        for told in [
+        for expected in [
             "# 8 NATS down",
             "The broker is away.",
             "**FAIL**, 1970-01-01 00:00:00 UTC",
@@ -154,7 +146,7 @@ mod tests {
             "| order_terminal | **1 VIOLATED** | Orders end. |",
             "- order_terminal: order 1",
         ] {
-            assert!(text.contains(told), "{told} is missing in\n{text}");
+            assert!(text.contains(expected), "{expected} is missing in\n{text}");
         }
     }
 }

@@ -1,17 +1,17 @@
-//! One scenario from its preflight to its verdict. However it ends, what it broke is taken back and its report written.
+//! One scenario from its preflight to its verdict. However it ends, its faults are undone and its report is written.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use anyhow::bail;
 
 use super::{
-    DemoArgs, Means,
+    Controls, DemoArgs,
+    environment::{self, Environment},
     preflight::{self, Need},
     record::Record,
     report::{self, Evidence},
+    scenario_run::ScenarioRun,
     scenarios::Scenario,
-    stage::Stage,
-    surroundings::{self, Surroundings},
     timeline,
     undo::Undos,
 };
@@ -20,12 +20,11 @@ use crate::{
     suite::{SERVICES, Suite},
 };
 
-/// How long the suite may take to come to rest after a scenario.
+/// How long the suite may take to become quiescent after a scenario.
 const SETTLE: Duration = Duration::from_secs(30);
-/// Enough for everything that still moves to arrive; what is lost does not arrive however long one waits.
+/// Enough for events in flight to arrive; lost ones never do.
 const SETTLE_DAMAGED: Duration = Duration::from_secs(5);
 
-/// How a scenario ended.
 pub(super) struct Verdict {
     name: String,
     pub(super) passed: bool,
@@ -40,24 +39,24 @@ impl fmt::Display for Verdict {
     }
 }
 
-pub(super) fn stage(suite: &Suite, args: &DemoArgs, means: &Means) -> Stage {
+pub(super) fn scenario_run(suite: &Suite, args: &DemoArgs, controls: &Controls) -> ScenarioRun {
     let addresses = suite.addresses();
     let mut servers: Vec<(String, String)> =
         SERVICES.iter().map(|s| (addresses.of(*s).to_owned(), s.0.to_owned())).collect();
     servers.push((addresses.gateway_url.clone(), "gateway".to_owned()));
     let record = Record::new(servers);
     let listening = record.clone();
-    let suite = suite.clone().heard_by(Arc::new(move |exchange| listening.exchange(exchange)));
-    Stage {
+    let suite = suite.clone().with_listener(Arc::new(move |exchange| listening.exchange(exchange)));
+    ScenarioRun {
         home: suite.clone(),
         suite,
-        processes: means.processes.clone(),
+        processes: controls.processes.clone(),
         stores: args.stores.clone(),
         record,
         undos: Undos::default(),
         annotation: None,
         publisher_password: args.publisher_password.clone(),
-        pace: means.pace.clone(),
+        pause: controls.pause.clone(),
     }
 }
 
@@ -69,89 +68,88 @@ pub(super) async fn play(
     scenario: &Scenario,
     suite: &Suite,
     args: &DemoArgs,
-    means: &Means,
+    controls: &Controls,
 ) -> anyhow::Result<Verdict> {
     let (key, name, about) = (&scenario.key(), &scenario.title(), scenario.about);
     println!("=== {name}: {about}");
-    let mut stage = stage(suite, args, means);
-    let surroundings = begin(&stage, args, scenario.needs).await?;
-    stage.begin_annotation(name).await;
+    let mut run = scenario_run(suite, args, controls);
+    let environment = begin(&run, args, scenario.needs).await?;
+    run.begin_annotation(name).await;
     let (report, interrupted) = tokio::select! {
-        report = play_and_audit(scenario, &mut stage) => (report, false),
+        report = play_and_audit(scenario, &mut run) => (report, false),
         () = interrupted() => (None, true),
     };
-    let ending = Ending { key, name, about, surroundings, report, interrupted };
-    Ok(conclude(ending, &mut stage, args).await)
+    let ending = Ending { key, name, about, environment, report, interrupted };
+    Ok(conclude(ending, &mut run, args).await)
 }
 
-/// Looks whether the run may begin, and on what.
-pub(super) async fn begin(stage: &Stage, args: &DemoArgs, needs: &[Need]) -> anyhow::Result<Surroundings> {
+/// Checks whether the run may begin, and reads its environment.
+pub(super) async fn begin(run: &ScenarioRun, args: &DemoArgs, needs: &[Need]) -> anyhow::Result<Environment> {
     let checked = async {
-        preflight::check(&stage.home, &stage.processes, needs, &args.publisher_password).await?;
-        Ok(surroundings::look(&args.stores, &args.revision).await?)
+        preflight::check(&run.home, &run.processes, needs, &args.publisher_password).await?;
+        Ok(environment::read(&args.stores, &args.revision).await?)
     };
     tokio::select! {
-        surroundings = checked => surroundings,
+        environment = checked => environment,
         () = interrupted() => bail!("interrupted"),
     }
 }
 
-/// What a run has come to.
 pub(super) struct Ending<'a> {
     /// Names the report.
     pub(super) key: &'a str,
     pub(super) name: &'a str,
     pub(super) about: &'a str,
-    pub(super) surroundings: Surroundings,
+    pub(super) environment: Environment,
     pub(super) report: Option<audit::Report>,
     pub(super) interrupted: bool,
 }
 
-/// Takes back what an interrupted run has left, writes the report, and gives the verdict.
-pub(super) async fn conclude(ending: Ending<'_>, stage: &mut Stage, args: &DemoArgs) -> Verdict {
+/// Cleans up after an interrupted run, writes the report, and returns the verdict.
+pub(super) async fn conclude(ending: Ending<'_>, run: &mut ScenarioRun, args: &DemoArgs) -> Verdict {
     if ending.interrupted {
         println!();
-        stage.claim("it comes to its end: interrupted", false);
-        stage.tidy_up().await;
+        run.claim("the scenario completes: interrupted", false);
+        run.clean_up().await;
     }
     let Ending { name, interrupted, .. } = ending;
-    let passed = stage.record.failed() == 0;
-    let verdict = Verdict { passed, interrupted, took: stage.record.elapsed(), name: name.to_owned() };
-    let sagas = stage.record.lock().sagas.clone();
+    let passed = run.record.failed() == 0;
+    let verdict = Verdict { passed, interrupted, took: run.record.elapsed(), name: name.to_owned() };
+    let sagas = run.record.lock().sagas.clone();
     let evidence = Evidence {
         key: ending.key,
         title: name,
         about: ending.about,
         verdict: if passed { "PASS" } else { "FAIL" },
-        at: ending.surroundings.now,
-        versions: &ending.surroundings.versions,
-        record: &stage.record,
-        // Without order nobody can tell them; the rest is worth writing all the same.
-        ways: &timeline::ways(&stage.home, &sagas).await.unwrap_or_default(),
+        at: ending.environment.now,
+        versions: &ending.environment.versions,
+        record: &run.record,
+        // Without order there are no journals; the rest is still worth writing.
+        paths: &timeline::paths(&run.home, &sagas).await.unwrap_or_default(),
         audit: ending.report.as_ref(),
     };
     match report::write(&args.report, &evidence) {
         Ok(path) => println!("     {}", path.display()),
-        // The scenario was played and audited all the same.
-        Err(error) => println!("     there is no report: {error:#}"),
+        // The verdict does not depend on the report.
+        Err(error) => println!("     the report was not written: {error:#}"),
     }
     verdict
 }
 
-async fn play_and_audit(scenario: &Scenario, stage: &mut Stage) -> Option<audit::Report> {
-    if let Err(error) = perform(scenario, stage).await {
-        stage.claim(&format!("the scenario comes to its end: {error:#}"), false);
+async fn play_and_audit(scenario: &Scenario, run: &mut ScenarioRun) -> Option<audit::Report> {
+    if let Err(error) = perform(scenario, run).await {
+        run.claim(&format!("the scenario completes: {error:#}"), false);
     }
     let (what, settle) = match scenario.violated {
-        [] => ("The audit, when nothing is in flight any more", SETTLE),
-        _ => ("The audit has to find the damage", SETTLE_DAMAGED),
+        [] => ("The audit, after everything in flight has ended", SETTLE),
+        _ => ("The audit must find the damage", SETTLE_DAMAGED),
     };
-    stage.step(what).await;
-    stage.tidy_up().await;
-    match audited(stage, &audit::Options { settle, ..Default::default() }).await {
+    run.step(what).await;
+    run.clean_up().await;
+    match audited(run, &audit::Options { settle, ..Default::default() }).await {
         Ok(report) => {
             if scenario.violated.is_empty() {
-                stage.claim(&format!("all {} invariants hold", report.invariants.len()), report.clean);
+                run.claim(&format!("all {} invariants hold", report.invariants.len()), report.clean);
             }
             if !report.clean {
                 print!("{report}");
@@ -159,26 +157,26 @@ async fn play_and_audit(scenario: &Scenario, stage: &mut Stage) -> Option<audit:
             for wanted in scenario.violated {
                 let found = report.invariants.iter().find(|verdict| verdict.name == *wanted);
                 let count = found.map_or(0, |verdict| verdict.violations);
-                stage.claim(&format!("{wanted} is violated, {count} times"), count > 0);
+                run.claim(&format!("{wanted} is violated, {count} times"), count > 0);
             }
             Some(report)
         }
         Err(error) => {
-            stage.claim(&format!("the audit comes to its end: {error:#}"), false);
+            run.claim(&format!("the audit completes: {error:#}"), false);
             None
         }
     }
 }
 
-async fn perform(scenario: &Scenario, stage: &mut Stage) -> anyhow::Result<()> {
+async fn perform(scenario: &Scenario, run: &mut ScenarioRun) -> anyhow::Result<()> {
     if scenario.needs.iter().any(|need| matches!(need, Need::Processes | Need::Broker)) {
-        stage.take_time().await?;
+        run.extend_deadlines_for_pauses().await?;
     }
-    (scenario.play)(stage).await
+    (scenario.play)(run).await
 }
 
-/// The audit of a suite that works again.
-async fn audited(stage: &Stage, options: &audit::Options) -> anyhow::Result<audit::Report> {
-    stage.all_ready().await?;
-    Ok(audit::audit(&stage.stores, &stage.suite.addresses().gateway_url, options).await?)
+/// Audits the suite when all servers are ready.
+async fn audited(run: &ScenarioRun, options: &audit::Options) -> anyhow::Result<audit::Report> {
+    run.all_ready().await?;
+    Ok(audit::audit(&run.stores, &run.suite.addresses().gateway_url, options).await?)
 }

@@ -1,4 +1,4 @@
-//! What can be shown: a table of the scenarios, each of which is a file below.
+//! The table of the scenarios, one file each.
 
 mod broker_down;
 mod broker_wiped;
@@ -22,18 +22,18 @@ mod zombie_relay;
 
 use std::pin::Pin;
 
-use super::{preflight::Need, stage::Stage};
+use super::{preflight::Need, scenario_run::ScenarioRun};
 
 pub(super) struct Scenario {
-    /// None of the counter-proofs has one.
+    /// 0 for a counter-proof.
     pub(super) number: u8,
     pub(super) name: &'static str,
-    /// In one sentence, without its full stop.
+    /// One sentence without its full stop.
     pub(super) about: &'static str,
     pub(super) needs: &'static [Need],
-    /// The invariants that its damage must violate; if it does none, all have to hold.
+    /// The invariants that it must violate; if empty, all must hold.
     pub(super) violated: &'static [&'static str],
-    pub(super) play: for<'a> fn(&'a mut Stage) -> Play<'a>,
+    pub(super) play: for<'a> fn(&'a mut ScenarioRun) -> Play<'a>,
 }
 
 impl Scenario {
@@ -41,7 +41,7 @@ impl Scenario {
         if self.number == 0 { self.name.to_owned() } else { format!("{} {}", self.number, self.name) }
     }
 
-    /// Names its report.
+    /// The name of its report.
     pub(super) fn key(&self) -> String {
         if self.number == 0 { self.name.replace(' ', "-") } else { format!("{:02}", self.number) }
     }
@@ -57,39 +57,40 @@ macro_rules! scenarios {
             about: $about,
             needs: &[$(Need::$need),*],
             violated: &[],
-            play: |stage| Box::pin($module::play(stage)),
+            play: |run| Box::pin($module::play(run)),
         }),*]
     };
 }
 
 pub(super) const SCENARIOS: &[Scenario] = scenarios! {
     1 happy_path [] "happy path": "an order is reserved, paid and confirmed"
-    2 customer_cancel [] "customer's cancel": "an order is cancelled, confirmed or pending: stock and money go back"
+    2 customer_cancel [] "customer's cancel":
+        "a confirmed or pending order is cancelled: stock is released and the payment refunded"
     3 rebuild_product_view [] "rebuild the product view":
         "order rebuilds its own view of the catalogue from inventory's"
     4 last_unit [] "the last unit": "50 buyers want 5 units: exactly 5 get one"
     5 payment_refused [] "payment refused": "the card is declined: the order is cancelled and the stock released"
     6 payment_stopped [Processes] "payment stopped":
-        "payment is away until the deadline: the saga compensates and nobody is charged later"
+        "payment is down until the deadline: the saga compensates and no card is charged later"
     7 dead_letter [Processes Faults] "dead-letter investigation":
-        "a step fails for one order: its dead letter is found, understood, rehearsed and replayed"
+        "a step fails for one order: its dead letter is inspected, rehearsed and replayed"
     8 broker_down [Broker] "NATS down":
-        "the broker is away while 100 orders arrive: all are accepted, and fulfilled later"
-    9 broker_wiped [Broker] "NATS wiped": "the broker loses all its data while orders are under way: no order is lost"
-    10 tripled [Faults] "everything three times": "every event is delivered three times, and has its effect once"
+        "the broker is down while 100 orders arrive: all are accepted, and fulfilled later"
+    9 broker_wiped [Broker] "NATS wiped": "the broker loses all its data while orders are in flight: no order is lost"
+    10 tripled [Faults] "everything three times": "every event is delivered three times and takes effect once"
     11 slow_gateway [Processes] "slow gateway":
-        "the card processor is too slow: the breaker opens, waits, probes and closes, and nothing is lost"
+        "the card processor is too slow: the breaker opens, probes and closes, and nothing is lost"
     12 late_success [Processes] "late success":
-        "order hears of the payment after the deadline: it stays cancelled, and the money goes back"
+        "order receives the payment after the deadline: it stays cancelled, and the payment is refunded"
     13 crash_windows [Processes Faults] "crash windows":
-        "order crashes in each window of its outbox: no order is lost or doubled"
-    14 unknown_outcome [] "unknown outcome": "the card is charged and the answer is lost: it is charged once"
+        "order crashes in each failure window of its outbox: no order is lost or duplicated"
+    14 unknown_outcome [] "unknown outcome": "the card is charged and the answer is lost: the retry does not charge again"
     15 compensation_fails [Processes Faults] "compensation fails":
-        "what is owed stays visible until it is settled; a stuck saga is FAILED until its dead letter is replayed"
-    16 declines [] "all cards declined": "30 seconds of refusals: no breaker opens, nothing becomes a dead letter"
-    17 poison [Publisher] "a poison event": "an event that nobody can read: one dead letter, and the rest flows"
+        "due undos stay visible until confirmed; a stuck saga is FAILED until its dead letter is replayed"
+    16 declines [] "all cards declined": "30 seconds of declines: no breaker opens, no event becomes a dead letter"
+    17 poison [Publisher] "a poison event": "an undecodable event: one dead letter, and all other events are processed"
     18 zombie_relay [Processes Faults] "zombie relay":
-        "the replica that publishes hangs for 20 seconds, is replaced, and wakes up: nothing is doubled"
+        "the publishing replica hangs for 20 seconds, is replaced, and resumes: nothing is duplicated"
     19 second_replicas [Processes] "second replicas":
         "every service gets a second replica, then the first one is killed"
 };

@@ -1,8 +1,8 @@
 -- aggregate_order
--- The events of one aggregate stand in their stream in the order in which they happened.
+-- The events of one aggregate are in their stream in the order in which they happened.
 with published as (
-    -- What a reconciler has put back stands behind its successors; consumers know it already. A void receipt says where
-    -- the event once was in a stream that came back older, and again older: those places have no order.
+    -- A republished event comes after its successors; consumers recognise it. A void acknowledgement is a position in a stream
+    -- that was rolled back since: such positions have no order.
     select service, aggregate_type, aggregate_id, aggregate_sequence, event_type, stream, stream_sequence, stream_epoch,
         position
     from audit.outbox_published

@@ -1,5 +1,5 @@
 -- catalogue_agrees
--- Order knows every product as inventory sells it.
+-- Order's view of every product equals inventory's catalogue.
 select format('%s: order knows it as %s for %s %s, %s, and inventory as %s for %s %s, %s', sku,
     coalesce(v.name, 'nothing'), v.price, v.currency, v.status, coalesce(p.name, 'nothing'), p.price, p.currency, p.status)
     as violation

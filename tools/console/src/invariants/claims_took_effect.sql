@@ -1,6 +1,6 @@
 -- claims_took_effect
--- A step that has claimed an event of a saga has left an entry in the saga's journal, in the same transaction: no event
--- counts as had that never had an effect.
+-- A step that has claimed an event of a saga has written an entry in the saga's journal, in the same transaction: no event is
+-- claimed without an effect.
 with claimed as (
     -- A consumer is named after its service and its step: inventory-reserve_stock.
     select saga_id, split_part(consumer, '-', 2) as step, count(*) as times
@@ -13,7 +13,7 @@ with claimed as (
     from saga.saga_step
     group by saga_id, step
 )
-select format('saga %s: %s has had %s events, but its journal knows of %s', saga_id, step, claimed.times,
+select format('saga %s: %s has claimed %s events, but its journal has %s', saga_id, step, claimed.times,
     coalesce(taken.times, 0)) as violation
 from claimed
 left join taken using (saga_id, step)

@@ -1,6 +1,5 @@
 -- journal_legal
--- The journal of every saga is complete, begins at STARTED, takes only legal steps and ends where
--- the saga stands.
+-- The journal of every saga is complete, begins at STARTED, has only legal transitions and ends at the saga's status.
 with entry as (
     select saga_id, position, step, status, status_before, status_after,
         row_number() over ordered as expected_position,

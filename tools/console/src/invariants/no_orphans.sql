@@ -1,6 +1,5 @@
 -- no_orphans
--- Every reservation, payment and saga belongs to an order (but for those of orders that are
--- unknown and that hold nothing).
+-- Every reservation, payment and saga belongs to an order, except those of unknown orders that hold nothing.
 select format('reservation %s (%s) belongs to no order', r.order_id, r.status) as violation
 from inventory.reservation r
 left join orders.customer_order o using (order_id)

@@ -1,7 +1,7 @@
 -- no_saga_stuck
 -- No saga has FAILED, and none still runs a minute after its deadline.
 select format('saga %s of order %s is FAILED: %s, due from %s', saga_id, business_key, coalesce(failure_reason, 'no reason'),
-    coalesce(nullif(array_to_string(receipts_due, ', '), ''), 'nobody')) as violation
+    coalesce(nullif(array_to_string(receipts_due, ', '), ''), 'no participant')) as violation
 from saga.saga_instance
 where status = 'FAILED'
 union all

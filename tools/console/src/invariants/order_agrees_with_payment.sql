@@ -1,6 +1,5 @@
 -- order_agrees_with_payment
--- A CONFIRMED order is paid, in full; the payment of a CANCELLED one was declined, refunded or
--- voided.
+-- A CONFIRMED order is paid, in full; the payment of a CANCELLED one was declined, refunded or voided.
 with in_flight as (
     -- Orders in flight, if the audit names any: their compensations may still be on their way.
     select unnest(string_to_array(current_setting('audit.in_flight', true), ','))::uuid as order_id

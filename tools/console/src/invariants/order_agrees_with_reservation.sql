@@ -1,6 +1,5 @@
 -- order_agrees_with_reservation
--- A CONFIRMED order has all its lines reserved; the reservation of a CANCELLED one was refused,
--- released or never made.
+-- A CONFIRMED order has all its lines reserved; the reservation of a CANCELLED one was refused, released or never made.
 with in_flight as (
     -- Orders in flight, if the audit names any: their compensations may still be on their way.
     select unnest(string_to_array(current_setting('audit.in_flight', true), ','))::uuid as order_id

@@ -1,13 +1,12 @@
 -- order_agrees_with_saga
--- A CONFIRMED order has a COMPLETED saga and a CANCELLED one a COMPENSATED saga (finished sagas are
--- purged after a day or more).
+-- A CONFIRMED order has a COMPLETED saga, a CANCELLED one a COMPENSATED saga (ended sagas are purged after a day or more).
 with in_flight as (
     -- Orders in flight, if the audit names any: their compensations may still be on their way.
     select unnest(string_to_array(current_setting('audit.in_flight', true), ','))::uuid as order_id
 )
 select format('order %s is %s, but its saga is %s%s', o.order_id, o.status, coalesce(s.status, 'missing'),
     case when s.status in ('TIMED_OUT', 'COMPENSATING', 'FAILED') then ' (unsettled: due from '
-        || coalesce(nullif(array_to_string(s.receipts_due, ', '), ''), 'nobody') || ')' else '' end) as violation
+        || coalesce(nullif(array_to_string(s.receipts_due, ', '), ''), 'no participant') || ')' else '' end) as violation
 from orders.customer_order o
 left join saga.saga_instance s on s.saga_id = o.saga_id
 where (o.status = 'CONFIRMED' and s.status <> 'COMPLETED')

@@ -1,6 +1,5 @@
 -- stock_conserved
--- Of every SKU, what is available and what is reserved add up to what was supplied, and what is
--- reserved is what the reservations hold.
+-- For every SKU, available and reserved units add up to the supplied ones, and the reserved units are those of the reservations.
 with held as (
     select sku, sum(quantity)::bigint as quantity
     from inventory.reservation_line

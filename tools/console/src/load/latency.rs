@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// An hour; whatever takes longer counts as that long.
+/// An hour; longer durations count as this.
 const LONGEST_MICROS: u64 = 3_600_000_000;
 
 /// The distribution of some durations, in milliseconds.

@@ -1,4 +1,4 @@
-//! Which orders a load consists of: decided by one seed, so that a run can be repeated.
+//! The orders of a load: determined by one seed, so that a run can be repeated.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -8,37 +8,37 @@ use uuid::Uuid;
 use super::args::{LoadArgs, Mix};
 use crate::suite::{NewOrder, OrderLine};
 
-/// Products of which there is always enough.
+/// Products with enough stock.
 pub(super) const PLENTY: usize = 20;
-/// Products of which there is too little.
+/// Products with too little stock.
 pub(super) const SCARCE: usize = 5;
 const SCARCE_PREFIX: &str = "LOAD-SCARCE-";
 
 /// One order of the load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Planned {
-    /// The idempotency key; not from the seed, since every run places new orders.
+    /// The idempotency key; not from the seed, because every run places new orders.
     pub(super) key: Uuid,
     pub(super) order: NewOrder,
     /// When its customer cancels it, counted from the answer to its placement.
     pub(super) cancel_after: Option<Duration>,
-    /// Whether the client watches it to its end.
+    /// Whether the client polls it to its end.
     pub(super) followed: bool,
-    /// A good card, enough stock, nobody cancels, and nothing is broken on purpose meanwhile.
+    /// A good card, enough stock, no cancellation, and no fault injected meanwhile.
     pub(super) has_to_be_confirmed: bool,
 }
 
-/// The SKU of a product of which there is enough.
+/// The SKU of a product with enough stock.
 pub(super) fn plenty_sku(n: usize) -> String {
     format!("LOAD-{:02}", n + 1)
 }
 
-/// The SKU of a product of which there is too little.
+/// The SKU of a product with too little stock.
 pub(super) fn scarce_sku(n: usize) -> String {
     format!("{SCARCE_PREFIX}{:02}", n + 1)
 }
 
-/// The orders of a load, one after the other, without end.
+/// The endless sequence of orders of a load.
 #[derive(Debug)]
 pub(super) struct Orders {
     rng: StdRng,
@@ -47,7 +47,7 @@ pub(super) struct Orders {
     lines: RangeInclusive<usize>,
     products: usize,
     followed: f64,
-    /// The background of demonstrations, which break the suite.
+    /// Background of a demonstration, which injects faults.
     ambient: bool,
 }
 
@@ -87,7 +87,7 @@ impl Iterator for Orders {
         let lines = self.lines();
         let rng = &mut self.rng;
         let card = if rng.random_bool(self.mix.declines / 100.0) { "tok_declined" } else { "tok_visa" };
-        // Around the time that a saga takes, so that cancellations meet it at every step and after its end.
+        // About as long as a saga takes, so that cancellations arrive at every step and after its end.
         let cancelled = rng.random_bool(self.mix.cancels / 100.0);
         let cancel_after = cancelled.then(|| Duration::from_millis(rng.random_range(0..=150)));
         let followed = rng.random_bool(self.followed);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn orders(arguments: &[&str], seed: u64) -> Vec<Planned> {
-        let line = Line::parse_from(["load"].iter().chain(arguments));
+        let line = Line::parse_from(["load", "--database-url", ""].iter().chain(arguments));
         Orders::new(&line.args, seed).take(2000).collect()
     }
 
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mix_is_as_asked_for() {
+    fn the_mix_follows_the_options() {
         let orders = orders(&["--declines", "5", "--cancels", "3", "--scarce", "10", "--lines", "2-4"], 1);
         let scarce = |p: &Planned| p.order.lines.iter().any(|l| l.sku.starts_with("LOAD-SCARCE"));
         assert!((0.07..0.13).contains(&share(&orders, scarce)));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn one_product_may_be_wanted_by_all() {
+    fn all_orders_can_share_one_product() {
         let orders = orders(&["--products", "1", "--scarce", "0"], 1);
         assert!(orders.iter().all(|p| p.order.lines.len() == 1 && p.order.lines[0].sku == "LOAD-01"));
     }

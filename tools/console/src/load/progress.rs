@@ -1,4 +1,4 @@
-//! How far a load is, on one line of a terminal that is written again and again; nowhere else.
+//! The progress of a load, on one line of the terminal that is overwritten; nothing if stderr is no terminal.
 
 use std::{
     io::{IsTerminal, Write, stderr},
@@ -31,7 +31,7 @@ impl Progress {
         Progress { shown, began, expected, time }
     }
 
-    /// So many orders have been placed, and so many are being placed or followed.
+    /// `busy` orders are being placed or polled.
     pub(super) fn show(&mut self, placed: u64, busy: usize) {
         let Some(shown) = &mut self.shown else { return };
         let since = shown.at.elapsed();
@@ -45,11 +45,10 @@ impl Progress {
             (None, Some(time)) => Some(self.began.elapsed().as_secs_f64() / time.as_secs_f64()),
             (None, None) => None,
         };
-        eprint!("\r\x1b[K{}{placed} placed, {rate:.0}/s, {busy} on their way", done.map(bar).unwrap_or_default());
+        eprint!("\r\x1b[K{}{placed} placed, {rate:.0}/s, {busy} in progress", done.map(bar).unwrap_or_default());
         let _ = stderr().flush();
     }
 
-    /// Leaves the line to others.
     pub(super) fn end(&mut self) {
         if self.shown.take().is_some() {
             eprint!("\r\x1b[K");
@@ -67,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_is_as_full_as_the_work_is_done_and_never_fuller() {
+    fn a_bar_shows_the_share_done_up_to_full() {
         assert_eq!(bar(0.5).matches('#').count(), WIDTH / 2);
         assert_eq!(bar(1.7).len(), bar(0.0).len());
     }

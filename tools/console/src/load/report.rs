@@ -1,66 +1,67 @@
-//! What came of a load: how many orders ended how, and how long they took.
+//! The result of a load: how many orders ended how, and how long they took.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
+use reports::{Table, shortened};
 use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::{
+    client::{End, OrderResult},
     latency::Latency,
-    life::{End, Life},
 };
 
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// Every order was accepted and came to its end, and those that could be filled and paid are confirmed.
+    /// Every order was accepted and has ended, and those that could be filled and paid are confirmed.
     pub(super) passed: bool,
     seed: u64,
     orders: usize,
     seconds: f64,
-    /// Orders that ended, a second, while orders were placed; without those of the warm-up. By the suite's clock.
+    /// Orders that ended per second while orders were placed, without the warm-up, by the suite's clock.
     ended_per_second: f64,
     /// How many ended in each second since the first one began.
     ended_in_second: Vec<u32>,
-    /// Requests beyond the first that placements needed.
+    /// Repeated placement requests.
     repeated_requests: u32,
     outcomes: BTreeMap<String, usize>,
-    /// Orders of which each is a defect: id and what is wrong.
+    /// Orders that did not end as they must: id and reason.
     defects: Vec<String>,
     /// From the moment an order was due to the answer to its placement.
     answer: Latency,
     /// From the start of the saga to its end, by the suite's clock; without customers' cancellations.
     saga: Latency,
-    /// The part of them that was confirmed.
+    /// Those of them that were confirmed.
     saga_confirmed: Latency,
     /// From the moment an order was due until its client saw the end of its saga; the same orders as `saga`.
     seen_by_client: Latency,
 }
 
 impl Report {
-    pub(super) fn new(seed: u64, took: Duration, warm_up: Duration, lives: &[Life]) -> Self {
+    pub(super) fn new(seed: u64, took: Duration, warm_up: Duration, results: &[OrderResult]) -> Self {
         let mut outcomes = BTreeMap::new();
-        for life in lives {
-            *outcomes.entry(outcome(&life.end)).or_default() += 1;
+        for result in results {
+            *outcomes.entry(outcome(&result.end)).or_default() += 1;
         }
-        let measured = || lives.iter().filter(|life| life.measured);
-        let undisturbed = || measured().filter(|life| !life.cancelled_by_customer);
-        let ends = Ends::of(lives);
-        let confirmed = || undisturbed().filter(|life| life.end == End::Confirmed);
-        let defects: Vec<String> = lives.iter().filter(|life| !life.is_good()).map(defect).collect();
+        let measured = || results.iter().filter(|result| result.measured);
+        let not_cancelled = || measured().filter(|result| !result.cancelled_by_customer);
+        let ends = Ends::of(results);
+        let confirmed = || not_cancelled().filter(|result| result.end == End::Confirmed);
+        let defects: Vec<String> = results.iter().filter(|result| !result.is_good()).map(defect).collect();
         Report {
             passed: defects.is_empty(),
             seed,
-            orders: lives.len(),
+            orders: results.len(),
             seconds: took.as_secs_f64(),
             ended_per_second: ends.per_second(warm_up),
             ended_in_second: ends.in_second(),
-            repeated_requests: lives.iter().map(|life| life.requests.saturating_sub(1)).sum(),
+            repeated_requests: results.iter().map(|result| result.requests.saturating_sub(1)).sum(),
             outcomes,
             defects,
             answer: Latency::of(measured().filter(|l| l.order_id.is_some()).map(|l| l.answered_after)),
-            saga: Latency::of(undisturbed().filter_map(Life::saga_took)),
-            saga_confirmed: Latency::of(confirmed().filter_map(Life::saga_took)),
-            seen_by_client: Latency::of(undisturbed().filter_map(|life| life.seen_ended_after)),
+            saga: Latency::of(not_cancelled().filter_map(OrderResult::saga_took)),
+            saga_confirmed: Latency::of(confirmed().filter_map(OrderResult::saga_took)),
+            seen_by_client: Latency::of(not_cancelled().filter_map(|result| result.seen_ended_after)),
         }
     }
 }
@@ -72,20 +73,18 @@ fn outcome(end: &End) -> String {
         End::Refused(_) => "REFUSED".to_owned(),
         End::Unanswered(_) => "UNANSWERED".to_owned(),
         End::Lost => "LOST".to_owned(),
-        End::Unwatched => "UNWATCHED".to_owned(),
         End::Unfinished(_) => "UNFINISHED".to_owned(),
     }
 }
 
-fn defect(life: &Life) -> String {
-    let order = life.order_id.map_or_else(|| "an order".to_owned(), |id| format!("order {id}"));
-    match &life.end {
+fn defect(result: &OrderResult) -> String {
+    let order = result.order_id.map_or_else(|| "an order".to_owned(), |id| format!("order {id}"));
+    match &result.end {
         End::Refused(why) => format!("{order} was refused: {why}"),
         End::Unanswered(why) => format!("{order} was never answered: {why}"),
         End::Unfinished(state) => format!("{order} has not ended: {state}"),
-        End::Unwatched => format!("{order} was not looked for"),
         End::Cancelled(step) => format!("{order} could be filled and paid, and was cancelled at {step}"),
-        _ => format!("{order} was acknowledged and is lost"),
+        _ => format!("{order} was acknowledged and lost"),
     }
 }
 
@@ -96,14 +95,9 @@ impl fmt::Display for Report {
             writeln!(f, "{count:>8}  {outcome}")?;
         }
         writeln!(f, "{:>8}  requests were repeated", self.repeated_requests)?;
-        for defect in self.defects.iter().take(SHOWN) {
-            writeln!(f, "          - {defect}")?;
-        }
-        let more = self.defects.len().saturating_sub(SHOWN);
-        if more > 0 {
-            writeln!(f, "          - and {more} more")?;
-        }
-        writeln!(f, "\n{:28}{:>8}{:>10}{:>10}{:>10}{:>10}", "milliseconds", "orders", "p50", "p95", "p99", "max")?;
+        shortened(&self.defects, SHOWN, self.defects.len())
+            .try_for_each(|defect| writeln!(f, "          - {defect}"))?;
+        let mut table = Table::new(["milliseconds", "orders", "p50", "p95", "p99", "max"]);
         for (name, latency) in [
             ("due to answered", &self.answer),
             ("saga, start to end", &self.saga),
@@ -111,11 +105,11 @@ impl fmt::Display for Report {
             ("due to end seen by client", &self.seen_by_client),
         ] {
             let Latency { count, p50_ms, p95_ms, p99_ms, max_ms, .. } = latency;
-            writeln!(f, "{name:28}{count:>8}{p50_ms:>10.1}{p95_ms:>10.1}{p99_ms:>10.1}{max_ms:>10.1}")?;
+            let [p50, p95, p99, max] = [p50_ms, p95_ms, p99_ms, max_ms].map(|ms| format!("{ms:.1}"));
+            table.row([name.to_owned(), count.to_string(), p50, p95, p99, max]);
         }
-        let verdict =
-            if self.passed { "every order came to its end" } else { "NOT every order came to the end that it should" };
-        writeln!(f, "\n{:.1} orders ended a second while orders were placed", self.ended_per_second)?;
+        let verdict = if self.passed { "every order ended as it must" } else { "NOT every order ended as it must" };
+        writeln!(f, "\n{table}\n{:.1} orders ended a second while orders were placed", self.ended_per_second)?;
         writeln!(f, "{} orders in {:.1} s, seed {}: {verdict}", self.orders, self.seconds, self.seed)
     }
 }
@@ -127,16 +121,16 @@ struct Ends {
 }
 
 impl Ends {
-    fn of(lives: &[Life]) -> Self {
-        let first = lives.iter().filter_map(|life| life.started_at).min();
+    fn of(results: &[OrderResult]) -> Self {
+        let first = results.iter().filter_map(|result| result.started_at).min();
         let since = |at: Option<OffsetDateTime>| Some((at? - first?).as_seconds_f64());
         Ends {
-            ended: lives.iter().filter_map(|life| since(life.ended_at)).collect(),
-            last_began: lives.iter().filter_map(|life| since(life.started_at)).fold(0.0, f64::max),
+            ended: results.iter().filter_map(|result| since(result.ended_at)).collect(),
+            last_began: results.iter().filter_map(|result| since(result.started_at)).fold(0.0, f64::max),
         }
     }
 
-    /// Those that end after the last order has begun end faster and faster, so they do not count.
+    /// Ends after the last order began do not count: the load falls, so orders end faster.
     fn per_second(&self, warm_up: Duration) -> f64 {
         let warm_up = warm_up.as_secs_f64();
         let counted = self.ended.iter().filter(|&&at| (warm_up..self.last_began).contains(&at)).count();
@@ -161,8 +155,8 @@ impl Ends {
 mod tests {
     use super::*;
 
-    fn life(end: End) -> Life {
-        Life {
+    fn result(end: End) -> OrderResult {
+        OrderResult {
             end,
             order_id: Some(uuid::Uuid::nil()),
             requests: 2,
@@ -178,41 +172,41 @@ mod tests {
 
     #[test]
     fn a_cancelled_order_has_ended_and_a_lost_one_has_not() {
-        let good = [life(End::Confirmed), life(End::Cancelled("reserve_stock".to_owned()))];
+        let good = [result(End::Confirmed), result(End::Cancelled("reserve_stock".to_owned()))];
         let report = Report::new(1, Duration::from_secs(1), Duration::ZERO, &good);
         assert!(report.passed && report.repeated_requests == 2 && report.saga_confirmed.count == 1);
         for end in [End::Lost, End::Unfinished("PENDING".to_owned()), End::Refused("422".to_owned())] {
-            let report = Report::new(1, Duration::from_secs(1), Duration::ZERO, &[life(End::Confirmed), life(end)]);
+            let report = Report::new(1, Duration::from_secs(1), Duration::ZERO, &[result(End::Confirmed), result(end)]);
             assert!(!report.passed && report.defects.len() == 1);
         }
     }
 
     #[test]
-    fn an_order_that_could_be_filled_and_paid_is_confirmed() {
+    fn an_order_that_can_be_filled_and_paid_must_be_confirmed() {
         for (end, passed) in [(End::Confirmed, true), (End::Cancelled("detect_timeout".to_owned()), false)] {
-            let life = Life { has_to_be_confirmed: true, ..life(end) };
-            assert_eq!(Report::new(1, Duration::from_secs(1), Duration::ZERO, &[life]).passed, passed);
+            let result = OrderResult { has_to_be_confirmed: true, ..result(end) };
+            assert_eq!(Report::new(1, Duration::from_secs(1), Duration::ZERO, &[result]).passed, passed);
         }
     }
 
     #[test]
-    fn a_customer_s_cancellation_does_not_count_as_slowness() {
-        let mut cancelled = life(End::Cancelled("cancel_order_on_request".to_owned()));
+    fn a_customer_s_cancellation_is_not_in_the_saga_latency() {
+        let mut cancelled = result(End::Cancelled("cancel_order_on_request".to_owned()));
         cancelled.cancelled_by_customer = true;
         cancelled.ended_at = Some(OffsetDateTime::UNIX_EPOCH + Duration::from_secs(60));
-        let report = Report::new(1, Duration::from_secs(1), Duration::ZERO, &[life(End::Confirmed), cancelled]);
+        let report = Report::new(1, Duration::from_secs(1), Duration::ZERO, &[result(End::Confirmed), cancelled]);
         assert_eq!((report.saga.count, report.saga.max_ms.round()), (1, 40.0));
     }
 
     #[test]
-    fn only_ends_between_warm_up_and_the_last_beginning_count_as_speed() {
-        let began_and_ended = |began: u64, ended: u64| Life {
+    fn only_ends_between_warm_up_and_last_start_count_as_throughput() {
+        let began_and_ended = |began: u64, ended: u64| OrderResult {
             started_at: Some(OffsetDateTime::UNIX_EPOCH + Duration::from_secs(began)),
             ended_at: Some(OffsetDateTime::UNIX_EPOCH + Duration::from_secs(ended)),
-            ..life(End::Confirmed)
+            ..result(End::Confirmed)
         };
-        let lives = [began_and_ended(0, 1), began_and_ended(1, 4), began_and_ended(3, 6), began_and_ended(10, 12)];
-        let report = Report::new(1, Duration::from_secs(12), Duration::from_secs(2), &lives);
+        let results = [began_and_ended(0, 1), began_and_ended(1, 4), began_and_ended(3, 6), began_and_ended(10, 12)];
+        let report = Report::new(1, Duration::from_secs(12), Duration::from_secs(2), &results);
         assert_eq!(report.ended_per_second, 2.0 / 8.0);
         assert_eq!(report.ended_in_second, [0, 1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1]);
     }

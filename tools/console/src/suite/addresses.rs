@@ -1,4 +1,4 @@
-//! Where the suite is. Each participant has an argument of its own, read off the manifest: `--order-url`, or `ORDER_URL`.
+//! The URLs of the suite. Each participant of the manifest has an argument of its own: `--order-url`, or `ORDER_URL`.
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use contracts::{PARTICIPANTS, SERVICES};
@@ -10,7 +10,7 @@ pub struct Addresses {
     pub participants: ParticipantUrls,
     #[arg(long, env = "GATEWAY_URL", default_value = "http://127.0.0.1:8084")]
     pub gateway_url: String,
-    /// Opens the administration routes
+    /// The token for the administration routes
     #[arg(long, env = "ADMIN_TOKEN", default_value = "dev-admin-token", hide_env_values = true)]
     pub admin_token: String,
 }
@@ -21,7 +21,7 @@ impl Addresses {
         found.map_or("", |(_, url)| url)
     }
 
-    /// The same, where one service is reached at another replica.
+    /// The same, with another replica's URL for one service.
     #[must_use]
     pub fn with(mut self, service: Service, url: &str) -> Self {
         for (_, of) in self.participants.0.iter_mut().filter(|(of, _)| *of == service) {

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tokio::net::lookup_host;
 use uuid::Uuid;
 
-use super::{Service, Suite, SuiteError, until};
+use super::{Service, Suite, SuiteError, http::Page, until};
 
 /// A step's consumer on one stream.
 #[derive(Debug, Clone, Deserialize)]
@@ -15,13 +15,13 @@ pub struct Consumer {
     pub step: String,
     pub consumer: String,
     pub stream: String,
-    /// Published and not delivered yet; `None` while the broker is away.
+    /// Published and not delivered yet; `None` while the broker is down.
     pub lag: Option<u64>,
     /// Delivered and not acknowledged yet.
     pub in_flight: Option<u64>,
-    /// Whether a replica asks the broker for more just now.
+    /// Whether a replica has a pull request pending at the broker.
     pub pulling: Option<bool>,
-    /// Why it does not consume.
+    /// Why it is paused.
     pub paused: Option<String>,
 }
 
@@ -31,7 +31,7 @@ impl Consumer {
     }
 }
 
-/// Who publishes a service's events, and how far that is.
+/// The relay that publishes a service's events.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Relay {
     pub holder: String,
@@ -43,12 +43,12 @@ pub struct Relay {
     pub lag: i64,
 }
 
-/// An event in the outbox of the service that says it, or published from there.
+/// An event in its service's outbox, or published from there.
 #[derive(Debug, Clone, Deserialize)]
 pub struct OutboxEntry {
     /// `PENDING`, `PARKED` or `PUBLISHED`
     pub state: String,
-    /// How often it was published once more because the broker had lost it.
+    /// How often it was republished because the broker had lost it.
     pub republication: i64,
 }
 
@@ -58,23 +58,18 @@ impl Suite {
     }
 
     pub async fn consumers(&self, service: Service) -> Result<Vec<Consumer>, SuiteError> {
-        #[derive(Deserialize)]
-        struct Consumers {
-            items: Vec<Consumer>,
-        }
-        let consumers: Consumers = self.http.json(self.admin(Method::GET, service, "consumers")).await?;
-        Ok(consumers.items)
+        Ok(self.http.json::<Page<Consumer>>(self.admin(Method::GET, service, "consumers")).await?.items)
     }
 
-    /// Lets a service stop consuming for one of its steps; returns when it has stopped.
+    /// Pauses the consumer of a step; returns when it has stopped.
     pub async fn pause_consumer(&self, service: Service, step: &str) -> Result<(), SuiteError> {
-        const PATIENCE: Duration = Duration::from_secs(10);
+        const PAUSE_TIMEOUT: Duration = Duration::from_secs(10);
         self.http.text(self.admin(Method::POST, service, &format!("consumers/{step}/pause"))).await?;
         let stopped = async || {
             let consumers = self.consumers(service).await?;
             Ok(consumers.iter().all(|c| c.step != step || c.pulling == Some(false)).then_some(()))
         };
-        until(PATIENCE, stopped).await.map(drop)
+        until(PAUSE_TIMEOUT, stopped).await.map(drop)
     }
 
     pub async fn resume_consumer(&self, service: Service, step: &str) -> Result<(), SuiteError> {
@@ -93,8 +88,7 @@ impl Suite {
         self.done(self.admin(Method::POST, service, "relay/resume")).await
     }
 
-    /// One of a service's metrics, all its labels and all replicas behind its address summed up; `None` when it has no
-    /// such metric.
+    /// The sum of a metric over all labels and all replicas behind the service's address; `None` without such a metric.
     pub async fn metric(&self, service: Service, name: &str) -> Result<Option<f64>, SuiteError> {
         Ok(sum_of(&self.metrics(service).await?, name, ""))
     }
@@ -113,12 +107,12 @@ impl Suite {
     }
 }
 
-/// The address of each replica, where a name stands for several; the same address where nothing is known of others.
+/// The address of each replica that the host name resolves to; the address itself when it resolves to none.
 async fn replicas_at(address: &str) -> Vec<String> {
     let Some((host, port)) = address.strip_prefix("http://").and_then(|rest| rest.rsplit_once(':')) else {
         return vec![address.to_owned()];
     };
-    // A machine with two kinds of addresses is one replica.
+    // A host with IPv4 and IPv6 addresses is one replica.
     let found = lookup_host(format!("{host}:{port}")).await.into_iter().flatten().filter(SocketAddr::is_ipv4);
     let replicas: Vec<String> = found.map(|replica| format!("http://{replica}")).collect();
     if replicas.is_empty() { vec![address.to_owned()] } else { replicas }
@@ -146,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_metric_is_the_sum_of_its_samples_and_no_other_metrics() {
+    fn a_metric_is_the_sum_of_its_own_samples() {
         let text =
             "# TYPE a counter\na_total{step=\"x\"} 2 # {trace=\"1\"} 9\na_total{step=\"y\"} 3\na_total_more 7\nb 1.5\n";
         assert_eq!(sum_of(text, "a_total", ""), Some(5.0));

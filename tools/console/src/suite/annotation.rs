@@ -1,4 +1,4 @@
-//! Named bands on every board.
+//! Named annotations (bands) on every dashboard.
 
 use reqwest::{Method, StatusCode};
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{ORDER, Suite, SuiteError, with_json};
 
 impl Suite {
-    /// Begins a band with this name; `None` where faults are not enabled, and nothing is annotated.
+    /// Begins an annotation; `None` if faults are not enabled, because the route does not exist then.
     pub async fn begin_annotation(&self, title: &str) -> Result<Option<Uuid>, SuiteError> {
         #[derive(Deserialize)]
         struct Begun {

@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 
 use super::{Service, Suite, SuiteError};
 
-/// The breakers of all replicas, those of the one that was asked first, and their changes.
+/// The breakers of all replicas, those of the answering one first, and their changes.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Breakers {
     pub items: Vec<Breaker>,
@@ -48,7 +48,7 @@ impl Suite {
         self.http.found(self.admin(Method::GET, service, "breakers")).await
     }
 
-    /// Closes a step's breaker in every replica, whatever it has seen.
+    /// Closes a step's breaker in every replica.
     pub async fn reset_breaker(&self, service: Service, step: &str) -> Result<(), SuiteError> {
         self.done(self.admin(Method::POST, service, &format!("breakers/{step}/reset"))).await
     }

@@ -1,4 +1,4 @@
-//! Dead letters, as the services let them be inspected, replayed and discarded.
+//! The administration of dead letters: inspect, replay, discard.
 
 use reqwest::Method;
 use serde::Deserialize;
@@ -23,12 +23,12 @@ pub struct DeadLetter {
     /// `PENDING`, `REPLAYED`, `RESOLVED` or `DISCARDED`
     pub status: String,
     pub replay_count: i32,
-    /// Only when it was asked for by its own id.
+    /// Only when requested by id.
     #[serde(default)]
     pub actions: Vec<DeadLetterAction>,
 }
 
-/// One thing that was done to a dead letter.
+/// An action on a dead letter.
 #[derive(Debug, Clone, Deserialize)]
 pub struct DeadLetterAction {
     pub actor: String,
@@ -57,7 +57,7 @@ pub struct Rehearsal {
 }
 
 impl Suite {
-    /// Dead letters of a service that wait for a decision.
+    /// A service's dead letters that wait for a decision.
     pub async fn pending_dead_letters(&self, service: Service) -> Result<Vec<DeadLetter>, SuiteError> {
         self.http.list_of(|| self.admin(Method::GET, service, "dlq").query(&[("status", "PENDING")])).await
     }
@@ -75,24 +75,24 @@ impl Suite {
         Ok(count)
     }
 
-    /// One dead letter, with everything that was done to it.
+    /// One dead letter with its actions.
     pub async fn dead_letter(&self, service: Service, id: Uuid) -> Result<DeadLetter, SuiteError> {
         self.http.json(self.admin(Method::GET, service, &format!("dlq/{id}"))).await
     }
 
-    /// What replaying a saga's dead letters would do, without doing it.
+    /// A dry run of replaying a saga's dead letters.
     pub async fn rehearse_replay(&self, service: Service, saga_id: Uuid) -> Result<DryRun, SuiteError> {
         let body = json!({ "filter": { "saga_id": saga_id }, "dry_run": true });
         self.http.json(with_json(self.admin(Method::POST, service, "dlq/replay"), &body)).await
     }
 
-    /// Runs the failed step on the event, now; the dead letter with the outcome.
+    /// Runs the failed step on the event now, and returns the dead letter with the outcome.
     pub async fn replay(&self, service: Service, id: Uuid, reason: &str) -> Result<DeadLetter, SuiteError> {
         let request = self.admin(Method::POST, service, &format!("dlq/{id}/replay"));
         self.http.json(with_json(request, &json!({ "reason": reason }))).await
     }
 
-    /// Gives an event up.
+    /// Discards the event.
     pub async fn discard(&self, service: Service, id: Uuid, reason: &str) -> Result<DeadLetter, SuiteError> {
         let request = self.admin(Method::DELETE, service, &format!("dlq/{id}"));
         self.http.json(with_json(request, &json!({ "reason": reason }))).await

@@ -1,10 +1,10 @@
-//! Faults on purpose, as the services let them be armed.
+//! Fault injection through the services' administration.
 
 use reqwest::{Method, StatusCode};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Service, Suite, SuiteError, with_json};
+use super::{Service, Suite, SuiteError, http::Page, with_json};
 
 /// A fault to be armed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -22,7 +22,7 @@ pub struct FaultSpec {
     pub expires_in_seconds: u32,
 }
 
-/// Which orders a fault is meant for.
+/// Which orders a fault applies to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Scope {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,16 +42,16 @@ pub struct ArmedFault {
     /// In all replicas together.
     #[serde(default)]
     pub hits: u64,
-    /// Those that hold it.
+    /// The replicas that hold it.
     #[serde(default)]
     pub replicas: Vec<String>,
-    /// Those that should, and have not said that they do.
+    /// The replicas that have not confirmed that they hold it.
     #[serde(default)]
     pub missing: Vec<String>,
 }
 
 impl FaultSpec {
-    /// Hits every pass of the point.
+    /// A fault that hits every pass of the point.
     pub fn new(point: &str, kind: &str) -> Self {
         FaultSpec { point: point.to_owned(), kind: kind.to_owned(), ..FaultSpec::default() }
     }
@@ -60,12 +60,12 @@ impl FaultSpec {
         FaultSpec { latency_ms: Some(latency_ms), ..self }
     }
 
-    /// Besides the original.
+    /// Copies in addition to the original.
     pub fn copies(self, copies: u8) -> Self {
         FaultSpec { copies: Some(copies), ..self }
     }
 
-    /// Hits so many passes, and is gone.
+    /// Hits only the first passes.
     pub fn first(self, passes: u32) -> Self {
         FaultSpec { first: Some(passes), ..self }
     }
@@ -82,11 +82,7 @@ impl Suite {
 
     /// The faults armed in a service's replicas; `None` when faults are not enabled there.
     pub async fn armed_faults(&self, service: Service) -> Result<Option<Vec<ArmedFault>>, SuiteError> {
-        #[derive(Deserialize)]
-        struct Faults {
-            items: Vec<ArmedFault>,
-        }
-        let faults: Option<Faults> = self.http.found(self.admin(Method::GET, service, "faults")).await?;
+        let faults = self.http.found::<Page<ArmedFault>>(self.admin(Method::GET, service, "faults")).await?;
         Ok(faults.map(|faults| faults.items))
     }
 
@@ -96,7 +92,7 @@ impl Suite {
         Ok(armed.into_iter().find(|fault| fault.id == id))
     }
 
-    /// Disarms all faults of a service. If it is away there is nobody whom they could hit; they expire.
+    /// Disarms all faults of a service. An unreachable service counts as disarmed: its faults expire.
     pub async fn disarm(&self, service: Service) -> Result<(), SuiteError> {
         match self.done(self.admin(Method::DELETE, service, "faults")).await {
             Ok(_) | Err(SuiteError::Unreachable { .. }) => Ok(()),
@@ -111,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_says_only_what_it_limits() {
+    fn unset_limits_of_a_fault_are_not_sent() {
         let fault = FaultSpec { expires_in_seconds: 60, ..FaultSpec::new("in_step", "error") };
         let scope = Scope { sku: Some("A".to_owned()), ..Scope::default() };
         let json = serde_json::to_value(fault.first(2).scope(scope)).expect("JSON");

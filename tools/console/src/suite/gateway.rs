@@ -1,4 +1,6 @@
-//! The payment gateway's API: its books, against which ours are audited.
+//! The payment gateway's API: charges, faults, and the ledger that the audit compares.
+
+use std::collections::HashSet;
 
 use reqwest::{Method, RequestBuilder};
 use serde::{Deserialize, Serialize};
@@ -6,7 +8,7 @@ use uuid::Uuid;
 
 use super::{Http, Order, Suite, SuiteError, with_json};
 
-/// What the gateway did in one currency; amounts in minor units.
+/// The gateway's totals in one currency; amounts in minor units.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct GatewayTotal {
     pub currency: String,
@@ -20,7 +22,7 @@ pub struct GatewayTotal {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Charge {
     pub idempotency_key: String,
-    /// `None` when nothing went through.
+    /// `None` without a successful charge.
     pub charge_id: Option<String>,
     /// The order that the charge names.
     pub order_id: Option<String>,
@@ -30,7 +32,7 @@ pub struct Charge {
     pub refunded: bool,
 }
 
-/// What goes wrong at the gateway on purpose.
+/// Faults to arm at the gateway.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct GatewayFaults {
     pub latency_ms: u64,
@@ -40,18 +42,18 @@ pub struct GatewayFaults {
     pub expires_in_seconds: u32,
 }
 
-/// What to compare with other books.
+/// What to compare with another ledger.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Reconciliation {
-    /// What has changed since this position of the ledger is listed, and left out of the sums.
+    /// Charges that changed since this ledger position are listed, and left out of the sums.
     pub(crate) since: Option<u64>,
-    /// Keys that are left out of the sums.
+    /// Keys to leave out of the sums.
     pub(crate) without: Vec<Uuid>,
-    /// Keys whose outcomes are listed.
+    /// Keys whose outcomes to list.
     pub(crate) keys: Vec<Uuid>,
 }
 
-/// The gateway's books as of one position of its ledger.
+/// The gateway's ledger as of one position.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Statement {
     pub(crate) position: u64,
@@ -60,49 +62,52 @@ pub(crate) struct Statement {
     pub(crate) outcomes: Vec<Charge>,
 }
 
-pub(crate) async fn reconcile(http: &Http, gateway_url: &str, asked: &Reconciliation) -> Result<Statement, SuiteError> {
-    http.json(with_json(http.post(&format!("{gateway_url}/v1/reconciliations")), asked)).await
+pub(crate) async fn reconcile(http: &Http, gateway_url: &str, body: &Reconciliation) -> Result<Statement, SuiteError> {
+    http.json(with_json(http.post(&format!("{gateway_url}/v1/reconciliations")), body)).await
 }
 
 impl Suite {
-    /// The charge that went through for a payment; `None` when there is none, also when it was refused.
+    /// The successful charge of a payment; `None` when there is none, or when it was declined.
     pub async fn charge(&self, payment_id: Uuid) -> Result<Option<Charge>, SuiteError> {
         let request = self.gateway(Method::GET, "charges").query(&[("idempotency_key", payment_id)]);
         Ok(self.http.found::<Charge>(request).await?.filter(|charge| charge.charge_id.is_some()))
     }
 
-    /// Every charge that went through, refunded or not.
+    /// Every successful charge, refunded or not.
     pub async fn charges(&self) -> Result<Vec<Charge>, SuiteError> {
-        let asked = Reconciliation { since: Some(0), ..Reconciliation::default() };
-        let Statement { changed, .. } = reconcile(&self.http, &self.addresses.gateway_url, &asked).await?;
-        Ok(changed.into_iter().filter(|charge| charge.charge_id.is_some()).collect())
+        self.changed_charges(0).await
     }
 
-    /// How far the gateway's ledger is.
+    async fn changed_charges(&self, since: u64) -> Result<Vec<Charge>, SuiteError> {
+        let body = Reconciliation { since: Some(since), ..Reconciliation::default() };
+        let Statement { mut changed, .. } = reconcile(&self.http, &self.addresses.gateway_url, &body).await?;
+        changed.retain(|charge| charge.charge_id.is_some());
+        Ok(changed)
+    }
+
+    /// The position of the gateway's ledger.
     pub async fn gateway_position(&self) -> Result<u64, SuiteError> {
         Ok(reconcile(&self.http, &self.addresses.gateway_url, &Reconciliation::default()).await?.position)
     }
 
-    /// How many charges for these orders have gone through since then, under whatever keys.
+    /// How many successful charges for these orders there were since that position, under any key.
     pub async fn charges_since(&self, position: u64, orders: &[Order]) -> Result<usize, SuiteError> {
-        let asked = Reconciliation { since: Some(position), ..Reconciliation::default() };
-        let Statement { changed, .. } = reconcile(&self.http, &self.addresses.gateway_url, &asked).await?;
-        let of_these =
-            |charge: &&Charge| orders.iter().any(|order| charge.order_id == Some(order.order_id.to_string()));
-        Ok(changed.iter().filter(|charge| charge.charge_id.is_some()).filter(of_these).count())
+        let ids: HashSet<String> = orders.iter().map(|order| order.order_id.to_string()).collect();
+        let changed = self.changed_charges(position).await?;
+        Ok(changed.iter().filter(|charge| charge.order_id.as_ref().is_some_and(|id| ids.contains(id))).count())
     }
 
-    /// Lets the gateway go wrong, in place of however it went wrong before.
+    /// Arms these faults at the gateway, in place of earlier ones.
     pub async fn arm_gateway(&self, faults: &GatewayFaults) -> Result<(), SuiteError> {
         self.done(with_json(self.gateway(Method::POST, "faults"), faults)).await
     }
 
-    /// Lets the gateway work as it should.
+    /// Disarms all faults of the gateway.
     pub async fn disarm_gateway(&self) -> Result<(), SuiteError> {
         self.done(self.gateway(Method::DELETE, "faults")).await
     }
 
-    /// Whether the gateway goes wrong on purpose.
+    /// Whether faults are armed at the gateway.
     pub async fn gateway_is_armed(&self) -> Result<bool, SuiteError> {
         #[derive(Deserialize)]
         struct Faults {
@@ -111,7 +116,7 @@ impl Suite {
         Ok(self.http.json::<Faults>(self.gateway(Method::GET, "faults")).await?.armed)
     }
 
-    /// Charges a card past payment, under an idempotency key.
+    /// Charges a card at the gateway directly, under an idempotency key.
     pub async fn charge_card(&self, key: &str, charge: &impl Serialize) -> Result<(), SuiteError> {
         let request = self.gateway(Method::POST, "charges").header("idempotency-key", key);
         self.done(with_json(request, charge)).await

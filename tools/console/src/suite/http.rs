@@ -1,4 +1,4 @@
-//! Requests and their answers. Whoever wants to know of every exchange may listen.
+//! HTTP requests and their answers. A listener can be called for every exchange.
 
 use std::{
     fmt,
@@ -25,7 +25,7 @@ pub struct Exchange {
     pub took: Duration,
 }
 
-/// Hears of every exchange.
+/// Called for every exchange.
 pub type Listener = Arc<dyn Fn(&Exchange) + Send + Sync>;
 
 /// An HTTP client with a time limit.
@@ -52,8 +52,8 @@ impl Http {
         Ok(Http { client, ..self })
     }
 
-    /// From now on the listener hears of every exchange.
-    pub(super) fn heard_by(self, listener: Listener) -> Self {
+    /// The same client; it calls the listener for every exchange.
+    pub(super) fn with_listener(self, listener: Listener) -> Self {
         Http { listener: Some(listener), ..self }
     }
 
@@ -69,12 +69,11 @@ impl Http {
         self.client.post(url)
     }
 
-    /// The answer's body, if its status is a success.
     pub(crate) async fn text(&self, request: RequestBuilder) -> Result<String, SuiteError> {
         self.named_text(request).await.map(|(_, body)| body)
     }
 
-    /// What the request is called, too.
+    /// The name of the request, and the body of its answer.
     async fn named_text(&self, request: RequestBuilder) -> Result<(String, String), SuiteError> {
         let unreachable = |name: &str, source| SuiteError::Unreachable { request: name.to_owned(), source };
         let request = request.build().map_err(|error| unreachable("a request", error))?;
@@ -92,7 +91,7 @@ impl Http {
         exchange.took = began.elapsed();
         exchange.answer = match &answered {
             Ok((status, body)) => Ok((*status, body.clone())),
-            Err(error) => Err(why(error)),
+            Err(error) => Err(root_cause(error)),
         };
         if let Some(listener) = &self.listener {
             listener(&exchange);
@@ -108,7 +107,6 @@ impl Http {
         Ok((answer.status(), answer.text().await?))
     }
 
-    /// The answer, decoded.
     pub(crate) async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, SuiteError> {
         let (request, body) = self.named_text(request).await?;
         serde_json::from_str(&body).map_err(|source| SuiteError::Undecodable { request, source })
@@ -122,7 +120,6 @@ impl Http {
         }
     }
 
-    /// All pages of a list.
     pub(crate) async fn list_of<T: DeserializeOwned>(
         &self,
         request: impl Fn() -> RequestBuilder,
@@ -144,16 +141,16 @@ impl Http {
     }
 }
 
-/// A page of a list.
+/// A list, or a page of it.
 #[derive(Debug, Deserialize)]
-struct Page<T> {
-    items: Vec<T>,
+pub(super) struct Page<T> {
+    pub(super) items: Vec<T>,
     #[serde(default)]
     next_cursor: Option<String>,
 }
 
-/// The innermost cause says most: the outer ones only that a request was sent.
-fn why(error: &reqwest::Error) -> String {
+/// The innermost cause is the useful one: the outer ones only name the request.
+fn root_cause(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(source) = cause.source() {
         cause = source;
@@ -161,7 +158,7 @@ fn why(error: &reqwest::Error) -> String {
     cause.to_string()
 }
 
-/// The sentence of a problem document, or the beginning of whatever else was answered.
+/// The detail of a problem document, or the beginning of any other body.
 fn detail(body: &str) -> String {
     #[derive(Deserialize)]
     struct Problem {
@@ -179,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_tells_its_detail_and_anything_else_its_beginning() {
+    fn a_problem_shows_its_detail_and_other_bodies_their_beginning() {
         assert_eq!(detail(r#"{"title": "Conflict", "detail": "the SKU exists"}"#), "the SKU exists");
         assert_eq!(detail(r#"{"title": "Conflict"}"#), "Conflict");
         assert_eq!(detail("<html>"), "<html>");

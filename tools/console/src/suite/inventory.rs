@@ -41,7 +41,7 @@ pub struct Product {
     pub status: String,
 }
 
-/// What inventory answered to an order.
+/// The reservation of an order.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Reservation {
     pub status: String,
@@ -61,10 +61,10 @@ impl Suite {
         self.done(with_json(self.api(Method::POST, INVENTORY, "products"), product)).await
     }
 
-    /// Creates a product, if it is not there, and waits until order can price it.
+    /// Creates a product unless it exists, and waits until order can price it.
     ///
     /// # Errors
-    /// Also when order does not learn of it in time.
+    /// Also when the product does not reach order within the limit.
     pub async fn sell(&self, product: &NewProduct, limit: Duration) -> anyhow::Result<()> {
         let created = async || match self.create_product(product).await {
             Err(error) if error.status() == Some(StatusCode::CONFLICT) => Ok(Some(())),
@@ -72,14 +72,14 @@ impl Suite {
         };
         until(limit, created).await.with_context(|| format!("inventory does not create {}", product.sku))?;
         let known = until(limit, || self.product_view(&product.sku)).await?;
-        known.with_context(|| format!("order does not learn of {}", product.sku)).map(drop)
+        known.with_context(|| format!("the product {} does not reach order in time", product.sku)).map(drop)
     }
 
     pub async fn product(&self, sku: &str) -> Result<Option<Product>, SuiteError> {
         self.http.found(self.get(INVENTORY, &format!("products/{sku}"))).await
     }
 
-    /// Changes the fields of a product that are named.
+    /// Changes the given fields of a product.
     pub async fn change_product(&self, sku: &str, fields: &Value) -> Result<(), SuiteError> {
         self.done(with_json(self.api(Method::PATCH, INVENTORY, &format!("products/{sku}")), fields)).await
     }

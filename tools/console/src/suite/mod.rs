@@ -1,5 +1,5 @@
-//! A running suite, seen through its REST APIs as any client sees it. The contract is repeated here
-//! in DTOs of our own, so a service that breaks it is noticed. Only who takes part is read off the manifest.
+//! A running suite, seen through its REST APIs as any client sees it. This module repeats the contract in DTOs of its own, so
+//! that a breaking change of a service is detected. Only the list of participants comes from the manifest.
 
 mod addresses;
 mod admin;
@@ -27,7 +27,7 @@ pub(crate) use gateway::{Reconciliation, Statement, reconcile};
 pub(crate) use http::Http;
 pub use http::{Exchange, Listener};
 pub use inventory::{NewProduct, Product, Reservation, ReservationLine};
-pub use order::{Explanation, Finding, NewOrder, Order, OrderLine, ProductView, Remedy, Saga, SagaStep};
+pub use order::{Explanation, NewOrder, Obstacle, Order, OrderLine, ProductView, Remedy, Saga, SagaStep};
 pub use payment::Payment;
 use reqwest::{Method, RequestBuilder, StatusCode, header};
 pub use saga::Service;
@@ -47,7 +47,7 @@ impl Money {
     }
 }
 
-/// Why a request brought no answer of the kind it should.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SuiteError {
     #[error("{request}: no answer")]
@@ -59,8 +59,8 @@ pub enum SuiteError {
 }
 
 impl SuiteError {
-    /// Whether the same request may be answered otherwise later: nobody answered, the key is in
-    /// flight, or the service is overloaded or not well.
+    /// Whether the same request may succeed later: there was no answer, the key is in flight, or the service is overloaded or
+    /// failing.
     pub fn is_temporary(&self) -> bool {
         match self {
             SuiteError::Unreachable { .. } => true,
@@ -96,12 +96,12 @@ impl Suite {
         Ok(Suite { http: self.http.without_keep_alive()?, ..self })
     }
 
-    /// The same suite; the listener hears of every exchange with it.
-    pub fn heard_by(self, listener: Listener) -> Self {
-        Suite { http: self.http.heard_by(listener), ..self }
+    /// The same suite; the listener is called for every exchange with it.
+    pub fn with_listener(self, listener: Listener) -> Self {
+        Suite { http: self.http.with_listener(listener), ..self }
     }
 
-    /// The same suite, where one service is reached at another replica.
+    /// The same suite, with another replica's URL for one service.
     pub fn at(&self, service: Service, url: &str) -> Self {
         Suite { http: self.http.clone(), addresses: self.addresses.clone().with(service, url) }
     }
@@ -110,7 +110,6 @@ impl Suite {
         &self.addresses
     }
 
-    /// A request to a service.
     fn api(&self, method: Method, service: Service, path: &str) -> RequestBuilder {
         self.http.request(method, &format!("{}/api/{path}", self.addresses.of(service)))
     }
@@ -119,7 +118,6 @@ impl Suite {
         self.api(Method::GET, service, path)
     }
 
-    /// A request to the administration of a service.
     fn admin(&self, method: Method, service: Service, path: &str) -> RequestBuilder {
         let request = self.api(method, service, &format!("admin/{path}"));
         request.bearer_auth(&self.addresses.admin_token).header("x-actor", "demo")
@@ -135,11 +133,11 @@ impl Suite {
         self.done(self.http.get(&format!("{url}/health/ready"))).await
     }
 
-    /// Waits a while until all servers are ready; then, why each one that is not is not. They need some
-    /// seconds after a start, or after a server that they depend on was away.
+    /// Waits until all servers are ready, and returns why each of the others is not. They need some seconds after a start, or
+    /// after a server that they depend on was down.
     pub async fn still_not_ready(&self) -> Vec<String> {
-        const PATIENCE: Duration = Duration::from_secs(10);
-        let end = tokio::time::Instant::now() + PATIENCE;
+        const READY_TIMEOUT: Duration = Duration::from_secs(10);
+        let end = tokio::time::Instant::now() + READY_TIMEOUT;
         loop {
             let reasons = self.not_ready().await;
             if reasons.is_empty() || tokio::time::Instant::now() >= end {
@@ -161,7 +159,6 @@ impl Suite {
     }
 }
 
-/// JSON as the content type asks for it; a body of our own DTOs always encodes.
 fn with_json<T: Serialize>(request: RequestBuilder, body: &T) -> RequestBuilder {
     request.header(header::ACCEPT, "application/json").json(body)
 }
@@ -171,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_answers_that_may_change_are_worth_another_try() {
+    fn only_temporary_errors_are_retried() {
         let refused = |status| SuiteError::Refused { request: String::new(), status, detail: String::new() };
         assert!(refused(StatusCode::SERVICE_UNAVAILABLE).is_temporary());
         assert!(refused(StatusCode::CONFLICT).is_temporary());

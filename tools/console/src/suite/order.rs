@@ -33,7 +33,7 @@ impl NewOrder {
         }
     }
 
-    /// So many customers who want one unit each, and pay by card.
+    /// So many customers who order one unit each, and pay by card.
     pub fn crowd(sku: &str, count: usize, payment_method: &str) -> Vec<Self> {
         (0..count).map(|n| NewOrder::of(&format!("customer-{n}"), sku, 1, payment_method)).collect()
     }
@@ -58,7 +58,7 @@ impl Order {
     }
 }
 
-/// Where a saga stands; `steps` only when it was asked for by its own id.
+/// The state of a saga; `steps` only when requested by its id.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Saga {
     pub saga_id: Uuid,
@@ -92,38 +92,38 @@ pub struct SagaStep {
     #[serde(with = "time::serde::rfc3339")]
     pub occurred_at: OffsetDateTime,
     pub reason: Option<String>,
-    /// What was broken on purpose when it happened.
+    /// The injected fault that was active, if any.
     pub fault: Option<String>,
 }
 
 impl Saga {
-    /// Nothing more happens by itself.
+    /// No further step runs without an operator.
     pub fn is_terminal(&self) -> bool {
         matches!(self.status.as_str(), "COMPLETED" | "COMPENSATED" | "FAILED")
     }
 
-    /// The step whose refusal made it turn back, if its journal was asked for.
+    /// The step whose refusal started the compensation, if the journal was requested.
     pub fn refused_at(&self) -> Option<&SagaStep> {
         self.steps.iter().find(|step| step.status == "FAILED")
     }
 }
 
-/// Where an order is, in plain sentences.
+/// The state of an order in plain sentences.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Explanation {
     pub summary: String,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Obstacle>,
 }
 
-/// Something that explains it.
+/// One fact that explains the state.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Finding {
+pub struct Obstacle {
     pub kind: String,
     pub what: String,
     pub remedy: Option<Remedy>,
 }
 
-/// What somebody can do about it.
+/// What an operator can do about it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Remedy {
     pub what: String,
@@ -190,12 +190,12 @@ impl Suite {
         self.done(self.admin(Method::POST, ORDER, "catalogue/rebuild")).await
     }
 
-    /// Drives the compensation of a stuck saga again.
+    /// Retries the compensation of a stuck saga.
     pub async fn resume_saga(&self, saga_id: Uuid) -> Result<(), SuiteError> {
         self.done(self.admin(Method::POST, ORDER, &format!("sagas/{saga_id}/resume"))).await
     }
 
-    /// Where an order is and what it waits for.
+    /// The state of an order and what it waits for.
     pub async fn explain(&self, order_id: Uuid) -> Result<Explanation, SuiteError> {
         self.http.json(self.get(ORDER, &format!("orders/{order_id}/explain"))).await
     }

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::{Money, PAYMENT, Suite, SuiteError, with_json};
 
-/// A payment; its id is the key under which the gateway was asked.
+/// A payment; its id is the idempotency key at the gateway.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Payment {
     pub payment_id: Uuid,
@@ -21,7 +21,7 @@ impl Suite {
         Ok(self.http.list_of(|| self.get(PAYMENT, &format!("payments?order_id={order_id}"))).await?.pop())
     }
 
-    /// Gives back what was charged for an order that the database has forgotten.
+    /// Refunds the charge of an order that the database has forgotten.
     pub async fn refund_forgotten(&self, order_id: Uuid, amount: &Money) -> Result<(), SuiteError> {
         let charge = serde_json::json!({ "order_id": order_id, "amount": amount });
         let request = self.admin(Method::POST, PAYMENT, "forgotten-charges");

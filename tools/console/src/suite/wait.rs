@@ -1,4 +1,4 @@
-//! Asking again until the answer is the one that is waited for.
+//! Polling until a condition holds.
 
 use std::time::Duration;
 
@@ -7,15 +7,14 @@ use uuid::Uuid;
 
 use super::{NewOrder, Order, Saga, Suite, SuiteError};
 
-/// Asks until there is something, or until the time is over: then `None`. The pauses grow from 50 to
-/// 500 ms, so that many who wait do not become a load. A service that is away for the moment is asked
-/// again, too.
+/// Polls until there is a value; `None` after the limit. The pauses grow from 50 to 500 ms, so that many waiting callers are no
+/// load. Temporary errors are retried.
 ///
 /// # Errors
-/// An answer that will not change.
-pub async fn until<T, Asked>(limit: Duration, mut ask: impl FnMut() -> Asked) -> Result<Option<T>, SuiteError>
+/// A permanent error, or a temporary one after the limit.
+pub async fn until<T, Answer>(limit: Duration, mut ask: impl FnMut() -> Answer) -> Result<Option<T>, SuiteError>
 where
-    Asked: Future<Output = Result<Option<T>, SuiteError>>,
+    Answer: Future<Output = Result<Option<T>, SuiteError>>,
 {
     let end = Instant::now() + limit;
     let mut pause = Duration::from_millis(50);
@@ -31,11 +30,10 @@ where
 }
 
 impl Suite {
-    /// Places an order and, as a careful client does, repeats the request under the same key until
-    /// it is answered. Tells how many requests it took.
+    /// Places an order, repeating the request under the same key until it is answered. Returns the number of requests, too.
     ///
     /// # Errors
-    /// A refusal, or that there was no answer within the limit.
+    /// A refusal, or no answer within the limit.
     pub async fn place_surely(&self, order: &NewOrder, key: &str, limit: Duration) -> Result<(Order, u32), SuiteError> {
         let mut requests = 0;
         let end = Instant::now() + limit;
@@ -56,7 +54,7 @@ impl Suite {
         until(limit, async || Ok(self.order(order_id).await?.filter(Order::is_terminal))).await
     }
 
-    /// The order's saga, with its journal, as soon as it has ended.
+    /// The order's saga with its journal, as soon as it has ended.
     pub async fn ended_saga(&self, order_id: Uuid, limit: Duration) -> Result<Option<Saga>, SuiteError> {
         let ended = until(limit, async || Ok(self.saga_of(order_id).await?.filter(Saga::is_terminal))).await?;
         match ended {

@@ -1,5 +1,5 @@
-//! Where Alertmanager's notifications end: a webhook, and the latest alerts it was told of, each with its latest
-//! status. Alertmanager repeats itself, so an alert is known by its labels and the moment at which it began.
+//! Alertmanager's webhook, and the latest alerts, each with its latest status. Alertmanager repeats notifications, so an alert is
+//! identified by its labels and its start time.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -15,8 +15,8 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{board, metrics::AuditMetrics};
 
-/// How many alerts are remembered.
-const REMEMBERED: usize = 200;
+/// How many alerts are kept.
+const MAX_ALERTS: usize = 200;
 
 /// Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +30,7 @@ pub(super) enum Status {
     Resolved,
 }
 
-/// An alert, as it was last heard of.
+/// An alert with its latest status.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct Alert {
     pub(super) name: String,
@@ -42,14 +42,14 @@ pub(super) struct Alert {
     /// `null` while it fires.
     #[serde(with = "time::serde::rfc3339::option")]
     pub(super) ends_at: Option<OffsetDateTime>,
-    /// When this status was first heard of.
+    /// When this status was first received.
     #[serde(with = "time::serde::rfc3339")]
     pub(super) received_at: OffsetDateTime,
     generator_url: String,
     fingerprint: String,
 }
 
-/// What Alertmanager posts: version 4 of its webhook, as far as it is used here.
+/// The used fields of version 4 of Alertmanager's webhook.
 #[derive(Debug, Deserialize, ToSchema)]
 struct Notification {
     #[schema(example = "4")]
@@ -120,10 +120,8 @@ async fn receive(
 ) -> Result<StatusCode, Problem> {
     if notification.version != "4" {
         let version = notification.version;
-        return Err(Problem::invalid(
-            "/version",
-            format!("This is version {version} of the webhook; 4 is understood."),
-        ));
+        let detail = format!("This is version {version} of the webhook; only version 4 is supported.");
+        return Err(Problem::invalid("/version", detail));
     }
     let now = board::now();
     for notified in notification.alerts {
@@ -167,7 +165,7 @@ impl AlertBook {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
-    /// Whether this was news.
+    /// Stores the notification; `false` if it is a repetition.
     fn note(&self, notified: Notified, now: OffsetDateTime) -> bool {
         let mut book = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let same = |alert: &Alert| alert.fingerprint == notified.fingerprint && alert.starts_at == notified.starts_at;
@@ -180,7 +178,7 @@ impl AlertBook {
             book.remove(at);
         }
         book.push_front(Alert::new(notified, now));
-        book.truncate(REMEMBERED);
+        book.truncate(MAX_ALERTS);
         true
     }
 }
@@ -202,34 +200,34 @@ mod tests {
         }
     }
 
-    fn told(book: &AlertBook) -> Vec<(String, Status)> {
+    fn statuses(book: &AlertBook) -> Vec<(String, Status)> {
         book.latest().into_iter().map(|alert| (alert.name, alert.status)).collect()
     }
 
     #[test]
-    fn an_alert_is_listed_once_with_its_latest_status_and_the_latest_news_first() {
+    fn an_alert_is_listed_once_with_its_latest_status() {
         let (book, now) = (AlertBook::default(), OffsetDateTime::UNIX_EPOCH);
         assert!(book.note(notified("A", Status::Firing, 1), now));
         assert!(book.note(notified("B", Status::Firing, 1), now));
-        assert!(!book.note(notified("A", Status::Firing, 1), now), "a repetition is no news");
-        assert_eq!(told(&book), [("B".to_owned(), Status::Firing), ("A".to_owned(), Status::Firing)]);
+        assert!(!book.note(notified("A", Status::Firing, 1), now), "a repetition");
+        assert_eq!(statuses(&book), [("B".to_owned(), Status::Firing), ("A".to_owned(), Status::Firing)]);
         assert_eq!(book.latest()[0].ends_at, None);
         assert!(book.note(notified("A", Status::Resolved, 1), now));
-        assert!(!book.note(notified("A", Status::Firing, 1), now), "it is over");
-        assert_eq!(told(&book), [("A".to_owned(), Status::Resolved), ("B".to_owned(), Status::Firing)]);
+        assert!(!book.note(notified("A", Status::Firing, 1), now), "it is resolved");
+        assert_eq!(statuses(&book), [("A".to_owned(), Status::Resolved), ("B".to_owned(), Status::Firing)]);
         assert!(book.latest()[0].ends_at.is_some());
-        assert!(book.note(notified("A", Status::Firing, 90), now), "it fires another time");
+        assert!(book.note(notified("A", Status::Firing, 90), now), "it fires again");
         assert_eq!(book.latest().len(), 3);
     }
 
     #[test]
-    fn only_the_latest_are_remembered() {
+    fn only_the_latest_alerts_are_kept() {
         let book = AlertBook::default();
         for n in 0..500 {
             book.note(notified("A", Status::Firing, n), OffsetDateTime::UNIX_EPOCH);
         }
         let latest = book.latest();
-        assert_eq!(latest.len(), REMEMBERED);
+        assert_eq!(latest.len(), MAX_ALERTS);
         assert_eq!(latest[0].starts_at.unix_timestamp(), 499);
     }
 }

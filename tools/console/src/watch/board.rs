@@ -1,4 +1,4 @@
-//! What is known of the suite now: the latest verdict on every invariant.
+//! The latest verdict on every invariant.
 
 use std::{
     collections::BTreeMap,
@@ -10,17 +10,17 @@ use time::OffsetDateTime;
 
 use crate::audit::Verdict;
 
-/// Clones share it.
+/// Clones share the verdicts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Board(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// By name, from the latest audit that was completed; every audit judges all of them.
+    /// By name, from the latest completed audit, which checks all of them.
     pub(super) verdicts: BTreeMap<&'static str, Verdict>,
     pub(super) audited_at: Option<OffsetDateTime>,
     pub(super) took: Duration,
-    /// Why there was no audit, if the latest could not be made.
+    /// Why the latest audit failed, if it did.
     pub(super) failure: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl Board {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "nothing is decided by it: it tells people how old a finding is")]
+#[expect(clippy::disallowed_methods, reason = "it is only displayed as the age of the verdicts")]
 pub(super) fn now() -> OffsetDateTime {
     OffsetDateTime::now_utc()
 }

@@ -1,5 +1,5 @@
-//! The audit as Prometheus sees it. Nothing has a value before the first audit: a violation count of 0 says that
-//! somebody has looked.
+//! The metrics of the audit. They have no value before the first audit: a violation count of 0 means that the invariant was
+//! checked.
 
 use std::{sync::atomic::AtomicU64, time::Duration};
 
@@ -12,7 +12,7 @@ use prometheus_client::{
 use super::{alerts::Status, board};
 use crate::audit::Verdict;
 
-/// A gauge that is not there before it is set.
+/// A gauge that is not exported before it is set.
 type LateGauge<L = NoLabels> = Family<L, Gauge<f64, AtomicU64>>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -45,27 +45,27 @@ impl AuditMetrics {
         metrics.register(|registry| {
             registry.register(
                 "invariant_violations",
-                "Violations that the latest audit has found of this invariant, without what was in flight",
+                "Violations of this invariant in the latest audit, without what was in flight",
                 this.violations.clone(),
             );
             registry.register(
                 "invariant_checked_timestamp_seconds",
-                "When this invariant was last looked at; every audit looks at all of them",
+                "When this invariant was last checked; every audit checks all of them",
                 this.checked.clone(),
             );
             registry.register("audit_runs", "Audits completed", this.runs.clone());
             registry.register(
                 "audit_failures",
-                "Audits given up because a store could not be read",
+                "Audits that failed because a store could not be read",
                 this.failures.clone(),
             );
-            registry.register("audit_duration_seconds", "Time that the latest audit took", this.duration.clone());
+            registry.register("audit_duration_seconds", "Duration of the latest audit", this.duration.clone());
             registry.register(
                 "audit_last_success_timestamp_seconds",
-                "When an audit was last completed, since the Unix epoch",
+                "When an audit was last completed, in seconds since the Unix epoch",
                 this.last_success.clone(),
             );
-            registry.register("alerts_received", "Alerts that Alertmanager has sent, by status", this.alerts.clone());
+            registry.register("alerts_received", "Alerts received from Alertmanager, by status", this.alerts.clone());
         });
         for status in [Status::Firing, Status::Resolved] {
             this.alerts.get_or_create_owned(&AlertLabels { status: status.as_str() });

@@ -1,4 +1,4 @@
-//! A page for people: what the latest audits found, and the alerts. It reloads itself and needs nothing from elsewhere.
+//! The page with the latest audit and the alerts. It reloads itself and loads nothing else.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -26,10 +26,9 @@ pre { padding: .7rem; overflow-x: auto; background: light-dark(#f3f4f6, #161b22)
 ul { margin: 0; padding-left: 1rem }
 ";
 
-/// What every page ends with.
 pub(super) const TAIL: &str = "</body>\n</html>\n";
 
-/// What every page begins with; `more` goes into its head.
+/// The beginning of every page; `more` goes into its head.
 pub(super) fn head(title: &str, more: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n{more}\
@@ -37,7 +36,7 @@ pub(super) fn head(title: &str, more: &str) -> String {
     )
 }
 
-/// Verdicts that are older say little of the suite as it is now.
+/// Older verdicts are not current.
 const MAX_AGE: time::Duration = time::Duration::minutes(1);
 
 #[derive(Clone)]
@@ -50,7 +49,7 @@ pub(super) fn routes(board: Board, alerts: AlertBook) -> OpenApiRouter {
     OpenApiRouter::new().routes(routes!(page)).with_state(Shown { board, alerts })
 }
 
-/// What the latest audits found, and the latest alerts, as a page.
+/// The latest audit and the latest alerts, as a page.
 #[utoipa::path(
     get,
     path = "/",
@@ -70,14 +69,14 @@ async fn page(State(shown): State<Shown>) -> Html<String> {
     Html(html)
 }
 
-/// Whether all is well, in one sentence, and how well that is known.
+/// The overall verdict in one sentence.
 fn write_verdict(html: &mut String, known: &Known, alerts: &[Alert], age: Option<time::Duration>) -> fmt::Result {
     let violated = known.verdicts.values().filter(|verdict| verdict.violations > 0).count();
     let firing = alerts.iter().filter(|alert| alert.status == Status::Firing).count();
     let (class, sentence) = match (age, violated, firing) {
         (None, ..) => ("quiet", "Nothing has been audited yet.".to_owned()),
         (_, 1.., _) => ("bad", format!("{violated} of {} invariants violated.", known.verdicts.len())),
-        _ if !is_current(known, age) => ("bad", "Not known: the suite is not being audited.".to_owned()),
+        _ if !is_current(known, age) => ("bad", "Unknown: the suite is not being audited.".to_owned()),
         (_, 0, 0) => ("good", format!("All is well: {} invariants hold, no alert fires.", known.verdicts.len())),
         (_, 0, _) => ("bad", format!("All {} invariants hold; alerts that fire: {firing}.", known.verdicts.len())),
     };
@@ -107,16 +106,16 @@ fn write_audit(html: &mut String, known: &Known, alerts: &[Alert], now: OffsetDa
     if violated.is_empty() { Ok(()) } else { write_invariants(html, &violated, "bad") }
 }
 
-/// Below everything else: rows of zeros are for those who want to know what was looked at.
+/// The invariants without violations, at the end of the page.
 fn write_sound(html: &mut String, known: &Known, now: OffsetDateTime) -> fmt::Result {
     let sound: Vec<_> = known.verdicts.values().filter(|verdict| verdict.violations == 0).collect();
     let current = is_current(known, known.audited_at.map(|at| now - at));
-    writeln!(html, "<h2>Invariants that {}</h2>", if current { "hold" } else { "held when they were last looked at" })?;
+    writeln!(html, "<h2>Invariants that {}</h2>", if current { "hold" } else { "held when they were last checked" })?;
     write_invariants(html, &sound, if current { "good" } else { "quiet" })
 }
 
 fn write_invariants(html: &mut String, verdicts: &[&Verdict], class: &str) -> fmt::Result {
-    writeln!(html, "<table>\n<tr><th>Invariant<th>Violations<th>Left out<th>What it says</tr>")?;
+    writeln!(html, "<table>\n<tr><th>Invariant<th>Violations<th>Left out<th>Meaning</tr>")?;
     for verdict in verdicts {
         write!(html, r#"<tr><td>{}<td class="{class}">{}"#, Escaped(verdict.name), verdict.violations)?;
         write!(html, r#"<td class="quiet">{}<td>{}"#, verdict.left_out.len(), Escaped(&verdict.sentence))?;
@@ -134,7 +133,7 @@ fn write_alerts(html: &mut String, alerts: &[Alert]) -> fmt::Result {
     if alerts.is_empty() {
         return writeln!(html, "<p>None so far.</p>");
     }
-    writeln!(html, "<table>\n<tr><th>Status<th>Alert<th>Severity<th>Since<th>Until<th>What is the matter</tr>")?;
+    writeln!(html, "<table>\n<tr><th>Status<th>Alert<th>Severity<th>Since<th>Until<th>Summary</tr>")?;
     for alert in alerts {
         let class = if alert.status == Status::Firing { "bad" } else { "good" };
         let of = |key: &str| alert.annotations.get(key).or_else(|| alert.labels.get(key)).map_or("", String::as_str);
@@ -143,8 +142,8 @@ fn write_alerts(html: &mut String, alerts: &[Alert]) -> fmt::Result {
             r##"<tr><td class="{class}">{}<td><a href="/runbook#{name}">{name}</a><td>{}<td>{}<td>{}<td>{}</tr>"##,
             alert.status.as_str(),
             Escaped(of("severity")),
-            told(Some(alert.starts_at)),
-            told(alert.ends_at),
+            rfc3339(Some(alert.starts_at)),
+            rfc3339(alert.ends_at),
             Escaped(of("summary")),
             name = Escaped(&alert.name),
         )?;
@@ -152,7 +151,7 @@ fn write_alerts(html: &mut String, alerts: &[Alert]) -> fmt::Result {
     writeln!(html, "</table>")
 }
 
-fn told(at: Option<OffsetDateTime>) -> String {
+fn rfc3339(at: Option<OffsetDateTime>) -> String {
     let whole = at.and_then(|at| at.replace_nanosecond(0).ok());
     whole.and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_default()
 }
@@ -181,13 +180,13 @@ mod tests {
 
     fn audit(board: &Board, now: OffsetDateTime) -> String {
         let mut html = String::new();
-        write_audit(&mut html, &board.read(), &[], now).expect("a string takes everything");
-        write_sound(&mut html, &board.read(), now).expect("a string takes everything");
+        write_audit(&mut html, &board.read(), &[], now).expect("writing to a string");
+        write_sound(&mut html, &board.read(), now).expect("writing to a string");
         html
     }
 
     #[test]
-    fn violations_are_shown_with_their_examples_and_never_as_markup() {
+    fn violations_are_shown_with_escaped_examples() {
         let found: Violations = ["<b>lost & found</b>".to_owned()].into_iter().collect();
         let board = Board::default();
         board.audited(vec![Verdict::new("stock_conserved", "All adds up.", found)], Duration::from_millis(7));
@@ -209,7 +208,7 @@ mod tests {
         assert!(html.contains(green) && !html.contains("Not current"), "{html}");
         assert!(html.contains("All is well: 1 invariants hold"), "{html}");
         let later = audit(&board, board::now() + MAX_AGE);
-        assert!(!later.contains(green) && later.contains("Not current") && later.contains("Not known"), "{later}");
+        assert!(!later.contains(green) && later.contains("Not current") && later.contains("Unknown"), "{later}");
         board.failed("no database".to_owned());
         let html = audit(&board, board::now());
         assert!(!html.contains(green) && html.contains("Not current"), "{html}");

@@ -1,4 +1,4 @@
-//! One audit after the other, until the process stops. An audit that cannot be made is told and tried again.
+//! Audits one after the other until the process stops. A failed audit is logged and repeated.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use bootstrap::{CancellationToken, ReadyFlag};
 use super::{board::Board, metrics::AuditMetrics};
 use crate::audit::{Options, Stores, audit};
 
-/// An audit reads everything there is; that may take this share of the time, whatever the suite has grown to.
+/// An audit reads all data; it may take at most one SHARE-th of the time, however large the suite is.
 const SHARE: u32 = 10;
 
 pub(super) struct Rounds {
@@ -37,9 +37,9 @@ impl Rounds {
                 Err(error) => {
                     self.metrics.failed();
                     let reason = format!("{:#}", anyhow::Error::from(error));
-                    tracing::warn!(reason, "the suite cannot be audited");
+                    tracing::warn!(reason, "the audit failed; it will be repeated");
                     self.board.failed(reason);
-                    // Shown without authentication, so it does not repeat the servers' words.
+                    // Shown without authentication, so it must not contain the servers' error texts.
                     self.ready.failing("the suite cannot be audited");
                 }
             }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn audits_begin_regularly_unless_they_take_more_than_their_share() {
+    fn audits_are_periodic_unless_they_exceed_their_share() {
         let ms = Duration::from_millis;
         assert_eq!(pause(ms(10_000), ms(200)), ms(9_800));
         assert_eq!(pause(ms(10_000), ms(3_000)), ms(27_000));

@@ -1,4 +1,4 @@
-//! The runbook, docs/runbook.md, as a page: alerts and boards lead to its paragraphs, `/runbook#SagaFailed`.
+//! The runbook, docs/runbook.md, as a page: alerts and dashboards link to its sections, `/runbook#SagaFailed`.
 
 use std::sync::LazyLock;
 
@@ -20,7 +20,7 @@ pub(super) fn routes() -> OpenApiRouter {
     OpenApiRouter::new().routes(routes!(runbook))
 }
 
-/// What each alert means, and what to do: the anchors are the alerts' names.
+/// What each alert means and what to do; the anchors are the alerts' names.
 #[utoipa::path(
     get,
     path = "/runbook",
@@ -32,7 +32,7 @@ async fn runbook() -> Html<&'static str> {
     Html(&PAGE)
 }
 
-/// Headings can be linked to by their names as the document itself writes them, in lower case, and as alerts are called.
+/// Headings get two anchors: in lower case for the document's own links, and as written for the alerts' names.
 fn with_anchors(markdown: &str) -> Vec<Event<'_>> {
     let events: Vec<_> = Parser::new_ext(markdown, Options::ENABLE_TABLES).collect();
     let text_behind = |at: usize| {
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alert_is_found_by_its_name_and_by_the_documents_own_links() {
+    fn headings_have_anchors_for_alerts_and_for_the_document() {
         assert!(PAGE.contains("<a id=\"SagaFailed\"></a>\n<h3 id=\"sagafailed\">SagaFailed</h3>"), "{}", *PAGE);
         assert!(PAGE.contains("<a href=\"#compensationfailed\">") && PAGE.contains("<table>"), "{}", *PAGE);
         assert!(PAGE.contains("<h2 id=\"how-soon-they-fire\">"), "{}", *PAGE);

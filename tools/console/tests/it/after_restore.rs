@@ -1,7 +1,7 @@
-//! What a database that was set back has forgotten, with no more than the auditor's rights.
+//! `after-restore` with the auditor's permissions.
 
 use console::{
-    after_restore::{self, Report, ToldOrder},
+    after_restore::{self, OrderSummary, Report},
     suite::{Addresses, ParticipantUrls, Suite},
 };
 use serde_json::{Value, json};
@@ -10,14 +10,14 @@ use uuid::Uuid;
 use crate::whole_audit::{World, payment};
 
 async fn list(world: &World) -> Report {
-    after_restore::list(&world.stores(), &suite(world)).await.expect("it can be looked at")
+    after_restore::list(&world.stores(), &suite(world)).await.expect("it can be read")
 }
 
-/// By the list as a file keeps it. Neither order nor payment answers here, so nothing is put right.
+/// Uses the list as written to a file. Neither order nor payment runs here, so no repair succeeds.
 async fn refund(world: &World, listed: &Report) -> Report {
     let file = serde_json::to_string(listed).expect("JSON");
     let listed = serde_json::from_str(&file).expect("a list");
-    after_restore::refund(&world.stores(), &suite(world), listed).await.expect("it can be looked at")
+    after_restore::refund(&world.stores(), &suite(world), listed).await.expect("it can be read")
 }
 
 fn suite(world: &World) -> Suite {
@@ -29,47 +29,47 @@ fn suite(world: &World) -> Suite {
     suite.expect("a client")
 }
 
-/// An order of the sound suite, or one that is not there.
+/// An order of the sound suite, or a missing one.
 fn order(n: u8) -> String {
     format!("0000000a-0000-7000-8000-00000000000{n}")
 }
 
-fn told(order_id: &str) -> Value {
+fn event(order_id: &str) -> Value {
     json!({"order_id": order_id, "customer_id": "alice", "total": {"amount": 3_000, "currency": "USD"}, "lines": []})
 }
 
-fn ids(orders: &[ToldOrder]) -> Vec<String> {
+fn ids(orders: &[OrderSummary]) -> Vec<String> {
     orders.iter().map(|order| order.order_id.to_string()).collect()
 }
 
 #[tokio::test]
-async fn a_database_that_was_never_set_back_has_forgotten_nothing() {
+async fn a_database_that_was_never_restored_has_forgotten_nothing() {
     let world = World::new().await;
     let report = list(&world).await;
     assert!(report.orders.is_empty() && report.left.is_empty() && report.products.is_empty(), "{report}");
 }
 
 #[tokio::test]
-async fn what_streams_and_ledger_know_and_the_database_does_not_is_listed() {
+async fn what_the_restored_database_does_not_know_is_listed() {
     let world = World::new().await;
     let forgotten = order(8);
-    world.tell("order", "OrderCreated", &told(&forgotten)).await;
+    world.publish_unknown("order", "OrderCreated", &event(&forgotten)).await;
     // The first is CONFIRMED in the database, the fourth CANCELLED.
-    world.tell("order", "OrderCancelled", &told(&order(1))).await;
-    world.tell("order", "OrderConfirmed", &told(&order(4))).await;
+    world.publish_unknown("order", "OrderCancelled", &event(&order(1))).await;
+    world.publish_unknown("order", "OrderConfirmed", &event(&order(4))).await;
     let supply = json!({"sku": "LAMP", "quantity": 5});
-    world.tell("inventory", "StockReplenished", &supply).await;
+    world.publish_unknown("inventory", "StockReplenished", &supply).await;
     let charge = |order: &str| json!({"amount": 3_000, "currency": "USD", "token": "tok_visa", "order_id": order});
     let key = payment(8);
-    world.ask("charges", &key, &charge(&forgotten)).await;
-    // Its saga is under way, and will find this.
-    world.ask("charges", &payment(5), &charge(&order(5))).await;
+    world.call_gateway("charges", &key, &charge(&forgotten)).await;
+    // Its saga is in flight and will find this charge.
+    world.call_gateway("charges", &payment(5), &charge(&order(5))).await;
 
     let listed = list(&world).await;
     for stream in ["ORDER", "INVENTORY", "PAYMENT"] {
         world.age_out(stream, 100).await;
     }
-    // The streams are made anew, and tell nothing any more.
+    // The recreated streams are empty.
     for report in [&listed, &refund(&world, &listed).await] {
         assert_eq!(ids(&report.orders), [forgotten.as_str()], "{report}");
         assert_eq!((ids(&report.uncancelled), ids(&report.unconfirmed)), (vec![order(1)], vec![order(4)]), "{report}");
@@ -81,7 +81,7 @@ async fn what_streams_and_ledger_know_and_the_database_does_not_is_listed() {
         );
     }
 
-    // As payment and order leave it.
+    // The repairs of payment and order.
     world
         .change(&format!(
             "insert into payment.payment (payment_id, order_id, saga_id, amount, currency, method, status,
@@ -98,25 +98,25 @@ async fn what_streams_and_ledger_know_and_the_database_does_not_is_listed() {
     assert!(report.left.is_empty() && report.unconfirmed.is_empty() && report.orders.len() == 1, "{report}");
 }
 
-/// The ledger tells of it also where the streams do not.
+/// The ledger has the refund even if the streams do not.
 #[tokio::test]
-async fn an_order_whose_charge_was_given_back_is_cancelled_again() {
+async fn an_order_whose_charge_was_refunded_is_cancelled_again() {
     let world = World::new().await;
     let charge_id = world.charge(&payment(1), "USD").await;
-    world.ask(&format!("charges/{charge_id}/refund"), "", &Value::Null).await;
+    world.call_gateway(&format!("charges/{charge_id}/refund"), "", &Value::Null).await;
     let left = [format!("order {} was cancelled", order(1))];
     let listed = list(&world).await;
     assert_eq!((ids(&listed.uncancelled), listed.left.as_slice()), (vec![order(1)], left.as_slice()), "{listed}");
-    world.tell("order", "OrderCancelled", &told(&order(1))).await;
+    world.publish_unknown("order", "OrderCancelled", &event(&order(1))).await;
     let listed = list(&world).await;
     assert_eq!(listed.left, left, "{listed}");
 }
 
 #[tokio::test]
-async fn a_stream_that_begins_after_the_moment_is_left() {
+async fn a_stream_that_begins_after_the_restored_moment_is_a_gap() {
     let world = World::new().await;
-    world.tell("order", "OrderCreated", &told(&order(8))).await;
-    world.tell("order", "OrderCreated", &told(&order(9))).await;
+    world.publish_unknown("order", "OrderCreated", &event(&order(8))).await;
+    world.publish_unknown("order", "OrderCreated", &event(&order(9))).await;
     let gap = ["stream ORDER begins after the restored moment: what was published before is not listed".to_owned()];
     // The database knows of the first two.
     for (first, gaps) in [(3, [].as_slice()), (4, &gap), (5, &gap)] {
@@ -133,7 +133,7 @@ async fn a_stream_that_begins_after_the_moment_is_left() {
 }
 
 #[tokio::test]
-async fn a_stream_that_was_made_anew_since_is_left() {
+async fn a_recreated_stream_is_a_gap() {
     let world = World::new().await;
     world.change("update orders.relay_lease set stream_epoch = stream_epoch - 1").await;
     let listed = list(&world).await;
@@ -145,10 +145,10 @@ async fn a_stream_that_was_made_anew_since_is_left() {
 }
 
 #[tokio::test]
-async fn an_event_that_cannot_be_read_is_left_and_all_others_are_listed() {
+async fn an_undecodable_event_is_a_gap_and_the_others_are_listed() {
     let world = World::new().await;
-    world.tell("order", "OrderCancelled", &json!({})).await;
-    world.tell("order", "OrderCreated", &told(&order(8))).await;
+    world.publish_unknown("order", "OrderCancelled", &json!({})).await;
+    world.publish_unknown("order", "OrderCreated", &event(&order(8))).await;
     let listed = list(&world).await;
     assert_eq!(ids(&listed.orders), [order(8)], "{listed}");
     let unread = "message 3 of stream ORDER, OrderCancelled, cannot be read: missing field `order_id`";

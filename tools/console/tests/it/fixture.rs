@@ -3,7 +3,6 @@
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use testkit::Database;
 
-/// A database of the calling test's own.
 pub(crate) async fn database() -> Database {
     Database::from_template("console", prepare).await.expect("a database")
 }
@@ -15,7 +14,6 @@ async fn prepare(url: String) -> anyhow::Result<()> {
     Ok(connection.close().await?)
 }
 
-/// Runs statements of the test's own.
-pub(crate) async fn run(connection: &mut PgConnection, sql: String) -> Result<(), sqlx::Error> {
+pub(crate) async fn run(connection: &mut PgConnection, sql: String) -> sqlx::Result<()> {
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(connection).await.map(drop)
 }

@@ -1,6 +1,6 @@
-//! The audit against real servers: a sound suite passes it, and every planted violation is found.
+//! The audit with real servers: a sound suite passes, and every planted violation is found.
 
-#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::expect_used, reason = "a test may panic")]
 
 mod after_restore;
 mod fixture;

@@ -1,4 +1,4 @@
-//! The auditor that goes on and on, as a program: what it serves, and what it makes of a suite that is at work.
+//! `console audit --watch` as a program: what it serves, and its verdicts on a suite at work.
 
 use std::{process::Command, time::Duration};
 
@@ -42,10 +42,10 @@ impl Watch {
         request.send().await.expect("an answer").status().as_u16()
     }
 
-    /// The value of a series, by its name and labels as they are written.
+    /// The value of a series, by its name and labels in the text format.
     async fn metric(&self, series: &str) -> Option<f64> {
         let (_, text) = self.get("/metrics").await.ok()?;
-        // A gauge without labels that is set late is written with an empty list of them.
+        // A late gauge without labels has an empty label list.
         let value = |line: &str| line.strip_prefix(series)?.trim_start_matches("{}").strip_prefix(' ')?.parse().ok();
         text.lines().find_map(value)
     }
@@ -54,10 +54,10 @@ impl Watch {
         self.metric(&format!("invariant_violations{{invariant=\"{invariant}\"}}")).await
     }
 
-    /// Waits for the verdicts of an audit that has begun after this moment.
-    async fn says(&self, expected: &[(&str, f64)]) {
+    /// Waits for these verdicts from an audit that began after this call.
+    async fn expect_verdicts(&self, expected: &[(&str, f64)]) {
         let runs = self.metric("audit_runs_total").await.unwrap_or(0.0);
-        let told = eventually(LIMIT, async || {
+        let found = eventually(LIMIT, async || {
             anyhow::ensure!(self.metric("audit_runs_total").await >= Some(runs + 2.0), "no audit since");
             for (invariant, violations) in expected {
                 let found = self.violations(invariant).await;
@@ -65,13 +65,13 @@ impl Watch {
             }
             Ok(())
         });
-        if let Err(error) = told.await {
+        if let Err(error) = found.await {
             panic!("{error:#}\n{}", self.process.log());
         }
     }
 }
 
-/// The sound suite, whose one running saga has time.
+/// The sound suite; the deadline of its running saga is far away.
 async fn world() -> World {
     let world = World::new().await;
     world.change("update saga.saga_instance set deadline = now() + interval '1 hour'").await;
@@ -79,7 +79,7 @@ async fn world() -> World {
 }
 
 #[tokio::test]
-async fn a_suite_at_work_is_sound_and_what_is_wrong_is_counted_until_it_is_mended() {
+async fn violations_are_counted_until_they_are_repaired() {
     let world = world().await;
     let watch = Watch::start(&world);
     eventually(LIMIT, async || watch.get("/health/ready").await.is_ok_and(|(status, _)| status == 200))
@@ -87,7 +87,7 @@ async fn a_suite_at_work_is_sound_and_what_is_wrong_is_counted_until_it_is_mende
         .expect("it becomes ready");
     assert_eq!(watch.get("/health/live").await.expect("an answer").0, 200);
     let sound = ["stock_conserved", "money_conserved", "order_agrees_with_saga", "gateway_charges", "journal_legal"];
-    watch.says(&sound.map(|invariant| (invariant, 0.0))).await;
+    watch.expect_verdicts(&sound.map(|invariant| (invariant, 0.0))).await;
     for waits in ["dead_letters", "outbox_empty"] {
         assert_eq!(watch.violations(waits).await, None, "{waits} has an alert of its own");
     }
@@ -96,13 +96,15 @@ async fn a_suite_at_work_is_sound_and_what_is_wrong_is_counted_until_it_is_mende
     }
     let line = "where sku = 'DESK' and order_id::text like '%1'";
     world.change(&format!("update inventory.reservation_line set status = 'RELEASED' {line}")).await;
-    watch.says(&[("stock_conserved", 1.0), ("order_agrees_with_reservation", 1.0), ("money_conserved", 0.0)]).await;
+    watch
+        .expect_verdicts(&[("stock_conserved", 1.0), ("order_agrees_with_reservation", 1.0), ("money_conserved", 0.0)])
+        .await;
     world.change(&format!("update inventory.reservation_line set status = 'RESERVED' {line}")).await;
-    watch.says(&[("stock_conserved", 0.0), ("order_agrees_with_reservation", 0.0)]).await;
+    watch.expect_verdicts(&[("stock_conserved", 0.0), ("order_agrees_with_reservation", 0.0)]).await;
 }
 
 #[tokio::test]
-async fn a_compensation_that_is_on_its_way_is_no_violation_and_one_that_failed_is() {
+async fn a_failed_compensation_is_a_violation_a_running_one_is_not() {
     let world = world().await;
     let becomes = async |status: &str| {
         world
@@ -119,10 +121,10 @@ async fn a_compensation_that_is_on_its_way_is_no_violation_and_one_that_failed_i
     let watch = Watch::start(&world);
     let sound =
         ["nothing_held_on_cancelled", "order_agrees_with_payment", "order_agrees_with_reservation", "no_saga_stuck"];
-    watch.says(&sound.map(|invariant| (invariant, 0.0))).await;
+    watch.expect_verdicts(&sound.map(|invariant| (invariant, 0.0))).await;
     becomes("FAILED").await;
     let violated = [("nothing_held_on_cancelled", 2.0), ("order_agrees_with_payment", 1.0), ("no_saga_stuck", 1.0)];
-    watch.says(&violated).await;
+    watch.expect_verdicts(&violated).await;
 }
 
 #[tokio::test]
@@ -130,9 +132,9 @@ async fn the_gateway_s_totals_are_compared_while_a_saga_is_in_flight() {
     let world = world().await;
     world.charge(&payment(5), "USD").await;
     let watch = Watch::start(&world);
-    watch.says(&[("gateway_totals", 0.0), ("gateway_charges", 0.0)]).await;
+    watch.expect_verdicts(&[("gateway_totals", 0.0), ("gateway_charges", 0.0)]).await;
     world.charge("unknown", "USD").await;
-    watch.says(&[("gateway_totals", 1.0), ("gateway_charges", 0.0)]).await;
+    watch.expect_verdicts(&[("gateway_totals", 1.0), ("gateway_charges", 0.0)]).await;
 }
 
 #[tokio::test]
@@ -163,7 +165,7 @@ fn notification(status: &str, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn alerts_are_taken_listed_newest_first_and_shown() {
+async fn alerts_are_received_listed_newest_first_and_shown() {
     let world = world().await;
     let watch = Watch::start(&world);
     eventually(LIMIT, async || watch.get("/alerts").await.is_ok_and(|(status, _)| status == 200))
@@ -177,8 +179,8 @@ async fn alerts_are_taken_listed_newest_first_and_shown() {
     assert_eq!(watch.post(&other).await, 422);
     let (_, list) = watch.get("/alerts").await.expect("the list");
     let list: Value = serde_json::from_str(&list).expect("JSON");
-    let told: Vec<_> = list["items"].as_array().into_iter().flatten().map(|a| (&a["name"], &a["status"])).collect();
-    assert_eq!(told, [(&json!("ServiceDown"), &json!("resolved")), (&json!("OutboxStale"), &json!("firing"))]);
+    let listed: Vec<_> = list["items"].as_array().into_iter().flatten().map(|a| (&a["name"], &a["status"])).collect();
+    assert_eq!(listed, [(&json!("ServiceDown"), &json!("resolved")), (&json!("OutboxStale"), &json!("firing"))]);
     assert_eq!(list["items"][0]["ends_at"], "2026-11-21T02:23:47Z");
     assert_eq!(list["items"][1]["ends_at"], Value::Null);
     assert_eq!(watch.metric("alerts_received_total{status=\"firing\"}").await, Some(2.0));

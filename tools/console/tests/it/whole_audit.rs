@@ -1,4 +1,4 @@
-//! The whole audit, with a broker that grants the auditor no more than its real rights.
+//! The whole audit, with a broker that grants the auditor its real permissions.
 
 use std::{path::Path, time::Duration};
 
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::fixture::{database, run};
 
-/// The suite's stores, with two events of the sound suite in stream ORDER, and the gateway's books that belong to it.
+/// The suite's stores, with two events of the sound suite in stream ORDER, and the gateway with the matching ledger.
 pub(crate) struct World {
     pub(crate) database: Database,
     pub(crate) nats: Nats,
@@ -46,30 +46,27 @@ impl World {
     async fn pay(&self) {
         for order in [1, 4, 6] {
             let charge_id = self.charge(&payment(order), "USD").await;
-            self.change(&format!(
-                "update payment.payment set gateway_reference = '{charge_id}' where payment_id = '{}'",
-                payment(order)
-            ))
-            .await;
+            let set = format!("update payment.payment set gateway_reference = '{charge_id}'");
+            self.change(&format!("{set} where payment_id = '{}'", payment(order))).await;
         }
-        self.ask(&format!("charges/{}/refund", self.charge(&payment(4), "USD").await), "", &Value::Null).await;
+        self.call_gateway(&format!("charges/{}/refund", self.charge(&payment(4), "USD").await), "", &Value::Null).await;
         let declined = json!({"amount": 3_000, "currency": "USD", "token": "tok_declined"});
-        self.ask("charges", &payment(3), &declined).await;
+        self.call_gateway("charges", &payment(3), &declined).await;
     }
 
-    /// Charges a card behind everybody's back; the charge's id.
+    /// Charges a card without payment, and returns the charge's id.
     pub(crate) async fn charge(&self, key: &str, currency: &str) -> String {
         let charge = json!({"amount": 3_000, "currency": currency, "token": "tok_visa"});
-        self.ask("charges", key, &charge).await["charge_id"].as_str().expect("a charge").to_owned()
+        self.call_gateway("charges", key, &charge).await["charge_id"].as_str().expect("a charge").to_owned()
     }
 
-    pub(crate) async fn ask(&self, what: &str, key: &str, body: &Value) -> Value {
-        let url = format!("{}/v1/{what}", self.gateway.base_url);
+    pub(crate) async fn call_gateway(&self, path: &str, key: &str, body: &Value) -> Value {
+        let url = format!("{}/v1/{path}", self.gateway.base_url);
         let request = reqwest::Client::new().post(url).header("idempotency-key", key).json(body);
         request.send().await.expect("an answer").json().await.expect("JSON")
     }
 
-    /// Publishes the two events and writes their receipts.
+    /// Publishes the two events and writes their publish acknowledgements.
     async fn publish(&self) {
         let order = connect(&self.nats, "order").await;
         for n in 1..=2 {
@@ -78,8 +75,7 @@ impl World {
             let sent = order.publish_with_headers("events.order.Order", headers, "{}".into()).await.expect("sent");
             assert_eq!(sent.await.expect("stored").sequence, n);
         }
-        let stream = self.broker.get_stream("ORDER").await.expect("the stream");
-        let epoch = stream.cached_info().created.unix_timestamp_nanos();
+        let epoch = self.stream("ORDER").await.cached_info().created.unix_timestamp_nanos();
         self.change(&format!(
             "update orders.outbox_published set stream_epoch = {epoch};
             update orders.relay_lease set stream_epoch = {epoch}, last_sequence = 2"
@@ -87,14 +83,13 @@ impl World {
         .await;
     }
 
-    /// Removes the messages of a stream that come before this one.
+    /// Removes the messages of a stream before this sequence.
     pub(crate) async fn age_out(&self, stream: &str, before: u64) {
-        let stream = self.broker.get_stream(stream).await.expect("the stream");
-        stream.purge().sequence(before).await.expect("purged");
+        self.stream(stream).await.purge().sequence(before).await.expect("purged");
     }
 
-    /// Publishes an event of which the database knows nothing.
-    pub(crate) async fn tell(&self, service: &str, event: &str, body: &Value) {
+    /// Publishes an event that the database does not know.
+    pub(crate) async fn publish_unknown(&self, service: &str, event: &str, body: &Value) {
         let mut headers = HeaderMap::new();
         headers.insert("ce-id", Uuid::now_v7().to_string());
         let (subject, body) = (format!("events.{service}.{event}"), body.to_string());
@@ -103,15 +98,19 @@ impl World {
         sent.await.expect("stored");
     }
 
-    /// Changes the database behind everybody's back.
+    /// Changes the database directly, without its triggers.
     pub(crate) async fn change(&self, sql: &str) {
         let mut connection = PgConnection::connect(&self.database.admin_url()).await.expect("a connection");
         let sql = format!("set session_replication_role = replica; {sql}");
         run(&mut connection, sql).await.expect("legal SQL");
     }
 
-    async fn audit(&self, settle: Duration) -> Result<Report, AuditError> {
-        self.audit_with(&self.gateway.base_url, settle).await
+    async fn audit(&self, settle: Duration) -> Report {
+        self.audit_with(&self.gateway.base_url, settle).await.expect("it can be audited")
+    }
+
+    async fn stream(&self, name: &str) -> jetstream::stream::Stream {
+        self.broker.get_stream(name).await.expect("the stream")
     }
 
     async fn audit_with(&self, gateway_url: &str, settle: Duration) -> Result<Report, AuditError> {
@@ -146,19 +145,18 @@ fn verdict<'a>(report: &'a Report, name: &str) -> &'a Verdict {
 #[tokio::test]
 async fn a_sound_suite_is_clean_until_the_broker_loses_an_event() {
     let world = World::new().await;
-    let report = world.audit(Duration::ZERO).await.expect("it can be audited");
+    let report = world.audit(Duration::ZERO).await;
     assert!(report.clean, "{report}");
-    let stream = world.broker.get_stream("ORDER").await.expect("the stream");
-    stream.delete_message(2).await.expect("deleted");
-    let report = world.audit(Duration::ZERO).await.expect("it can be audited");
+    world.stream("ORDER").await.delete_message(2).await.expect("deleted");
+    let report = world.audit(Duration::ZERO).await;
     let gone = "ORDER 2 is gone: Order.v1 0000000e-0000-7000-8000-000000000002";
     assert_eq!(verdict(&report, "published_in_stream").examples, [gone], "{report}");
     assert!(!report.clean);
 }
 
-/// Streams are read, and receipts asked for, page by page; what is wrong on any of them is found.
+/// Streams and publish acknowledgements are read page by page; violations on every page are found.
 #[tokio::test]
-async fn a_stream_of_many_pages_is_compared_as_a_short_one_is() {
+async fn violations_on_any_page_of_a_stream_are_found() {
     const EVENTS: u64 = 11_000;
     let world = World::new().await;
     let order = connect(&world.nats, "order").await;
@@ -173,8 +171,8 @@ async fn a_stream_of_many_pages_is_compared_as_a_short_one_is() {
             }
         }
     }
-    // And one receipt of what the stream never had.
-    let receipts = format!(
+    // One acknowledgement is of an event that was never in the stream.
+    let acks = format!(
         "insert into orders.outbox_published (event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type,
             subject, headers, payload, created_at, published_at, stream, stream_sequence, stream_epoch, relay)
         select ('0000000e-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, 100 + n, aggregate_type, 'many-' || n, 1,
@@ -182,33 +180,32 @@ async fn a_stream_of_many_pages_is_compared_as_a_short_one_is() {
         from orders.outbox_published, (select generate_series(3, {EVENTS}) union all select 20000) as each (n)
         where stream_sequence = 1"
     );
-    world.change(&receipts).await;
-    let report = world.audit(Duration::ZERO).await.expect("it can be audited");
+    world.change(&acks).await;
+    let report = world.audit(Duration::ZERO).await;
     let found = verdict(&report, "published_in_stream");
     assert_eq!(found.examples, ["ORDER 20000 is gone: Order.v1 0000000e-0000-7000-8000-000000020000"], "{report}");
-    // Two receipts change places on the first page, and a message of the second is gone.
+    // Two acknowledgements are swapped on the first page, and a message of the second is gone.
     let swap = "update orders.outbox_published set stream_sequence = 4001 - stream_sequence
         where stream_sequence in (2000, 2001)";
     world.change(swap).await;
-    let stream = world.broker.get_stream("ORDER").await.expect("the stream");
-    stream.delete_message(6_000).await.expect("deleted");
-    let report = world.audit(Duration::ZERO).await.expect("it can be audited");
+    world.stream("ORDER").await.delete_message(6_000).await.expect("deleted");
+    let report = world.audit(Duration::ZERO).await;
     assert_eq!(verdict(&report, "published_in_stream").violations, 4, "{report}");
 }
 
 #[tokio::test]
-async fn a_stream_that_was_created_anew_owes_nothing() {
+async fn a_recreated_stream_is_no_violation() {
     let world = World::new().await;
     world.change("update orders.outbox_published set stream_epoch = stream_epoch - 1").await;
-    world.broker.get_stream("ORDER").await.expect("the stream").purge().await.expect("purged");
-    let report = world.audit(Duration::ZERO).await.expect("it can be audited");
+    world.stream("ORDER").await.purge().await.expect("purged");
+    let report = world.audit(Duration::ZERO).await;
     assert!(report.clean, "{report}");
 }
 
 #[tokio::test]
 async fn a_journalled_event_that_was_never_published_is_found() {
     let world = World::new().await;
-    // The ids of the sound suite are old; a journal of today is looked at.
+    // The ids of the sound suite are old; recent journals are checked.
     let (saga_id, event_id) = (Uuid::now_v7(), Uuid::now_v7());
     world
         .change(&format!(
@@ -219,17 +216,17 @@ async fn a_journalled_event_that_was_never_published_is_found() {
                 'STARTED', 'STARTED')"
         ))
         .await;
-    let report = world.audit(Duration::ZERO).await.expect("it can be audited");
+    let report = world.audit(Duration::ZERO).await;
     let nowhere = format!("ORDER: OrderCreated.v1 {event_id} of saga {saga_id} is nowhere");
     assert_eq!(verdict(&report, "journal_published").examples, [nowhere], "{report}");
 }
 
-/// What the gateway or payment did behind the other's back, while order 5 is in flight.
+/// The gateway and payment differ while order 5 is in flight.
 #[tokio::test]
-async fn what_one_of_the_books_lacks_is_found() {
+async fn a_difference_between_the_ledgers_is_found() {
     let world = World::new().await;
     let totals = async || {
-        let report = world.audit(Duration::ZERO).await.expect("it can be audited");
+        let report = world.audit(Duration::ZERO).await;
         verdict(&report, "gateway_totals").examples.join("; ")
     };
     assert_eq!(totals().await, "");
@@ -239,25 +236,25 @@ async fn what_one_of_the_books_lacks_is_found() {
         "EUR: the gateway keeps 3000 of 1 charges and 0 refunds, payment keeps 0 of 0 charges and 0 refunds"
     );
     let refund = format!("charges/{}/refund", world.charge(&payment(1), "USD").await);
-    world.ask(&refund, "", &Value::Null).await;
-    let report = world.audit(Duration::ZERO).await.expect("it can be audited");
+    world.call_gateway(&refund, "", &Value::Null).await;
+    let report = world.audit(Duration::ZERO).await;
     assert_eq!(verdict(&report, "gateway_totals").violations, 2, "{report}");
     let refunded = &verdict(&report, "gateway_charges").examples;
     assert!(refunded.len() == 1 && refunded[0].ends_with("but the gateway has refunded it"), "{report}");
 }
 
 #[tokio::test]
-async fn what_is_in_flight_is_left_out_by_name_and_not_when_it_should_have_ended() {
+async fn work_in_flight_is_left_out_unless_it_should_have_ended() {
     let world = World::new().await;
     // Payment waits for the answer.
     world.charge(&payment(5), "USD").await;
-    let report = world.audit(Duration::ZERO).await.expect("it can be audited");
+    let report = world.audit(Duration::ZERO).await;
     assert!(report.clean, "{report}");
     for name in ["gateway_totals", "gateway_charges", "money_conserved"] {
         let left_out = &verdict(&report, name).left_out;
         assert_eq!(left_out, &["order 0000000a-0000-7000-8000-000000000005 is in flight"], "{name}");
     }
-    let report = world.audit(Duration::from_millis(300)).await.expect("it can be audited");
+    let report = world.audit(Duration::from_millis(300)).await;
     for name in ["settled", "gateway_totals", "gateway_charges"] {
         assert_eq!(verdict(&report, name).violations, 1, "{name}: {report}");
         assert!(verdict(&report, name).left_out.is_empty(), "{name}: {report}");
@@ -265,16 +262,16 @@ async fn what_is_in_flight_is_left_out_by_name_and_not_when_it_should_have_ended
 }
 
 #[tokio::test]
-async fn without_the_gateway_s_books_there_is_no_verdict() {
+async fn without_the_gateway_s_ledger_the_audit_fails() {
     let world = World::new().await;
-    let nobody = world.audit_with("http://127.0.0.1:1", Duration::ZERO).await;
-    assert!(matches!(nobody, Err(AuditError::Gateway(_))));
+    let failed = world.audit_with("http://127.0.0.1:1", Duration::ZERO).await;
+    assert!(matches!(failed, Err(AuditError::Gateway(_))));
 }
 
 #[tokio::test]
 async fn settling_names_what_is_still_in_flight() {
     let world = World::new().await;
-    let stream = world.broker.get_stream("ORDER").await.expect("the stream");
+    let stream = world.stream("ORDER").await;
     let consumer = jetstream::consumer::pull::Config {
         durable_name: Some("payment-refund_payment".to_owned()),
         ..Default::default()
@@ -287,14 +284,14 @@ async fn settling_names_what_is_still_in_flight() {
              values ('0000000e-0000-7000-8000-000000000007', 'payment', 'x', 1, 'PaymentProcessed.v1', 's', '{}', '{}')",
         )
         .await;
-    let report = world.audit(Duration::from_millis(300)).await.expect("it can be audited");
+    let report = world.audit(Duration::from_millis(300)).await;
     let settled = verdict(&report, "settled");
     assert_eq!(
         settled.examples,
         [
             "saga 0000000b-0000-7000-8000-000000000005 is IN_PROGRESS",
             "event 0000000e-0000-7000-8000-000000000007 waits in the outbox of payment",
-            "payment-refund_payment has not had everything up to 2 of ORDER"
+            "payment-refund_payment has not acknowledged everything up to 2 of ORDER"
         ],
         "{report}"
     );
@@ -307,15 +304,15 @@ async fn settling_names_what_is_still_in_flight() {
              delete from payment.outbox",
         )
         .await;
-    let report = world.audit(Duration::from_secs(10)).await.expect("it can be audited");
+    let report = world.audit(Duration::from_secs(10)).await;
     assert!(verdict(&report, "settled").ok(), "{report}");
 }
 
-/// Under a load something is always in flight.
+/// Under load something is always in flight.
 #[tokio::test]
-async fn settling_does_not_wait_for_what_begins_later() {
+async fn settling_does_not_wait_for_later_work() {
     let world = World::new().await;
-    let relieve = "with ended as (
+    let replace_sagas = "with ended as (
             update saga.saga_instance set status = 'COMPLETED', completed_at = now()
             where status in ('STARTED', 'IN_PROGRESS')
             returning saga_instance
@@ -326,12 +323,12 @@ async fn settling_does_not_wait_for_what_begins_later() {
         from ended";
     let load = async {
         loop {
-            world.change(relieve).await;
+            world.change(replace_sagas).await;
         }
     };
     let report = tokio::select! {
-        report = world.audit(Duration::from_secs(20)) => report.expect("it can be audited"),
-        () = load => unreachable!("it goes on and on"),
+        report = world.audit(Duration::from_secs(20)) => report,
+        () = load => unreachable!("an endless loop"),
     };
     assert!(verdict(&report, "settled").ok() && report.duration_ms < 10_000, "{report}");
     assert_eq!(verdict(&report, "money_conserved").left_out.len(), 1, "{report}");

@@ -1,4 +1,4 @@
-//! The `Idempotency-Key` header: without a usable one nothing that moves money is even looked at.
+//! The `Idempotency-Key` header. A request that moves money is rejected without a valid one, before its body is read.
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use bootstrap::Problem;

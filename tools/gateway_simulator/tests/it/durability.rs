@@ -1,11 +1,10 @@
-//! What a crash leaves behind.
+//! The state after a crash.
 
-use std::{fs, io::Write as _};
+use std::fs;
 
-use gateway_simulator::{Config, StartError, journal::JournalError};
 use serde_json::json;
 
-use crate::support::{Lab, answer, eventually, journal_in, totals};
+use crate::support::{Lab, answer, eventually, totals};
 
 #[tokio::test]
 async fn everything_answered_survives_a_crash() {
@@ -32,30 +31,7 @@ async fn everything_answered_survives_a_crash() {
 }
 
 #[tokio::test]
-async fn a_torn_last_line_is_cut_off_and_the_rest_kept() {
-    let lab = Lab::start().await;
-    lab.charged("k", 100).await;
-    let torn = br#"{"sequence":2,"checksum":"00"#;
-    let lab = lab
-        .crash_and_restart(|journal| fs::File::options().append(true).open(journal).unwrap().write_all(torn).unwrap())
-        .await;
-    assert_eq!(answer(lab.charge("k", "tok_visa", 100)).await.status, 200);
-    lab.charged("next", 100).await;
-    let lab = lab.crash_and_restart(|_| {}).await;
-    assert_eq!(lab.totals().await, totals(200, 0, 2, 0, 0));
-}
-
-#[tokio::test]
-async fn a_corrupt_journal_refuses_to_start_and_says_where() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::write(journal_in(&folder), "{\"sequence\":1}\n").unwrap();
-    let refused = gateway_simulator::start(Config::in_process(journal_in(&folder))).await.unwrap_err();
-    assert!(matches!(refused, StartError::Journal(JournalError::Corrupt { line: 1, .. })), "{refused}");
-    assert_eq!(fs::read(journal_in(&folder)).unwrap(), b"{\"sequence\":1}\n");
-}
-
-#[tokio::test]
-async fn card_tokens_are_not_written_down() {
+async fn card_tokens_are_not_stored() {
     let lab = Lab::start().await;
     lab.charged("k", 100).await;
     lab.crash_and_restart(|journal| assert!(!fs::read_to_string(journal).unwrap().contains("tok_"))).await;
@@ -66,7 +42,7 @@ async fn stopping_lets_a_slow_charge_finish() {
     let lab = Lab::start().await;
     let slow = answer(lab.charge("k", "tok_slow", 100));
     let stopping = async {
-        eventually("the slow charge is in progress", async || lab.is_at_work_on("k").await).await;
+        eventually("the slow charge is in progress", async || lab.is_charging("k").await).await;
         lab.gateway.stop().await;
     };
     let (charged, ()) = tokio::join!(slow, stopping);

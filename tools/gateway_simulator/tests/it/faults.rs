@@ -1,10 +1,10 @@
-//! Faults to order.
+//! Injected faults.
 
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::support::{Lab, answer, eventually, totals};
+use crate::support::{Lab, answer, totals};
 
 #[tokio::test]
 async fn armed_faults_can_be_seen_and_disarmed() {
@@ -52,7 +52,7 @@ async fn an_error_fault_answers_503_and_charges_nothing() {
 }
 
 #[tokio::test]
-async fn a_drop_fault_loses_requests_before_and_after_their_effect() {
+async fn a_drop_fault_drops_requests_before_and_after_their_effect() {
     let lab = Lab::start().await;
     lab.arm(json!({"drop_rate": 1.0, "seed": 1})).await;
     for n in 0..32 {
@@ -63,7 +63,7 @@ async fn a_drop_fault_loses_requests_before_and_after_their_effect() {
 }
 
 #[tokio::test]
-async fn a_decline_fault_refuses_fresh_charges_and_leaves_stored_ones() {
+async fn a_decline_fault_declines_fresh_charges_only() {
     let lab = Lab::start().await;
     lab.charged("before", 100).await;
     lab.arm(json!({"decline_rate": 1.0})).await;
@@ -80,28 +80,4 @@ async fn a_latency_fault_delays_answers() {
     let started = Instant::now();
     lab.charged("k", 100).await;
     assert!(started.elapsed() >= Duration::from_millis(200));
-}
-
-#[tokio::test]
-async fn faults_expire_by_themselves() {
-    let lab = Lab::start().await;
-    lab.arm(json!({"error_rate": 1.0, "expires_in_seconds": 1})).await;
-    eventually("charges go through again", async || answer(lab.charge("k", "tok_visa", 100)).await.status == 201).await;
-    assert_eq!(lab.json("/v1/faults").await["armed"], false);
-}
-
-#[tokio::test]
-async fn the_same_seed_strikes_the_same_requests() {
-    let mut runs = Vec::new();
-    for _ in 0..2 {
-        let lab = Lab::start().await;
-        lab.arm(json!({"error_rate": 0.5, "seed": 42})).await;
-        let mut statuses = Vec::new();
-        for n in 0..20 {
-            statuses.push(answer(lab.charge(&format!("key-{n}"), "tok_visa", 100)).await.status);
-        }
-        runs.push(statuses);
-    }
-    assert_eq!(runs[0], runs[1]);
-    assert!(runs[0].contains(&503) && runs[0].contains(&201));
 }

@@ -1,14 +1,14 @@
-//! Books that are compared.
+//! The comparison of ledgers.
 
 use serde_json::{Value, json};
 
 use crate::support::{Lab, answer, totals};
 
 #[tokio::test]
-async fn what_has_changed_since_is_listed_and_left_out_of_the_sums() {
+async fn changed_charges_are_listed_and_left_out_of_the_sums() {
     let lab = Lab::start().await;
     lab.charged("before", 500).await;
-    let reconcile = async |asked: Value| answer(lab.post("/v1/reconciliations").json(&asked)).await;
+    let reconcile = async |body: Value| answer(lab.post("/v1/reconciliations").json(&body)).await;
     let before = reconcile(json!({})).await.body;
     assert_eq!((&before["position"], &before["totals"]), (&json!(1), &json!([totals(500, 0, 1, 0, 0)])));
     let charge_id = lab.charged("after", 70).await;
@@ -21,7 +21,7 @@ async fn what_has_changed_since_is_listed_and_left_out_of_the_sums() {
 }
 
 #[tokio::test]
-async fn thousands_of_keys_may_be_named() {
+async fn a_request_may_have_thousands_of_keys() {
     let lab = Lab::start().await;
     let keys: Vec<String> = (0..20_000).map(|n| format!("{n:036}")).collect();
     let statement = answer(lab.post("/v1/reconciliations").json(&json!({"without": keys, "keys": keys}))).await;

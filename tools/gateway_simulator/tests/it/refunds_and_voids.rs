@@ -1,4 +1,4 @@
-//! Giving money back, and making sure that none will be taken.
+//! Refunds and voids.
 
 use futures_util::future::join_all;
 use serde_json::json;
@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::support::{Lab, answer, totals};
 
 #[tokio::test]
-async fn a_refund_gives_everything_back_once() {
+async fn a_refund_is_full_and_happens_once() {
     let lab = Lab::start().await;
     let id = lab.charged("k", 1_999).await;
     for replayed in [false, true] {
@@ -20,7 +20,7 @@ async fn a_refund_gives_everything_back_once() {
 }
 
 #[tokio::test]
-async fn refunding_what_was_never_charged_is_not_found() {
+async fn refunding_an_unknown_charge_is_not_found() {
     let lab = Lab::start().await;
     assert_eq!(answer(lab.post(&format!("/v1/charges/{}/refund", Uuid::now_v7()))).await.status, 404);
     assert_eq!(answer(lab.post("/v1/charges/nonsense/refund")).await.status, 422);
@@ -60,7 +60,7 @@ async fn a_void_without_a_key_is_refused() {
 }
 
 #[tokio::test]
-async fn charges_and_voids_of_one_key_at_once_never_keep_the_money() {
+async fn concurrent_charges_and_voids_never_keep_a_charge() {
     let lab = Lab::start().await;
     for round in 0..25 {
         let key = format!("key-{round}");

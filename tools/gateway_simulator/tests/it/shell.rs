@@ -1,4 +1,4 @@
-//! What it shares with every service: its description, health and metrics.
+//! The routes that every service has: description, health and metrics.
 
 use crate::support::Lab;
 

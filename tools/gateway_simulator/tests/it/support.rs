@@ -1,4 +1,4 @@
-//! A private simulator per test and a client to call it with.
+//! A simulator per test, and its client.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -27,11 +27,11 @@ impl Lab {
         Self { gateway, client: Client::new(), folder }
     }
 
-    /// Breaks the simulator off, lets `meanwhile` look at its journal, and starts it again.
+    /// Crashes the simulator, calls `meanwhile` with its journal, and starts it again.
     pub(crate) async fn crash_and_restart(self, meanwhile: impl FnOnce(PathBuf)) -> Self {
         let Self { gateway, client, folder } = self;
         drop(gateway);
-        // Opening waits for the writer of the crashed one to release the file.
+        // Opening waits until the crashed one's writer has released the file.
         drop(open(journal_in(&folder)).await);
         meanwhile(journal_in(&folder));
         let gateway = open(journal_in(&folder)).await;
@@ -42,7 +42,7 @@ impl Lab {
         self.client.post(format!("{}{path}", self.gateway.base_url))
     }
 
-    /// The body of an answer that is one.
+    /// The JSON body of a GET.
     pub(crate) async fn json(&self, path: &str) -> Value {
         self.get(path).await.json().await.unwrap()
     }
@@ -69,8 +69,8 @@ impl Lab {
         answer(self.post("/v1/faults").json(&faults)).await
     }
 
-    /// Whether a slow charge is being waited for, or has been answered already on a slow machine.
-    pub(crate) async fn is_at_work_on(&self, key: &str) -> bool {
+    /// Whether a slow charge is in progress, or already captured on a slow machine.
+    pub(crate) async fn is_charging(&self, key: &str) -> bool {
         let metrics = self.get("/metrics").await.text().await.unwrap();
         // The charge and the request for the metrics themselves.
         metrics.contains("http_server_requests_in_progress 2") || self.knows(key).await
@@ -80,7 +80,6 @@ impl Lab {
         self.get(&format!("/v1/charges?idempotency_key={key}")).await.status() == 200
     }
 
-    /// The dollar totals, or null.
     pub(crate) async fn totals(&self) -> Value {
         let body = self.json("/v1/totals").await;
         body["totals"].as_array().unwrap().iter().find(|row| row["currency"] == "USD").cloned().unwrap_or(Value::Null)
@@ -121,7 +120,7 @@ pub(crate) fn totals(charged: i64, refunded: i64, charges: u64, refunds: u64, de
     })
 }
 
-pub(crate) fn journal_in(folder: &TempDir) -> PathBuf {
+fn journal_in(folder: &TempDir) -> PathBuf {
     folder.path().join("gateway.journal")
 }
 

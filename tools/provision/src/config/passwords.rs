@@ -8,11 +8,11 @@ use crate::database::Passwords;
 pub struct UserPasswords {
     /// At the database.
     pub roles: Passwords,
-    /// At the broker, where they are given. `provision` does not use them, but judges them before anything starts.
+    /// At the broker, if given. `provision` only validates them, before anything starts.
     pub users: Vec<(&'static str, Option<String>)>,
 }
 
-/// Whoever has a role at the database and a user of the broker: the user's name, and the role's.
+/// The users with a database role and a broker user: the names of user and role.
 fn users() -> impl Iterator<Item = (&'static str, String)> {
     let participants =
         contracts::PARTICIPANTS.iter().map(|participant| (participant.service.0, Participant::role(participant)));
@@ -33,7 +33,7 @@ impl Args for UserPasswords {
     fn augment_args(command: Command) -> Command {
         users().fold(command, |command, (user, role)| {
             let at_database = format!("Password of the role `{role}`. In development it defaults to the role's name");
-            let at_broker = format!("Password of the broker's user `{user}`. It is only judged, where it is given");
+            let at_broker = format!("Password of the broker's user `{user}`. It is only validated, if given");
             command
                 .arg(password(user, "db").help(at_database).default_value(role))
                 .arg(password(user, "nats").help(at_broker))

@@ -1,4 +1,4 @@
-//! The tables: those of the sagas once, those of messaging in each service's schema, and the services' own.
+//! The tables: the saga schema, messaging's tables in each service's schema, and the services' own tables.
 
 use contracts::Participant;
 use sqlx::{
@@ -8,7 +8,6 @@ use sqlx::{
 
 use super::Error;
 
-/// Applies what is not yet applied, everywhere.
 pub(super) async fn run(options: &PgConnectOptions) -> Result<(), Error> {
     saga_store::migrate(options).await.map_err(failed(saga_store::SCHEMA, "_migration"))?;
     for Participant { service, schema, .. } in contracts::PARTICIPANTS {
@@ -19,7 +18,7 @@ pub(super) async fn run(options: &PgConnectOptions) -> Result<(), Error> {
     Ok(())
 }
 
-// `of`: a participant's own migrations, from the folder of its name; build.rs writes it.
+// `of`: the migrations of a participant's folder; build.rs writes it.
 include!(concat!(env!("OUT_DIR"), "/migrations.rs"));
 
 fn failed(schema: &'static str, ledger: &str) -> impl FnOnce(MigrateError) -> Error {

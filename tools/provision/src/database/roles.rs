@@ -1,14 +1,14 @@
-//! The roles of a cluster. They belong to no database, so another database's `provision` may be creating them
-//! at the same moment; the loser of such a race just tries again.
+//! The roles of a cluster. They belong to no database, so the `provision` of another database may create them concurrently; the
+//! loser of such a race retries.
 
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, PgConnection};
 
-/// Lost races in a row before we believe that it is none.
+/// Attempts before the error counts as permanent.
 const ATTEMPTS: u32 = 100;
 
-/// Every role, a participant's and the auditor's, with its password.
+/// The participants' and the auditor's roles with their passwords.
 #[derive(Clone)]
 pub struct Passwords(pub(crate) Vec<(String, String)>);
 
@@ -23,7 +23,7 @@ impl Passwords {
         self.0.iter().map(|(role, password)| (role.as_str(), password.as_str()))
     }
 
-    /// The same, but for one role.
+    /// The same, with another password for one role.
     pub fn with(mut self, role: &str, password: &str) -> Self {
         self.0.retain(|(other, _)| other != role);
         self.0.push((role.to_owned(), password.to_owned()));
@@ -31,13 +31,13 @@ impl Passwords {
     }
 }
 
-/// Creates the role, or gives the one that exists the password and limit that it should have.
+/// Creates the role, or sets the password and connection limit of the existing one.
 pub(super) async fn ensure(
     connection: &mut PgConnection,
     role: &str,
     password: &str,
     connection_limit: Option<u32>,
-) -> Result<(), sqlx::Error> {
+) -> sqlx::Result<()> {
     let mut attempt = 0;
     loop {
         attempt += 1;
@@ -55,8 +55,8 @@ async fn create_or_alter(
     role: &str,
     password: &str,
     connection_limit: Option<u32>,
-) -> Result<(), sqlx::Error> {
-    // Such statements take no parameters; the server itself quotes the name and the password.
+) -> sqlx::Result<()> {
+    // The statement takes no parameters, so the server quotes the name and the password.
     let statement: String = sqlx::query_scalar(
         "select format(
             '%s role %I with login connection limit %s password %L',
@@ -72,13 +72,13 @@ async fn create_or_alter(
     Ok(())
 }
 
-/// Somebody else created or altered the role at the same moment.
+/// Another session created or altered the role concurrently.
 fn is_lost_race(error: &sqlx::Error) -> bool {
     let Some(answer) = error.as_database_error() else { return false };
     match answer.code().as_deref() {
         // duplicate_object, unique_violation
         Some("42710" | "23505") => true,
-        // internal_error, which has no code of its own for this.
+        // internal_error: this case has no code of its own.
         Some("XX000") => answer.message().starts_with("tuple concurrently"),
         _ => false,
     }

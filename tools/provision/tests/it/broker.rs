@@ -1,4 +1,4 @@
-//! Streams and durable consumers: made once, corrected, put back.
+//! Streams and durable consumers: created once, corrected, restored.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use async_nats::{
     },
 };
 use futures_util::{StreamExt, TryStreamExt};
-use messaging::topology::Ensured;
-use provision::broker::{self, Access, Object, Settings, objects};
+use messaging::topology::{Ensured, Object};
+use provision::broker::{self, Access, Settings, topology};
 use testkit::{Nats, Store, eventually, free_port};
 
 use crate::guarded_nats;
 
-const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const ANY_STREAM: Object = Object::Stream(contracts::ORDER);
 
 #[tokio::test]
-async fn everything_is_created_once_and_running_it_again_changes_nothing() {
+async fn everything_is_created_once_and_a_second_run_changes_nothing() {
     let (_nats, client, _) = provisioned().await;
     let js = jetstream::new(client.clone());
     for service in contracts::SERVICES {
@@ -34,11 +34,11 @@ async fn everything_is_created_once_and_running_it_again_changes_nothing() {
         assert_eq!(consumer.cached_info().config.filter_subject, event.subject(wanted.publisher));
     }
     assert_eq!(broker::provision(&client, &Settings::default()).await.unwrap(), []);
-    assert_eq!(broker::restore(&client, &Settings::default()).await.unwrap(), []);
+    assert_eq!(topology(&Settings::default()).restore(&client).await.unwrap(), []);
 }
 
 #[tokio::test]
-async fn other_settings_are_applied_to_what_exists_and_consumers_keep_their_place() {
+async fn other_settings_are_applied_and_consumers_keep_their_position() {
     let (_nats, client, js) = provisioned().await;
     let reserve_stock = contracts::consumers()[0];
     let subject = reserve_stock.step.consumes().unwrap().subject(reserve_stock.publisher);
@@ -51,7 +51,10 @@ async fn other_settings_are_applied_to_what_exists_and_consumers_keep_their_plac
     settings.stream.max_age = Duration::from_secs(3600);
     settings.consumer.max_ack_pending = 17;
     settings.consumer.ack_wait = Duration::from_secs(5);
-    assert_eq!(broker::provision(&client, &settings).await.unwrap().len(), objects().len());
+    assert_eq!(
+        broker::provision(&client, &settings).await.unwrap().len(),
+        topology(&Settings::default()).objects().len()
+    );
 
     let stream = js.get_stream("ORDER").await.unwrap();
     assert_eq!(stream.cached_info().config.max_bytes, 1 << 20);
@@ -62,25 +65,28 @@ async fn other_settings_are_applied_to_what_exists_and_consumers_keep_their_plac
 }
 
 #[tokio::test]
-async fn what_a_newer_build_left_behind_is_deleted_unless_somebody_takes_it() {
+async fn a_newer_builds_consumer_is_deleted_unless_it_is_in_use() {
     let (_nats, client, js) = provisioned().await;
     let stream = js.get_stream("ORDER").await.unwrap();
-    for name in ["inventory-left_behind", "inventory-in_use", "somebody-else"] {
+    for name in ["inventory-obsolete", "inventory-in_use", "external-consumer"] {
         let durable = pull::Config { durable_name: Some(name.to_owned()), ..Default::default() };
         stream.create_consumer(durable).await.unwrap();
     }
     let in_use: Consumer<pull::Config> = stream.get_consumer("inventory-in_use").await.unwrap();
-    let _taking = tokio::spawn(async move { in_use.messages().await.unwrap().next().await.is_some() });
+    let _pulling = tokio::spawn(async move { in_use.messages().await.unwrap().next().await.is_some() });
     let pulls = async || stream.consumer_info("inventory-in_use").await.unwrap().num_waiting == 1;
-    eventually(SOON, pulls).await.unwrap();
+    eventually(TIMEOUT, pulls).await.unwrap();
     assert_eq!(broker::provision(&client, &Settings::default()).await.unwrap(), []);
     let names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();
-    assert!(!names.contains(&"inventory-left_behind".to_owned()), "{names:?}");
-    assert!(["inventory-in_use", "somebody-else"].iter().all(|name| names.contains(&(*name).to_owned())), "{names:?}");
+    assert!(!names.contains(&"inventory-obsolete".to_owned()), "{names:?}");
+    assert!(
+        ["inventory-in_use", "external-consumer"].iter().all(|name| names.contains(&(*name).to_owned())),
+        "{names:?}"
+    );
 }
 
 #[tokio::test]
-async fn a_stream_that_cannot_become_what_it_should_be_is_an_error_that_says_so() {
+async fn a_stream_that_cannot_be_changed_is_an_error() {
     let (_nats, client, js) = provisioned().await;
     js.delete_stream("ORDER").await.unwrap();
     let wrong = messaging::topology::stream_config(contracts::ORDER, &Settings::default().stream);
@@ -91,7 +97,7 @@ async fn a_stream_that_cannot_become_what_it_should_be_is_an_error_that_says_so(
 }
 
 #[tokio::test]
-async fn what_is_gone_is_put_back_and_what_is_there_is_left_alone() {
+async fn missing_objects_are_restored_and_others_are_not_changed() {
     let (_nats, client, js) = provisioned().await;
     let mut changed = js.get_stream("PAYMENT").await.unwrap().cached_info().config.clone();
     changed.max_bytes = 1 << 20;
@@ -103,8 +109,8 @@ async fn what_is_gone_is_put_back_and_what_is_there_is_left_alone() {
         Object::Stream(service) => service.stream() == "ORDER",
         Object::Consumer(c) => c.publisher.stream() == "ORDER" || c.step.name == "process_payment",
     };
-    let restored = broker::restore(&client, &Settings::default()).await.unwrap();
-    assert_eq!(restored.len(), objects().iter().filter(|object| gone(object)).count());
+    let restored = topology(&Settings::default()).restore(&client).await.unwrap();
+    assert_eq!(restored.len(), topology(&Settings::default()).objects().iter().filter(|object| gone(object)).count());
     assert!(restored.iter().all(gone) && restored.contains(&ANY_STREAM));
     for wanted in contracts::consumers() {
         consumer(&js, wanted).await;
@@ -113,7 +119,7 @@ async fn what_is_gone_is_put_back_and_what_is_there_is_left_alone() {
 }
 
 #[tokio::test]
-async fn what_all_consumers_have_had_leaves_a_stream_that_fills_up_and_what_one_needs_stays() {
+async fn a_full_stream_is_trimmed_to_what_its_consumers_need() {
     let nats = Nats::start().await.unwrap();
     let client = async_nats::connect(nats.url()).await.unwrap();
     let js = jetstream::new(client.clone());
@@ -132,12 +138,12 @@ async fn what_all_consumers_have_had_leaves_a_stream_that_fills_up_and_what_one_
     let first = async || js.get_stream("ORDER").await.unwrap().cached_info().state.first_sequence;
 
     assert!(fill().await > 80);
-    assert_eq!(broker::trim(&client).await.unwrap(), 0, "nobody has had any of it");
+    assert_eq!(topology(&Settings::default()).trim(&client).await.unwrap(), 0, "no event is acknowledged");
     for _ in 0..10 {
         next_message(&consumer(&js, reserve_stock).await).await.double_ack().await.unwrap();
     }
-    assert_eq!(broker::trim(&client).await.unwrap(), 10);
-    assert_eq!(broker::trim(&client).await.unwrap(), 0);
+    assert_eq!(topology(&Settings::default()).trim(&client).await.unwrap(), 10);
+    assert_eq!(topology(&Settings::default()).trim(&client).await.unwrap(), 0);
     assert_eq!(first().await, 11, "the eleventh is needed");
 
     assert_eq!(fill().await, 10);
@@ -151,31 +157,35 @@ async fn what_all_consumers_have_had_leaves_a_stream_that_fills_up_and_what_one_
             break;
         }
     }
-    let removed = broker::trim(&client).await.unwrap();
+    let removed = topology(&Settings::default()).trim(&client).await.unwrap();
     assert!((35..55).contains(&removed), "{removed}, of which half a stream is left");
-    assert_eq!(broker::trim(&client).await.unwrap(), 0, "the rest is kept as long as there is room");
+    assert_eq!(topology(&Settings::default()).trim(&client).await.unwrap(), 0, "the rest is kept while there is space");
     assert_eq!(first().await, 11 + removed);
     assert!(fill().await >= removed);
 }
 
 #[tokio::test]
-async fn a_consumer_that_is_missing_or_that_nothing_was_for_keeps_no_stream_from_its_room_for_long() {
+async fn a_restored_or_idle_consumer_does_not_prevent_trimming() {
     let (_nats, client, js) = provisioned().await;
     let mut small = Settings::default();
     small.stream.max_bytes = 100_000;
     broker::provision(&client, &small).await.unwrap();
-    // Nobody waits for this one.
+    // No step consumes this event.
     for _ in 0..80 {
         js.publish("events.payment.PaymentRefunded", vec![b' '; 1_000].into()).await.unwrap().await.unwrap();
     }
     js.delete_consumer_from_stream("order-confirm_order", "PAYMENT").await.unwrap();
-    assert_eq!(broker::trim(&client).await.unwrap(), 0, "who knows what it has had");
-    broker::restore(&client, &small).await.unwrap();
-    assert!(broker::trim(&client).await.unwrap() > 20);
+    assert_eq!(
+        topology(&Settings::default()).trim(&client).await.unwrap(),
+        0,
+        "the acknowledgements of the missing consumer are unknown"
+    );
+    topology(&small).restore(&client).await.unwrap();
+    assert!(topology(&Settings::default()).trim(&client).await.unwrap() > 20);
 }
 
 #[tokio::test]
-async fn a_stream_of_an_earlier_version_from_which_nothing_could_be_removed_is_made_anew() {
+async fn an_earlier_versions_stream_with_deny_purge_is_recreated() {
     let (_nats, client, js) = provisioned().await;
     let mut earlier = js.get_stream("ORDER").await.unwrap().cached_info().config.clone();
     earlier.deny_purge = true;
@@ -193,14 +203,14 @@ async fn a_stream_of_an_earlier_version_from_which_nothing_could_be_removed_is_m
 }
 
 #[tokio::test]
-async fn a_broker_that_comes_back_empty_is_made_ready_again_within_seconds() {
+async fn a_broker_that_comes_back_empty_is_provisioned_again() {
     let mut nats = guarded_nats().await;
-    let connection = broker::connect(&access(&nats, "provision"), SOON).await.unwrap();
+    let connection = broker::connect(&access(&nats, "provision"), TIMEOUT).await.unwrap();
     broker::provision(&connection.client, &Settings::default()).await.unwrap();
     let js = jetstream::new(connection.client.clone());
-    let keeping = tokio::spawn(async move { broker::keep(&connection, &Settings::default()).await });
+    let reconciler = tokio::spawn(async move { broker::keep(&connection, &Settings::default()).await });
     nats.wipe().await.unwrap();
-    eventually(SOON, async || {
+    eventually(TIMEOUT, async || {
         for wanted in contracts::consumers() {
             let found =
                 js.get_consumer_from_stream::<pull::Config, _, _>(wanted.step.consumer(), wanted.publisher.stream());
@@ -210,17 +220,17 @@ async fn a_broker_that_comes_back_empty_is_made_ready_again_within_seconds() {
     })
     .await
     .unwrap();
-    keeping.abort();
+    reconciler.abort();
 }
 
 #[tokio::test]
-async fn a_consumer_remade_over_its_old_place_begins_anew() {
+async fn a_consumer_of_a_rolled_back_stream_is_reset() {
     let (mut nats, client, js) = provisioned().await;
     let reserve_stock = contracts::consumers()[0];
     let subject = reserve_stock.step.consumes().unwrap().subject(reserve_stock.publisher);
     let older = nats.keep_copy().await.unwrap();
     let publish = async || {
-        eventually(SOON, async || {
+        eventually(TIMEOUT, async || {
             Ok::<_, async_nats::Error>(js.publish(subject.clone(), "{}".into()).await?.await.is_ok())
         })
         .await
@@ -228,21 +238,21 @@ async fn a_consumer_remade_over_its_old_place_begins_anew() {
     };
     publish().await;
     next_message(&consumer(&js, reserve_stock).await).await.double_ack().await.unwrap();
-    // It writes down where its consumers are.
+    // Stopping persists the positions of the consumers.
     nats.stop().await.unwrap();
     nats.roll_back(&older, Store::PowerCut).await.unwrap();
-    eventually(SOON, async || broker::restore(&client, &Settings::default()).await.is_ok()).await.unwrap();
+    eventually(TIMEOUT, async || topology(&Settings::default()).restore(&client).await.is_ok()).await.unwrap();
     publish().await;
     next_message(&consumer(&js, reserve_stock).await).await.double_ack().await.unwrap();
 }
 
 #[tokio::test]
-async fn consumers_of_which_a_power_cut_has_left_what_nobody_can_read_are_made_anew() {
+async fn consumers_with_a_corrupt_state_are_recreated() {
     let (mut nats, client, js) = provisioned().await;
     let older = nats.keep_copy().await.unwrap();
     nats.stop().await.unwrap();
     nats.roll_back(&older, Store::TornPowerCut).await.unwrap();
-    eventually(SOON, async || broker::restore(&client, &Settings::default()).await.map(drop)).await.unwrap();
+    eventually(TIMEOUT, async || topology(&Settings::default()).restore(&client).await.map(drop)).await.unwrap();
     for wanted in contracts::consumers() {
         let subject = wanted.step.consumes().unwrap().subject(wanted.publisher);
         js.publish(subject, "{}".into()).await.unwrap().await.unwrap();
@@ -251,7 +261,7 @@ async fn consumers_of_which_a_power_cut_has_left_what_nobody_can_read_are_made_a
 }
 
 #[tokio::test]
-async fn two_at_once_do_not_disturb_each_other() {
+async fn two_runs_at_once_both_succeed() {
     let nats = Nats::start().await.unwrap();
     let client = async_nats::connect(nats.url()).await.unwrap();
     let settings = Settings::default();
@@ -261,12 +271,12 @@ async fn two_at_once_do_not_disturb_each_other() {
 }
 
 #[tokio::test]
-async fn a_broker_that_is_not_there_is_waited_for_up_to_the_limit() {
+async fn a_missing_broker_is_awaited_up_to_the_limit() {
     let url = format!("nats://me:hunter2@127.0.0.1:{}", free_port());
-    let nobody = Access { url, user: None, password: String::new() };
-    let error = broker::connect(&nobody, Duration::from_millis(1500)).await.err().unwrap();
-    let told = error.to_string();
-    assert!(told.contains("127.0.0.1:") && !told.contains("hunter2"), "{told}");
+    let missing = Access { url, user: None, password: String::new() };
+    let error = broker::connect(&missing, Duration::from_millis(1500)).await.err().unwrap();
+    let text = error.to_string();
+    assert!(text.contains("127.0.0.1:") && !text.contains("hunter2"), "{text}");
     assert!(matches!(error, broker::Error::Unreachable { waited, .. } if waited >= Duration::from_millis(1500)));
 }
 
@@ -279,7 +289,7 @@ async fn one_of_several_servers_suffices() {
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_not_tried_again() {
+async fn a_wrong_password_is_not_retried() {
     let nats = guarded_nats().await;
     let wrong = Access { password: "wrong".to_owned(), ..access(&nats, "provision") };
     let error = broker::connect(&wrong, Duration::from_secs(3600)).await.err().unwrap();
@@ -290,7 +300,7 @@ async fn provisioned() -> (Nats, Client, Context) {
     let nats = Nats::start().await.unwrap();
     let client = async_nats::connect(nats.url()).await.unwrap();
     let done = broker::provision(&client, &Settings::default()).await.unwrap();
-    assert_eq!(done.len(), objects().len());
+    assert_eq!(done.len(), topology(&Settings::default()).objects().len());
     let js = jetstream::new(client.clone());
     (nats, client, js)
 }
@@ -304,7 +314,6 @@ async fn consumer(js: &Context, wanted: contracts::Consumer) -> Consumer<pull::C
 }
 
 async fn next_message(consumer: &Consumer<pull::Config>) -> jetstream::Message {
-    use futures_util::StreamExt;
     let mut batch = consumer.batch().max_messages(1).expires(Duration::from_secs(5)).messages().await.unwrap();
     batch.next().await.unwrap().unwrap()
 }

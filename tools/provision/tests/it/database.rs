@@ -1,4 +1,4 @@
-//! Roles, schemas, tables and rights: made once, repeatable, and no more than each role needs.
+//! Roles, schemas, tables and permissions: created once, repeatable, and minimal for each role.
 
 use std::{str::FromStr, time::Duration};
 
@@ -10,7 +10,6 @@ use sqlx::{
 };
 use testkit::{Database, Postgres, free_port};
 
-/// Each participant's role and schema.
 fn roles() -> impl Iterator<Item = (String, &'static str)> {
     PARTICIPANTS.iter().map(|participant| (participant.role(), participant.schema))
 }
@@ -36,7 +35,7 @@ async fn running_it_again_changes_nothing() {
 }
 
 #[tokio::test]
-async fn two_at_once_on_one_database_and_four_on_one_server_all_succeed() {
+async fn concurrent_runs_on_one_database_and_one_server_succeed() {
     let databases =
         [Database::empty().await.unwrap(), Database::empty().await.unwrap(), Database::empty().await.unwrap()];
     let (one, same, second, third) = tokio::join!(
@@ -51,7 +50,7 @@ async fn two_at_once_on_one_database_and_four_on_one_server_all_succeed() {
 }
 
 #[tokio::test]
-async fn who_owns_the_database_and_may_create_roles_need_not_be_a_superuser() {
+async fn an_owner_with_createrole_need_not_be_a_superuser() {
     let postgres = Postgres::start().await.unwrap();
     let mut admin = connect(&postgres.server().url("postgres")).await;
     run(&mut admin, "create role owner with login createrole".to_owned()).await.unwrap();
@@ -76,7 +75,7 @@ async fn a_service_reaches_its_own_schema_and_no_other() {
 }
 
 #[tokio::test]
-async fn no_role_makes_or_changes_tables() {
+async fn no_role_creates_or_changes_tables() {
     let database = template().await;
     for (role, schema) in roles() {
         let mut connection = connect(&database.url_for(&role)).await;
@@ -115,7 +114,7 @@ async fn the_auditor_reads_every_table_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_temporary_table_cannot_take_the_place_of_a_real_one_in_functions_of_the_owner() {
+async fn a_temporary_table_cannot_shadow_a_table_in_owner_functions() {
     let database = template().await;
     for (role, schema) in roles() {
         let mut connection = connect(&database.url_for(&role)).await;
@@ -131,28 +130,29 @@ async fn a_temporary_table_cannot_take_the_place_of_a_real_one_in_functions_of_t
 }
 
 #[tokio::test]
-async fn order_asks_every_schema_what_holds_an_order_up_and_nobody_else_does() {
+async fn only_order_may_query_the_obstacles_of_every_schema() {
     let database = template().await;
     for (role, _) in roles().chain([("auditor".to_owned(), "")]) {
         let mut connection = connect(&database.url_for(&role)).await;
-        // A decoy of the caller's must not be read in place of the real table.
+        // A temporary table of the caller must not shadow the real table.
         run(&mut connection, "create temporary table relay_lease (a int)".to_owned()).await.unwrap();
-        let asks = roles().map(|(_, schema)| format!("select kind from {schema}.obstacles(gen_random_uuid(), '{{}}')"));
-        let pays = "select intent from payment.at_gateway(gen_random_uuid())".to_owned();
-        for statement in asks.chain([pays]) {
-            let asked = run(&mut connection, statement.clone()).await;
+        let obstacles =
+            roles().map(|(_, schema)| format!("select kind from {schema}.obstacles(gen_random_uuid(), '{{}}')"));
+        let payment = "select intent from payment.at_gateway(gen_random_uuid())".to_owned();
+        for statement in obstacles.chain([payment]) {
+            let result = run(&mut connection, statement.clone()).await;
             if role == "order_service" {
-                asked.unwrap();
+                result.unwrap();
             } else {
-                assert_eq!(code(&asked.unwrap_err()), "42501", "{role}: {statement}");
+                assert_eq!(code(&result.unwrap_err()), "42501", "{role}: {statement}");
             }
         }
     }
 }
 
-/// Ids tell the day of their service's clock.
+/// Ids contain the day of their service's clock.
 #[tokio::test]
-async fn a_day_goes_when_all_of_it_is_old_by_the_databases_clock() {
+async fn a_day_is_dropped_when_it_is_old_by_the_databases_clock() {
     let database = template().await;
     let mut admin = connect(&database.admin_url()).await;
     let mut service = connect(&database.url_for("inventory_service")).await;
@@ -179,7 +179,7 @@ async fn a_day_goes_when_all_of_it_is_old_by_the_databases_clock() {
 }
 
 #[tokio::test]
-async fn a_day_in_use_is_dropped_later_and_delays_nobody() {
+async fn a_day_in_use_is_dropped_later_and_blocks_no_other() {
     let database = template().await;
     let mut admin = connect(&database.admin_url()).await;
     let mut service = connect(&database.url_for("inventory_service")).await;
@@ -222,7 +222,7 @@ async fn number(service: &mut PgConnection, select: &'static str) -> i32 {
 }
 
 #[tokio::test]
-async fn passwords_are_set_again_and_connections_can_be_limited() {
+async fn passwords_are_updated_and_connections_can_be_limited() {
     let postgres = Postgres::start().await.unwrap();
     let url = postgres.server().url("postgres");
     let odd = r#"it's \ "quoted" $1 %s; drop role auditor"#;
@@ -247,7 +247,7 @@ async fn passwords_are_set_again_and_connections_can_be_limited() {
 }
 
 #[tokio::test]
-async fn a_changed_migration_is_an_error_that_names_it_and_holds_no_lock() {
+async fn a_changed_migration_is_a_named_error_and_holds_no_lock() {
     let database = template().await;
     let mut admin = connect(&database.admin_url()).await;
     run(&mut admin, "create table before as table inventory._migration".to_owned()).await.unwrap();
@@ -265,11 +265,11 @@ async fn a_changed_migration_is_an_error_that_names_it_and_holds_no_lock() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_waited_for_and_one_that_refuses_is_not() {
-    let nobody = PgConnectOptions::new().host("127.0.0.1").port(free_port()).username("postgres");
+async fn a_missing_server_is_awaited_and_a_refusing_one_is_not() {
+    let missing = PgConnectOptions::new().host("127.0.0.1").port(free_port()).username("postgres");
     let limit = Duration::from_millis(1500);
     let settings = Settings { passwords: Passwords::same_as_roles(), connection_limit: None, wait: limit };
-    let error = provision(&nobody, &settings).await.unwrap_err();
+    let error = provision(&missing, &settings).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { waited, .. } if waited >= limit), "{error}");
 
     let database = Database::empty().await.unwrap();
@@ -280,7 +280,7 @@ async fn a_server_that_is_not_there_is_waited_for_and_one_that_refuses_is_not() 
 }
 
 #[tokio::test]
-async fn a_server_that_comes_late_is_provisioned() {
+async fn a_server_that_starts_late_is_provisioned() {
     let mut postgres = Postgres::start().await.unwrap();
     let url = postgres.server().url("postgres");
     postgres.stop_fast().await.unwrap();
@@ -291,7 +291,7 @@ async fn a_server_that_comes_late_is_provisioned() {
 }
 
 #[tokio::test]
-async fn a_table_of_all_participants_is_one_view() {
+async fn the_auditor_reads_one_view_per_table_of_all_participants() {
     let database = template().await;
     let mut admin = connect(&database.admin_url()).await;
     for Participant { service, schema, .. } in PARTICIPANTS {
@@ -311,7 +311,7 @@ async fn a_table_of_all_participants_is_one_view() {
 }
 
 #[tokio::test]
-async fn a_view_is_made_anew_only_when_a_column_was_added() {
+async fn a_view_is_recreated_only_when_a_column_was_added() {
     let database = template().await;
     let mut admin = connect(&database.admin_url()).await;
     let made = "select 'audit.inbox'::regclass::oid::bigint::integer";
@@ -334,7 +334,7 @@ async fn connect(url: &str) -> PgConnection {
     PgConnectOptions::from_str(url).unwrap().connect().await.unwrap()
 }
 
-async fn run(connection: &mut PgConnection, statement: String) -> Result<Vec<PgRow>, sqlx::Error> {
+async fn run(connection: &mut PgConnection, statement: String) -> sqlx::Result<Vec<PgRow>> {
     sqlx::query(AssertSqlSafe(statement)).fetch_all(connection).await
 }
 

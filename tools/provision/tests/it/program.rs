@@ -1,4 +1,4 @@
-//! The program itself, as the scripts and the containers start it.
+//! The program, as the scripts and the containers start it.
 
 use std::{
     process::{Command, Output},
@@ -11,10 +11,10 @@ use testkit::{Database, Nats, Process, Signal, eventually};
 
 use crate::guarded_nats;
 
-const SOON: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 #[tokio::test]
-async fn it_makes_everything_and_ends_well_as_often_as_one_likes() {
+async fn it_creates_everything_and_can_be_repeated() {
     let (database, nats) = (Database::empty().await.unwrap(), guarded_nats().await);
     for _ in 0..2 {
         let output = output(&mut program(&database, &nats));
@@ -24,21 +24,21 @@ async fn it_makes_everything_and_ends_well_as_often_as_one_likes() {
 }
 
 #[tokio::test]
-async fn it_stays_puts_back_what_the_broker_loses_and_ends_well_when_told_to() {
+async fn keep_restores_what_the_broker_loses_until_a_signal() {
     let (database, mut nats) = (Database::empty().await.unwrap(), guarded_nats().await);
-    // It runs for ever, so it knows neither the database nor any password of it.
+    // It must not need the database or its passwords.
     let nowhere = "postgres://127.0.0.1:1/nowhere";
-    let mut keeping = Process::start(program(&database, &nats).env("DATABASE_URL", nowhere).arg("keep")).unwrap();
-    eventually(SOON, async || keeping.log().contains("everything is ready")).await.unwrap();
+    let mut reconciler = Process::start(program(&database, &nats).env("DATABASE_URL", nowhere).arg("keep")).unwrap();
+    eventually(TIMEOUT, async || reconciler.log().contains("everything is ready")).await.unwrap();
     nats.wipe().await.unwrap();
-    eventually(SOON, async || has_streams(&nats).await).await.unwrap();
-    assert!(keeping.log().contains("putting them back"), "{}", keeping.log());
-    let status = keeping.stop(Signal::Term, SOON).await.unwrap();
+    eventually(TIMEOUT, async || has_streams(&nats).await).await.unwrap();
+    assert!(reconciler.log().contains("re-creating them"), "{}", reconciler.log());
+    let status = reconciler.stop(Signal::Term, TIMEOUT).await.unwrap();
     assert!(status.success(), "{status}");
 }
 
 #[tokio::test]
-async fn it_makes_the_streams_anew_without_what_they_tell() {
+async fn renew_recreates_empty_streams() {
     let (database, nats) = (Database::empty().await.unwrap(), guarded_nats().await);
     let order = broker(&nats, "order").await.unwrap();
     // The first time there are none.
@@ -52,7 +52,7 @@ async fn it_makes_the_streams_anew_without_what_they_tell() {
 }
 
 #[tokio::test]
-async fn it_says_in_words_why_it_failed() {
+async fn it_prints_why_it_failed() {
     let (database, nats) = (Database::empty().await.unwrap(), guarded_nats().await);
     let refused = output(program(&database, &nats).env("NATS_PASSWORD", "wrong"));
     assert!(!refused.status.success());
@@ -64,7 +64,7 @@ async fn it_says_in_words_why_it_failed() {
 }
 
 #[test]
-fn it_prints_the_servers_configuration_and_needs_nothing_for_that() {
+fn it_prints_the_servers_configuration_without_servers() {
     let output = output(Command::new(env!("CARGO_BIN_EXE_provision")).arg("nats-conf"));
     assert_eq!(String::from_utf8(output.stdout).unwrap(), nats_conf::render());
 }

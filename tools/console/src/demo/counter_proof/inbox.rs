@@ -1,40 +1,36 @@
-//! Without an inbox every delivery is applied, and a broker that promises to deliver at least once does deliver more
-//! than once. Unique keys and the states of orders, payments and reservations hold off the worst; what nobody else
-//! guards happens three times.
-
-use std::time::Duration;
+//! Without an inbox every delivery is applied, and an at-least-once broker delivers repeatedly. Unique keys and the states of
+//! orders, payments and reservations prevent most damage; effects without such a guard happen three times.
 
 use crate::{
-    demo::stage::Stage,
+    demo::scenario_run::{SAGA_TIMEOUT, ScenarioRun},
     suite::{FaultSpec, SERVICES},
 };
 
 const ORDERS: usize = 20;
-const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The undos: their receipts are written, published and counted each time.
+/// The undos: each delivery writes, publishes and counts another undo confirmation.
 pub(super) const VIOLATED: &[&str] = &["steps_taken_once"];
 
-pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.step("A new product; from now on the broker stores every event three times").await;
-    let sku = stage.product(1_000, 1_700).await?;
-    let position = stage.suite.gateway_position().await?;
+pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
+    let title = "A new product; from now on the broker stores every event three times";
+    let sku = run.step_with_product(title, 1_000, 1_700).await?;
+    let position = run.suite.gateway_position().await?;
     for service in SERVICES {
-        stage.arm(service, FaultSpec::new("bus_publish", "duplicate").copies(2)).await?;
+        run.arm(service, FaultSpec::new("bus_publish", "duplicate").copies(2)).await?;
     }
 
-    stage.step(&format!("{ORDERS} orders are confirmed, and then cancelled")).await;
-    let placed = stage.place_all(&sku, ORDERS, "tok_visa").await?;
-    stage.claim_tally(&placed, ORDERS, PATIENCE).await?;
+    run.step(&format!("{ORDERS} orders are confirmed, and then cancelled")).await;
+    let placed = run.place_all(&sku, ORDERS, "tok_visa").await?;
+    run.claim_tally(&placed, ORDERS, SAGA_TIMEOUT).await?;
     for order in &placed {
-        stage.cancel(order.order_id, "changed their mind").await?;
+        run.cancel(order.order_id, "changed their mind").await?;
     }
-    stage.claim_tally(&placed, 0, PATIENCE).await?;
+    run.claim_tally(&placed, 0, SAGA_TIMEOUT).await?;
 
-    stage.step("What other guards have held off").await;
-    let charges = stage.suite.charges_since(position, &placed).await?;
-    stage.claim_is("every card was charged once: a payment has one key at the gateway", charges, ORDERS);
-    stage.claim_stock(&sku, 1_000, 0).await?;
-    stage.note("a reservation is released once, because the second time it is not reserved any more");
+    run.step("What other guards have prevented").await;
+    let charges = run.suite.charges_since(position, &placed).await?;
+    run.claim_is("every card was charged once: a payment has one key at the gateway", charges, ORDERS);
+    run.claim_stock(&sku, 1_000, 0).await?;
+    run.note("a reservation is released once, because the second time it is not reserved any more");
     Ok(())
 }

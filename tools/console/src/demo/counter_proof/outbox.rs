@@ -1,51 +1,44 @@
-//! Without an outbox a service commits and then publishes. While the broker is away it commits all the same, and what
-//! it had to say is lost.
+//! Without an outbox a service commits and then publishes. While the broker is down it still commits, and the events are lost.
 
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::{
-    demo::stage::{PATIENCE, Stage},
-    suite::NewOrder,
-};
+use crate::{demo::scenario_run::ScenarioRun, suite::NewOrder};
 
 const ORDERS: usize = 20;
 
 pub(super) const VIOLATED: &[&str] =
     &["settled", "journal_published", "nothing_held_on_cancelled", "order_agrees_with_saga"];
 
-pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.step("A new product, and an order: as long as all is well, nobody misses the outbox").await;
-    let sku = stage.product(1_000, 1_500).await?;
-    let early = stage.place(&NewOrder::of("trent", &sku, 1, "tok_visa")).await?;
-    let ended = stage.ended(early.order_id).await?;
-    stage.claim_confirmed(&ended).await?;
+pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
+    let title = "A new product, and an order: while the broker is up, the missing outbox has no effect";
+    let sku = run.step_with_product(title, 1_000, 1_500).await?;
+    let early = run.place(&NewOrder::of("trent", &sku, 1, "tok_visa")).await?;
+    run.claim_confirmed(early.order_id).await?;
 
-    stage.step(&format!("The broker is stopped; {ORDERS} customers order, and Trent cancels")).await;
-    stage.stop("nats").await?;
-    let placed = stage.place_all(&sku, ORDERS, "tok_visa").await?;
-    stage.claim_is("every order was accepted", placed.len(), ORDERS);
-    stage.cancel(early.order_id, "changed his mind").await?;
+    run.step(&format!("The broker is stopped; {ORDERS} customers order, and Trent cancels")).await;
+    run.stop("nats").await?;
+    let placed = run.place_all(&sku, ORDERS, "tok_visa").await?;
+    run.claim_is("every order was accepted", placed.len(), ORDERS);
+    run.cancel(early.order_id, "changed his mind").await?;
 
-    stage.step("The broker is back").await;
-    stage.start("nats").await?;
-    stage.all_ready().await?;
+    run.step("The broker is back").await;
+    run.start("nats").await?;
+    run.all_ready().await?;
     sleep(Duration::from_secs(5)).await;
     let mut pending = 0;
     for order in &placed {
-        let status = stage.suite.order(order.order_id).await?.map(|order| order.status);
+        let status = run.suite.order(order.order_id).await?.map(|order| order.status);
         pending += usize::from(status.as_deref() == Some("PENDING"));
     }
-    stage.claim_is("nobody has heard of the orders: all are PENDING", pending, ORDERS);
-    stage.claim_stock(&sku, 999, 1).await?;
-    let payment = stage.suite.payment_of(early.order_id).await?.map(|payment| payment.status);
-    stage.claim_is("and Trent's money is still held", payment.as_deref(), Some("CAPTURED"));
+    run.claim_is("no consumer has received the orders: all are PENDING", pending, ORDERS);
+    run.claim_stock(&sku, 999, 1).await?;
+    run.claim_payment("and Trent's payment is still captured", early.order_id, "CAPTURED").await?;
 
-    stage.step("New orders flow as if nothing had happened").await;
-    let late = stage.place(&NewOrder::of("victor", &sku, 1, "tok_visa")).await?;
-    let ended = stage.ended_within(late.order_id, PATIENCE).await?;
-    stage.claim_confirmed(&ended).await?;
-    stage.note("what was lost will be noticed by the deadlines: the orders that were accepted will be cancelled");
+    run.step("New orders are fulfilled as usual").await;
+    let late = run.place(&NewOrder::of("victor", &sku, 1, "tok_visa")).await?;
+    run.claim_confirmed(late.order_id).await?;
+    run.note("the saga deadlines will detect the lost events: the accepted orders will be cancelled");
     Ok(())
 }

@@ -1,12 +1,12 @@
-//! 16: for half a minute the gateway declines every card. Refusals are business: each order is cancelled at once, no
-//! breaker opens, and nothing becomes a dead letter.
+//! 16: for half a minute the gateway declines every card. A decline is a business outcome: each order is cancelled at once, no
+//! breaker opens, and no event becomes a dead letter.
 
 use std::time::Duration;
 
 use time::OffsetDateTime;
 
 use crate::{
-    demo::stage::Stage,
+    demo::scenario_run::ScenarioRun,
     suite::{Breaker, GatewayFaults, NewOrder, PAYMENT, SERVICES},
 };
 
@@ -14,37 +14,34 @@ const SECONDS: usize = 30;
 /// Orders a second.
 const RATE: u32 = 10;
 
-pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.step("A new product").await;
-    let sku = stage.product(10_000, 2_000).await?;
-    let before = latest_change(stage).await?;
+pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
+    let sku = run.step_with_product("A new product", 10_000, 2_000).await?;
+    let before = latest_change(run).await?;
 
-    stage.step(&format!("The gateway declines every card for {SECONDS} seconds, at {RATE} orders a second")).await;
-    stage.break_gateway(GatewayFaults { decline_rate: 1.0, ..GatewayFaults::default() }).await?;
+    run.step(&format!("The gateway declines every card for {SECONDS} seconds, at {RATE} orders a second")).await;
+    run.arm_gateway(GatewayFaults { decline_rate: 1.0, ..GatewayFaults::default() }).await?;
     let count = SECONDS * RATE as usize;
     let orders = NewOrder::crowd(&sku, count, "tok_visa");
-    let placed = stage.place_meanwhile(orders, RATE, vec![stage.suite.clone()]).placed().await?;
-    stage.claim_tally(&placed, 0, Duration::from_secs(15)).await?;
-    stage.claim_stock(&sku, 10_000, 0).await?;
+    let placed = run.place_meanwhile(orders, RATE, vec![run.suite.clone()]).placed().await?;
+    run.claim_tally(&placed, 0, Duration::from_secs(15)).await?;
+    run.claim_stock(&sku, 10_000, 0).await?;
 
-    stage.step("What the services make of it").await;
+    run.step("The state of the services").await;
     for service in SERVICES {
-        let Some(breakers) = stage.suite.breakers(service).await? else { continue };
+        let Some(breakers) = run.suite.breakers(service).await? else { continue };
         let closed = breakers.items.iter().all(Breaker::is_closed);
-        stage.claim(&format!("all breakers of {} are closed", service.0), closed);
+        run.claim(&format!("all breakers of {} are closed", service.0), closed);
     }
-    stage.claim_is("and none of payment's was open meanwhile", latest_change(stage).await?, before);
-    stage.claim_is("no event became a dead letter", stage.suite.count_dead_letters().await?, 0);
+    run.claim_is("and none of payment's has opened meanwhile", latest_change(run).await?, before);
+    run.claim_is("no event became a dead letter", run.suite.count_dead_letters().await?, 0);
 
-    stage.step("The gateway approves again").await;
-    stage.mend_gateway().await?;
-    let placed = stage.place(&NewOrder::of("kim", &sku, 1, "tok_visa")).await?;
-    let ended = stage.ended(placed.order_id).await?;
-    stage.claim_confirmed(&ended).await
+    run.step("The gateway approves again").await;
+    run.disarm_gateway().await?;
+    let placed = run.place(&NewOrder::of("kim", &sku, 1, "tok_visa")).await?;
+    run.claim_confirmed(placed.order_id).await.map(drop)
 }
 
-/// When one of payment's breakers last changed its state.
-async fn latest_change(stage: &Stage) -> anyhow::Result<Option<OffsetDateTime>> {
-    let changes = stage.suite.breakers(PAYMENT).await?.map(|breakers| breakers.changes).unwrap_or_default();
+async fn latest_change(run: &ScenarioRun) -> anyhow::Result<Option<OffsetDateTime>> {
+    let changes = run.suite.breakers(PAYMENT).await?.map(|breakers| breakers.changes).unwrap_or_default();
     Ok(changes.iter().map(|change| change.at).max())
 }

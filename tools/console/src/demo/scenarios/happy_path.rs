@@ -1,44 +1,40 @@
 //! 1: an order is reserved, paid and confirmed.
 
-use crate::{demo::stage::Stage, suite::NewOrder};
+use crate::{demo::scenario_run::ScenarioRun, suite::NewOrder};
 
-pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.step("A new product").await;
-    let sku = stage.product(10, 1_999).await?;
+pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
+    let sku = run.step_with_product("A new product", 10, 1_999).await?;
 
-    stage.step("Alice orders two and pays by card").await;
+    run.step("Alice orders two and pays by card").await;
     let order = NewOrder::of("alice", &sku, 2, "tok_visa");
     let key = uuid::Uuid::now_v7().to_string();
-    let placed = stage.suite.place(&order, &key, Some(10)).await?;
-    stage.note(&format!("order {}", placed.order_id));
-    stage.claim_is("order priced it itself, from its own view of the catalogue", placed.total.amount, 3_998);
-    let ended = stage.ended(placed.order_id).await?;
-    stage.claim_is("the order is CONFIRMED", ended.order.status.as_str(), "CONFIRMED");
+    let placed = run.suite.place(&order, &key, Some(10)).await?;
+    run.note(&format!("order {}", placed.order_id));
+    run.claim_is("order priced it from its own view of the catalogue", placed.total.amount, 3_998);
+    let ended = run.ended(placed.order_id).await?;
+    run.claim_is("the order is CONFIRMED", ended.order.status.as_str(), "CONFIRMED");
 
-    stage.step("The saga that led there").await;
+    run.step("The journal of the saga").await;
     for step in &ended.saga.steps {
-        stage.note(&format!("{} {} ({}): {}", step.position, step.step, step.service, step.status));
+        run.note(&format!("{} {} ({}): {}", step.position, step.step, step.service, step.status));
     }
-    stage.claim_is("it is COMPLETED", ended.saga.status.as_str(), "COMPLETED");
+    run.claim_is("it is COMPLETED", ended.saga.status.as_str(), "COMPLETED");
     let steps: Vec<&str> = ended.saga.steps.iter().map(|step| step.step.as_str()).collect();
-    stage.claim_is(
-        "it took its four steps, each once",
-        steps,
-        ["create_order", "reserve_stock", "process_payment", "confirm_order"],
-    );
+    let expected = ["create_order", "reserve_stock", "process_payment", "confirm_order"];
+    run.claim_is("it took its four steps, each once", steps, expected);
 
-    stage.step("What the participants say").await;
-    stage.claim_stock(&sku, 8, 2).await?;
+    run.step("The records of the participants").await;
+    run.claim_stock(&sku, 8, 2).await?;
     let payment = ended.payment.as_ref();
-    stage.claim_is("payment has captured", payment.map(|p| p.status.as_str()), Some("CAPTURED"));
-    stage.claim_is("the amount of the order", payment.map(|p| &p.amount), Some(&ended.order.total));
+    run.claim_is("payment has captured", payment.map(|p| p.status.as_str()), Some("CAPTURED"));
+    run.claim_is("the amount of the order", payment.map(|p| &p.amount), Some(&ended.order.total));
     if let Some(payment) = payment {
-        let charge = stage.suite.charge(payment.payment_id).await?;
-        stage.claim_is("and so has the gateway", charge.and_then(|c| c.amount), Some(ended.order.total.amount));
+        let charge = run.suite.charge(payment.payment_id).await?;
+        run.claim_is("and so has the gateway", charge.and_then(|c| c.amount), Some(ended.order.total.amount));
     }
 
-    stage.step("Alice's app, unsure of the answer, sends the same request again").await;
-    let again = stage.suite.place(&order, &key, None).await?;
-    stage.claim_is("it is answered with the same order", again.order_id, placed.order_id);
-    stage.claim_stock(&sku, 8, 2).await
+    run.step("Alice's app repeats the same request").await;
+    let again = run.suite.place(&order, &key, None).await?;
+    run.claim_is("it is answered with the same order", again.order_id, placed.order_id);
+    run.claim_stock(&sku, 8, 2).await
 }

@@ -1,5 +1,5 @@
-//! 11: the gateway takes longer than payment waits. The breaker of process_payment opens and spares the gateway; what
-//! is to be paid waits in the broker, not counted against anybody; and when the gateway has recovered it is all paid.
+//! 11: the gateway takes longer than payment waits. The breaker of process_payment opens and protects the gateway; the events
+//! wait in the broker without counted attempts; when the gateway has recovered, all orders are paid.
 
 use std::time::Duration;
 
@@ -8,77 +8,72 @@ use tokio::time::sleep;
 
 use crate::{
     audit,
-    demo::stage::{PATIENCE, Stage},
+    demo::scenario_run::{SAGA_TIMEOUT, ScenarioRun},
     suite::{Breaker, GatewayFaults, PAYMENT},
 };
 
 const STEP: &str = "process_payment";
 const ORDERS: usize = 20;
 
-pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.step("A new product, and a payment service with less patience than usual").await;
-    let sku = stage.product(1_000, 1_900).await?;
-    let impatient =
+pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
+    let sku = run.step_with_product("A new product, and a payment service with shorter timeouts", 1_000, 1_900).await?;
+    let short_timeouts =
         [("GATEWAY_TIMEOUT", "300ms"), ("GATEWAY_PATIENCE", "600ms"), ("RESILIENCE", "process_payment.open_for=8s")];
-    stage.restart_with("payment", &impatient).await?;
-    let closed = breakers(stage).await?.iter().all(Breaker::is_closed);
-    stage.claim("the breaker is closed, in every replica", closed);
+    run.restart_with("payment", &short_timeouts).await?;
+    let closed = breakers(run).await?.iter().all(Breaker::is_closed);
+    run.claim("the breaker is closed, in every replica", closed);
 
-    stage.step("The gateway takes two seconds for everything").await;
-    stage.break_gateway(GatewayFaults { latency_ms: 2_000, ..GatewayFaults::default() }).await?;
+    run.step("The gateway takes two seconds for everything").await;
+    run.arm_gateway(GatewayFaults { latency_ms: 2_000, ..GatewayFaults::default() }).await?;
 
-    stage.step(&format!("{ORDERS} orders arrive")).await;
-    let placed = stage.place_all(&sku, ORDERS, "tok_visa").await?;
-    let open = async || Ok(breakers(stage).await.ok().filter(|breakers| breakers.iter().all(|b| b.state == "open")));
-    let opened = stage.claim_soon("the breaker opens, in every replica", PATIENCE, open).await?;
+    run.step(&format!("{ORDERS} orders arrive")).await;
+    let placed = run.place_all(&sku, ORDERS, "tok_visa").await?;
+    let open = async || Ok(breakers(run).await.ok().filter(|breakers| breakers.iter().all(|b| b.state == "open")));
+    let opened = run.claim_soon("the breaker opens, in every replica", SAGA_TIMEOUT, open).await?;
     for breaker in &opened {
-        stage.note(&format!("{}: {}", breaker.replica, breaker.why.as_deref().unwrap_or_default()));
+        run.note(&format!("{}: {}", breaker.replica, breaker.why.as_deref().unwrap_or_default()));
     }
 
-    stage.step("While it is open, nobody asks the gateway, and nothing is counted").await;
-    // What was on its way when it opened may still arrive in the first second, and in the end it probes.
+    run.step("While it is open, the gateway is not called and no attempt is counted").await;
+    // Calls in flight may still arrive in the first second, and it probes at the end.
     let in_between = |breaker: &Breaker| breaker.retry_in_seconds.is_some_and(|left| (2.5..7.0).contains(&left));
-    let quiet = async || Ok(breakers(stage).await.ok().filter(|breakers| breakers.iter().all(in_between)));
-    stage.claim_soon("it will be open for some seconds", PATIENCE, quiet).await?;
-    let before = deliveries(stage).await?;
+    let quiet = async || Ok(breakers(run).await.ok().filter(|breakers| breakers.iter().all(in_between)));
+    run.claim_soon("it will be open for some seconds", SAGA_TIMEOUT, quiet).await?;
+    let before = deliveries(run).await?;
     sleep(Duration::from_secs(2)).await;
-    stage.claim_is("for two of them no event is delivered to process_payment", deliveries(stage).await? - before, 0);
-    stage.claim_is("no event became a dead letter", stage.suite.count_dead_letters().await?, 0);
+    run.claim_is("for two of them no event is delivered to process_payment", deliveries(run).await? - before, 0);
+    run.claim_is("no event became a dead letter", run.suite.count_dead_letters().await?, 0);
 
-    stage.step("The gateway recovers").await;
-    stage.mend_gateway().await?;
-    // One whose replica finds nothing left to probe with stays half-open.
-    let closed = async || Ok(breakers(stage).await.ok().filter(|breakers| breakers.iter().any(Breaker::is_closed)));
-    stage.claim_soon("the breaker probes, and closes", PATIENCE, closed).await?;
-    stage.claim_tally(&placed, ORDERS, Duration::from_secs(25)).await?;
-    stage.claim_stock(&sku, 1_000 - ORDERS as i64, ORDERS as i64).await?;
+    run.step("The gateway recovers").await;
+    run.disarm_gateway().await?;
+    // A replica without an event left to probe with stays half-open.
+    let closed = async || Ok(breakers(run).await.ok().filter(|breakers| breakers.iter().any(Breaker::is_closed)));
+    run.claim_soon("the breaker probes, and closes", SAGA_TIMEOUT, closed).await?;
+    run.claim_tally(&placed, ORDERS, Duration::from_secs(25)).await?;
+    run.claim_stock(&sku, 1_000 - ORDERS as i64, ORDERS as i64).await?;
 
-    stage.step("The breaker's way").await;
-    let listed = stage.suite.breakers(PAYMENT).await?.context("payment has no breakers")?;
-    let mut ways: Vec<String> = Vec::new();
+    run.step("The states of the breaker").await;
+    let listed = run.suite.breakers(PAYMENT).await?.context("payment has no breakers")?;
+    let mut states: Vec<String> = Vec::new();
     let began = placed.iter().map(|order| order.created_at).min().context("no order was placed")?;
     for change in listed.changes.iter().rev().filter(|change| change.step == STEP && change.at >= began) {
-        stage.note(&format!("{} -> {}: {}", change.from, change.to, change.why.as_deref().unwrap_or_default()));
-        ways.push(change.to.clone());
+        run.note(&format!("{} -> {}: {}", change.from, change.to, change.why.as_deref().unwrap_or_default()));
+        states.push(change.to.clone());
     }
-    let went = |to: &str| ways.iter().any(|way| way == to);
-    stage.claim(
-        "it went from closed to open to half-open to closed",
-        went("open") && went("half-open") && went("closed"),
-    );
-    stage.restart("payment").await
+    let all_states = ["open", "half-open", "closed"].iter().all(|to| states.iter().any(|state| state == to));
+    run.claim("it went from closed to open to half-open to closed", all_states);
+    run.restart("payment").await
 }
 
-/// The step's breaker in each replica.
-async fn breakers(stage: &Stage) -> anyhow::Result<Vec<Breaker>> {
-    let breakers = stage.suite.breakers(PAYMENT).await?.context("payment has no breakers")?;
+async fn breakers(run: &ScenarioRun) -> anyhow::Result<Vec<Breaker>> {
+    let breakers = run.suite.breakers(PAYMENT).await?.context("payment has no breakers")?;
     let of_step: Vec<Breaker> = breakers.items.into_iter().filter(|breaker| breaker.step == STEP).collect();
     ensure!(!of_step.is_empty(), "the step has no breaker");
     Ok(of_step)
 }
 
 /// How often the broker has delivered an event to the step so far, repeats included.
-async fn deliveries(stage: &Stage) -> anyhow::Result<u64> {
-    let broker = audit::connect_broker(&stage.stores).await?;
+async fn deliveries(run: &ScenarioRun) -> anyhow::Result<u64> {
+    let broker = audit::connect_broker(&run.stores).await?;
     Ok(audit::deliveries(&broker, "INVENTORY", "payment-process_payment").await?)
 }

@@ -1,5 +1,5 @@
-//! 18: the replica that publishes order's events hangs for twenty seconds. The other one takes over within the time of
-//! the lease, and when the first wakes up, believing that nothing has happened, it can do no harm.
+//! 18: the replica that publishes order's events hangs for twenty seconds. The other one takes over when the lease expires, and
+//! the first one is fenced off when it resumes.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -9,71 +9,69 @@ use uuid::Uuid;
 
 use crate::{
     audit,
-    demo::stage::{PATIENCE, Stage},
+    demo::scenario_run::{SAGA_TIMEOUT, ScenarioRun},
     suite::{FaultSpec, NewOrder, ORDER, Scope, Suite},
 };
 
 const FROZEN: Duration = Duration::from_secs(20);
 
-pub(super) async fn play(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.step("A new product, and a second replica of order").await;
-    let sku = stage.product(1_000, 1_200).await?;
-    let first = stage.suite.clone();
-    let second = stage.start_replica(ORDER).await?;
-    // There may have been a second one already, which led until it was started anew.
+pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
+    let sku = run.step_with_product("A new product, and a second replica of order", 1_000, 1_200).await?;
+    let first = run.suite.clone();
+    let second = run.start_replica(ORDER).await?;
+    // An earlier second replica may have held the lease until it was restarted.
     let leading = async || Ok(first.metric(ORDER, "relay_active").await?.filter(|active| *active > 0.0));
-    stage.claim_soon("the first one's relay leads", PATIENCE, leading).await?;
-    stage.claim_is("the second one's does not", leads(&second).await?, false);
+    run.claim_soon("the first one's relay is active", SAGA_TIMEOUT, leading).await?;
+    run.claim_is("the second one's is not", leads(&second).await?, false);
     let before = second.relay(ORDER).await?;
 
-    stage.step("Orders arrive; the first replica freezes while it is about to publish").await;
-    // So that it surely has something in hand when it freezes, and still wants to publish it when it wakes up.
+    run.step("Orders arrive; the first replica freezes while it is about to publish").await;
+    // The latency ensures that it has an event in flight when it freezes, and still publishes it when it resumes.
     let scope = Scope { sku: Some(sku.clone()), ..Scope::default() };
     let slow = FaultSpec::new("bus_publish", "latency").latency_ms(3_000).first(1).scope(scope);
-    stage.arm(ORDER, slow).await?;
-    let meanwhile = stage.place_meanwhile(NewOrder::crowd(&sku, 60, "tok_visa"), 30, vec![second.clone()]);
+    run.arm(ORDER, slow).await?;
+    let meanwhile = run.place_meanwhile(NewOrder::crowd(&sku, 60, "tok_visa"), 30, vec![second.clone()]);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    stage.freeze("order").await?;
+    run.freeze("order").await?;
     let frozen = Instant::now();
-    // Whatever is asked from here on is asked of the replica that answers.
-    stage.suite = second.clone();
+    // From here on requests go to the replica that answers.
+    run.suite = second.clone();
     let mut placed = meanwhile.placed().await?;
-    stage.claim_is("all of them were accepted", placed.len(), 60);
+    run.claim_is("all of them were accepted", placed.len(), 60);
 
-    stage.step("The second replica takes over").await;
+    run.step("The second replica takes over").await;
     let taken_over = async || {
         let relay = second.relay(ORDER).await?;
         Ok(Some(relay).filter(|relay| relay.active && relay.epoch > before.epoch))
     };
-    let relay = stage.claim_soon("its relay holds the lease", PATIENCE, taken_over).await?;
-    stage.note(&format!("epoch {} instead of {}, after {:.1} s", relay.epoch, before.epoch, since(frozen)));
-    stage.claim_tally(&placed, 60, PATIENCE).await?;
+    let relay = run.claim_soon("its relay holds the lease", SAGA_TIMEOUT, taken_over).await?;
+    run.note(&format!("epoch {} instead of {}, after {:.1} s", relay.epoch, before.epoch, since(frozen)));
+    run.claim_tally(&placed, 60, SAGA_TIMEOUT).await?;
 
-    stage.step("After twenty seconds the first replica wakes up, as a zombie").await;
+    run.step("After twenty seconds the first replica resumes, as a zombie").await;
     tokio::time::sleep_until(frozen + FROZEN).await;
-    let meanwhile =
-        stage.place_meanwhile(NewOrder::crowd(&sku, 60, "tok_visa"), 30, vec![first.clone(), second.clone()]);
-    stage.thaw("order").await?;
+    let meanwhile = run.place_meanwhile(NewOrder::crowd(&sku, 60, "tok_visa"), 30, vec![first.clone(), second.clone()]);
+    run.thaw("order").await?;
     placed.extend(meanwhile.placed().await?);
-    stage.claim_tally(&placed, 120, PATIENCE).await?;
+    run.claim_tally(&placed, 120, SAGA_TIMEOUT).await?;
     let stands_by = async || Ok(first.metric(ORDER, "relay_active").await?.filter(|active| *active == 0.0));
-    stage.claim_soon("its relay has seen that another one leads", PATIENCE, stands_by).await?;
+    run.claim_soon("its relay has seen that it lost the lease", SAGA_TIMEOUT, stands_by).await?;
     let after = second.relay(ORDER).await?;
-    stage.claim_is("which has led all the time", after.epoch, relay.epoch);
-    let events: HashSet<Uuid> = stage.events_of(ORDER, &placed).await?.into_iter().collect();
-    let broker = audit::connect_broker(&stage.stores).await?;
+    run.claim_is("which the second one has held all the time", after.epoch, relay.epoch);
+    let events: HashSet<Uuid> = run.events_of(ORDER, &placed).await?.into_iter().collect();
+    let broker = audit::connect_broker(&run.stores).await?;
     let stored = audit::event_ids(&broker, "ORDER").await?.iter().filter(|id| events.contains(id)).count();
-    stage.claim_is("the orders have two events each", events.len(), 240);
-    stage.claim_is("and the stream has none of them twice", stored, 240);
-    stage.claim_stock(&sku, 880, 120).await?;
-    stage.suite = first;
-    stage.disarm(ORDER).await?;
-    stage.stop_replica(ORDER).await
+    run.claim_is("the orders have two events each", events.len(), 240);
+    run.claim_is("and the stream has each of them once", stored, 240);
+    run.claim_stock(&sku, 880, 120).await?;
+    run.suite = first;
+    run.disarm(ORDER).await?;
+    run.stop_replica(ORDER).await
 }
 
 async fn leads(replica: &Suite) -> anyhow::Result<bool> {
     let active = replica.metric(ORDER, "relay_active").await?;
-    Ok(active.context("order does not tell whether its relay leads")? > 0.0)
+    Ok(active.context("order does not report whether its relay is active")? > 0.0)
 }
 
 fn since(moment: Instant) -> f64 {

@@ -1,0 +1,182 @@
+//! The suite that is measured, controlled by the scripts: recreated, started and stopped, put under load, audited.
+
+use std::{collections::HashMap, fs, path::PathBuf, process::Stdio, time::Duration};
+
+use anyhow::{Context, bail, ensure};
+use contracts::SERVICES;
+use sqlx::{Connection, PgConnection};
+use tokio::process::Command;
+
+use crate::{load::Load, processes::Processes, sink::Sink};
+
+/// The services that take part in sagas, in the order in which they are started.
+pub(crate) fn services() -> Vec<&'static str> {
+    SERVICES.iter().rev().map(|service| service.0).collect()
+}
+
+/// The orders of all figures: all are confirmed, and each has two lines.
+const ORDERS: [&str; 8] = ["--declines", "0", "--cancels", "0", "--scarce", "0", "--lines", "2"];
+
+/// The location of the suite, and the settings of the measurements.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MeasuredSuite {
+    /// The folder of the scripts that start and stop the suite
+    #[arg(long, env = "BENCH_SCRIPTS", default_value = "scripts")]
+    scripts: PathBuf,
+    /// The run directory of the suite that is measured; its contents are deleted
+    #[arg(long, env = "SUITE_RUN_DIR")]
+    run_dir: PathBuf,
+    #[arg(long, env = "PGBENCH_BIN", default_value = "pgbench")]
+    pgbench: PathBuf,
+    /// The folder of the programs as users get them, with faults built in
+    #[arg(long, env = "SHIPPED_BIN_DIR", default_value = "target/shipped")]
+    pub(crate) shipped: String,
+    /// Short and few measurements: a smoke test, not figures
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// The number of open orders while the suite is saturated
+    #[arg(long, default_value_t = 600)]
+    in_flight: u32,
+    /// Receives the spans of one trace in a hundred, unless a part sets another ratio.
+    #[arg(skip)]
+    pub(crate) collector: Option<Sink>,
+}
+
+impl MeasuredSuite {
+    /// The length of a measurement, in seconds.
+    pub(crate) fn time(&self, usual: u64, quick: u64) -> Duration {
+        Duration::from_secs(if self.quick { quick } else { usual })
+    }
+
+    /// The number of measurements.
+    pub(crate) fn rounds(&self, usual: usize) -> usize {
+        if self.quick { 2 } else { usual }
+    }
+
+    /// Recreates the suite, without any data.
+    pub(crate) async fn fresh_suite(&self) -> anyhow::Result<()> {
+        run(&mut self.script("bench.d/fresh")).await.map(drop)
+    }
+
+    /// Runs `./scripts/service VERB` for some processes. The settings apply until the next start.
+    pub(crate) async fn service(&self, verb: &str, names: &[&str], settings: &[(&str, &str)]) -> anyhow::Result<()> {
+        let mut command = self.script("service");
+        run(command.arg(verb).args(names).envs(settings.iter().copied())).await.map(drop)
+    }
+
+    /// Saturates the suite; the warm-up is not measured.
+    pub(crate) async fn saturate(&self, warm_up: Duration, time: Duration, more: &[&str]) -> anyhow::Result<Load> {
+        let in_flight = self.in_flight.to_string();
+        let mut arguments = vec!["--in-flight", &in_flight];
+        arguments.extend(more);
+        self.load(warm_up, time, &arguments).await
+    }
+
+    /// Puts the suite under load. The warm-up, which is not measured, is added to the time.
+    ///
+    /// # Errors
+    /// Also when an order ended differently than it should.
+    pub(crate) async fn load(&self, warm_up: Duration, time: Duration, more: &[&str]) -> anyhow::Result<Load> {
+        let file = self.run_dir.join("load.json");
+        let _ = fs::remove_file(&file);
+        let mut command = self.script("load");
+        command.args(ORDERS).args(more).arg("--json").arg(&file);
+        command.arg("--for").arg(format!("{}ms", (warm_up + time).as_millis()));
+        command.arg("--warm-up").arg(format!("{}ms", warm_up.as_millis()));
+        let output = command.output().await?;
+        let said = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let text =
+            fs::read_to_string(&file).with_context(|| format!("the load generator wrote no result: {}", said()))?;
+        let load: Load = serde_json::from_str(&text).context("the load's result cannot be read")?;
+        if !load.passed {
+            bail!(
+                "{} of {} orders ended differently than they should: {:?}",
+                load.defects.len(),
+                load.orders,
+                load.defects.first()
+            );
+        }
+        Ok(load)
+    }
+
+    /// The comparison with hand-written SQL: sagas per second of pgbench, one event at a time, as single statements or with one
+    /// call of a procedure.
+    pub(crate) async fn yardstick(&self, time: Duration, one_call: bool) -> anyhow::Result<f64> {
+        let statements = self.scripts.join("bench.d/yardstick.sql");
+        let script = if one_call { self.run_dir.join("yardstick_call.sql") } else { statements };
+        let settings = self.settings()?;
+        let mut command = Command::new(&self.pgbench);
+        command
+            .args([
+                "--no-vacuum",
+                "--protocol=prepared",
+                "--client=32",
+                "--jobs=2",
+                "--host=127.0.0.1",
+                "--username=postgres",
+            ])
+            .arg(format!("--time={}", time.as_secs()))
+            .arg(format!("--port={}", settings.get("POSTGRES_PORT").context("PostgreSQL has no port")?))
+            .arg(format!("--file={}", script.display()))
+            .arg("yardstick")
+            .env("PGPASSWORD", settings.get("POSTGRES_PASSWORD").context("PostgreSQL has no password")?)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let said = run(&mut command).await?;
+        let rate = said.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+        rate.with_context(|| format!("pgbench printed no rate: {said}"))
+    }
+
+    /// A superuser's connection to the suite's database.
+    pub(crate) async fn superuser(&self) -> anyhow::Result<PgConnection> {
+        PgConnection::connect(&self.database("suite")?).await.context("the suite's database cannot be reached")
+    }
+
+    /// The superuser's URL of a database of the suite's server.
+    pub(crate) fn database(&self, name: &str) -> anyhow::Result<String> {
+        let settings = self.settings()?;
+        let of = |name: &str| settings.get(name).with_context(|| format!("{name} is not known"));
+        Ok(format!("postgres://postgres:{}@127.0.0.1:{}/{name}", of("POSTGRES_PASSWORD")?, of("POSTGRES_PORT")?))
+    }
+
+    /// Whether the audit is clean; prints its report if it is not.
+    pub(crate) async fn audit(&self) -> anyhow::Result<bool> {
+        let output = self.script("audit").args(["--settle", "60s"]).output().await?;
+        if !output.status.success() {
+            eprintln!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(output.status.success())
+    }
+
+    /// The processes that run now.
+    pub(crate) fn processes(&self) -> anyhow::Result<Processes> {
+        Processes::of(&self.run_dir)
+    }
+
+    /// The settings chosen at the start of the suite: ports, passwords, addresses.
+    pub(crate) fn settings(&self) -> anyhow::Result<HashMap<String, String>> {
+        let text = fs::read_to_string(self.run_dir.join("env"))?;
+        Ok(text.lines().filter_map(setting).collect())
+    }
+
+    fn script(&self, name: &str) -> Command {
+        let mut command = Command::new(self.scripts.join(name));
+        command.env("SUITE_RUN_DIR", &self.run_dir).stdin(Stdio::null()).kill_on_drop(true);
+        if let Some(collector) = &self.collector {
+            command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()).env("TRACE_SAMPLE_RATIO", "0.01");
+        }
+        command
+    }
+}
+
+async fn run(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().await.with_context(|| format!("cannot run {:?}", command.as_std()))?;
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    ensure!(output.status.success(), "{:?} failed: {said}", command.as_std());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A line of the suite's settings, `NAME=VALUE`. The values read here are never quoted.
+fn setting(line: &str) -> Option<(String, String)> {
+    line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
+}

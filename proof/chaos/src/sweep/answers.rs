@@ -1,0 +1,88 @@
+//! The answers that clients got: orders accepted, or cancelled. They must hold despite all crashes, and an order with stock and a
+//! good card must be confirmed.
+
+use std::collections::HashSet;
+
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use super::load::OrderKind;
+
+/// The acknowledged orders and cancellations.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    /// 201, or 200 for a repeat.
+    pub(super) accepted: Vec<(Uuid, OrderKind)>,
+    pub(super) cancelled: Vec<Uuid>,
+}
+
+impl Answers {
+    pub(super) fn add(&mut self, more: Answers) {
+        self.accepted.extend(more.accepted);
+        self.cancelled.extend(more.cancelled);
+    }
+
+    /// The answers that do not hold once the suite is at rest.
+    pub(super) async fn broken_promises(&self, pool: &PgPool) -> Result<Vec<String>, sqlx::Error> {
+        let (ids, kinds): (Vec<Uuid>, Vec<OrderKind>) = self.accepted.iter().copied().unzip();
+        let found: Vec<Option<String>> = sqlx::query_scalar(
+            "select o.status
+            from unnest($1::uuid[]) with ordinality as answered (order_id, place)
+            left join orders.customer_order o using (order_id)
+            order by place",
+        )
+        .bind(&ids)
+        .fetch_all(pool)
+        .await?;
+        let cancelled: HashSet<Uuid> = self.cancelled.iter().copied().collect();
+        let broken = |((order_id, status), kind): ((&Uuid, Option<String>), OrderKind)| {
+            let promise = broken_promise(status.as_deref(), kind, cancelled.contains(order_id))?;
+            Some(format!("order {order_id} {promise}"))
+        };
+        Ok(ids.iter().zip(found).zip(kinds).filter_map(broken).collect())
+    }
+}
+
+fn broken_promise(status: Option<&str>, kind: OrderKind, cancellation_acknowledged: bool) -> Option<String> {
+    let may_be = |end| match kind {
+        _ if cancellation_acknowledged => end == "CANCELLED",
+        OrderKind::TooMuch | OrderKind::Declined => end == "CANCELLED",
+        // A charge after the deadline may still come before its detection.
+        OrderKind::Slow => true,
+        OrderKind::Plain | OrderKind::Flaky | OrderKind::Hasty | OrderKind::Regretted => end == "CONFIRMED",
+    };
+    match status {
+        None => Some("was accepted and is missing".to_owned()),
+        Some(end @ ("CONFIRMED" | "CANCELLED")) if may_be(end) => None,
+        Some("CONFIRMED") if cancellation_acknowledged => {
+            Some("is confirmed, although its cancellation was acknowledged".to_owned())
+        }
+        Some(end @ ("CONFIRMED" | "CANCELLED")) => Some(format!("({kind:?}) has ended as {end}")),
+        Some(status) => Some(format!("was accepted and stays {status}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_accepted_order_must_exist_with_the_acknowledged_end() {
+        let broken = |status, cancellation_acknowledged| {
+            broken_promise(status, OrderKind::Plain, cancellation_acknowledged).is_some()
+        };
+        assert!(broken(None, false) && broken(Some("PENDING"), false) && broken(Some("CONFIRMED"), true));
+        assert!(!broken(Some("CONFIRMED"), false) && !broken(Some("CANCELLED"), true));
+    }
+
+    #[test]
+    fn only_orders_with_stock_and_a_good_card_are_confirmed() {
+        let ends_as = |kind, end| broken_promise(Some(end), kind, false).is_none();
+        for kind in [OrderKind::Plain, OrderKind::Flaky, OrderKind::Regretted] {
+            assert!(ends_as(kind, "CONFIRMED") && !ends_as(kind, "CANCELLED"), "{kind:?}");
+        }
+        for kind in [OrderKind::TooMuch, OrderKind::Declined] {
+            assert!(!ends_as(kind, "CONFIRMED") && ends_as(kind, "CANCELLED"), "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The active relay: reads rows, publishes them, moves acknowledged rows, and handles failures.
+
+use std::time::{Duration, Instant};
+
+use sqlx::{Postgres, pool::PoolConnection};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{
+    Relay, RelayError,
+    lease::{self, Lease},
+    publish::{self, Published, Stop, StreamPosition},
+    reconcile,
+    watermark::{LAG, Watermark},
+};
+use crate::{
+    Point,
+    metrics::{Outcome, TraceLabel},
+    outbox::{self, Mover, PendingRow},
+    response_timeout::statement_timeout,
+};
+
+/// The wait for further events after a batch of several, so that the next batch is larger.
+const BATCH_WINDOW: Duration = Duration::from_millis(5);
+/// The delay of an event that an injected fault keeps from being published.
+const INJECTED_DELAY: Duration = Duration::from_millis(200);
+
+/// The active relay from acquiring the lease to losing it.
+pub(super) struct Leader<'a> {
+    relay: &'a Relay,
+    pub(super) lease: Lease,
+    /// Held throughout, because a pool would test it after each statement.
+    conn: PoolConnection<Postgres>,
+    stream: String,
+    position: StreamPosition,
+    watermark: Watermark,
+    /// Whether to publish one by one: after an uncertain outcome the stream may have some rows already.
+    singly: bool,
+    renewed: Instant,
+    reconciled: Instant,
+    connects: u64,
+}
+
+impl<'a> Leader<'a> {
+    pub(super) fn new(relay: &'a Relay, lease: Lease, conn: PoolConnection<Postgres>) -> Self {
+        let now = Instant::now();
+        Leader {
+            relay,
+            stream: relay.bus.service.stream(),
+            lease,
+            conn,
+            position: StreamPosition::default(),
+            watermark: Watermark::new(now),
+            singly: false,
+            renewed: now,
+            reconciled: now,
+            connects: 0,
+        }
+    }
+
+    /// Publishes until nothing is pending.
+    pub(super) async fn drain(&mut self, stop: &CancellationToken) -> Result<(), RelayError> {
+        while !stop.is_cancelled() {
+            // Before reading, because it may put older events back.
+            self.maintain().await?;
+            // Published one by one, each row takes a round trip: few enough to finish within the lease.
+            let limit = self.relay.settings.relay_batch.min(if self.singly { 100 } else { u16::MAX });
+            // Ends that become old enough during the query are left for the next one.
+            let asked = Instant::now();
+            if self.watermark.may_rise(asked) && !statement_timeout(outbox::old_writer(&mut self.conn, LAG)).await? {
+                self.watermark.rise(asked);
+            }
+            let floor = self.watermark.floor(Instant::now());
+            let next = outbox::next(&mut self.conn, self.lease.epoch, floor, i64::from(limit));
+            let mut rows = statement_timeout(next).await?;
+            let mut all = rows.len() < usize::from(limit);
+            all &= self.isolate(&mut rows);
+            let (read, end) = (Instant::now(), rows.iter().map(|r| r.position).max());
+            let gone = rows.is_empty() || self.publish(&rows).await?;
+            self.watermark.read(read, floor, end, all, gone);
+            if rows.len() > 1 && all {
+                // After several events more are likely to follow, and fewer, larger batches cost less.
+                tokio::time::sleep(BATCH_WINDOW).await;
+            }
+            if all && gone {
+                self.report_working();
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports that the relay works.
+    fn report_working(&self) {
+        self.relay.metrics.broker_silent.set(0);
+        (self.relay.report)(Ok(()));
+    }
+
+    /// Publishes the rows; returns whether all of them were moved.
+    async fn publish(&mut self, rows: &[PendingRow]) -> Result<bool, RelayError> {
+        let began = Instant::now();
+        let published = publish::publish(&self.relay.bus, rows, self.position, self.singly).await;
+        self.relay.metrics.outbox_publish_duration.observe(began.elapsed().as_secs_f64());
+        self.record_acks(rows, published).await
+    }
+
+    /// Publishes a row alone that an armed fault concerns, so that the fault affects no other. Returns whether all rows are kept.
+    fn isolate(&self, rows: &mut Vec<PendingRow>) -> bool {
+        let hooks = &self.relay.bus.hooks;
+        if !hooks.is_armed() {
+            return true;
+        }
+        let before = rows.len();
+        let points = [Point::BusPublish, Point::AfterPublishBeforeMark];
+        let concerned = rows.iter().position(|row| hooks.concerns(&points, || row.subject()));
+        rows.truncate(concerned.map_or(before, |place| place.max(1)));
+        rows.len() == before
+    }
+
+    /// Moves acknowledged rows and handles the reason why the batch stopped, if any. Returns whether all rows were moved.
+    async fn record_acks(&mut self, rows: &[PendingRow], published: Published) -> Result<bool, RelayError> {
+        let subject = || rows.first().map(PendingRow::subject).unwrap_or_default();
+        if self.relay.bus.hooks.at(Point::AfterPublishBeforeMark, subject).await.is_err() {
+            if let Some(row) = rows.first() {
+                self.postpone(row.event_id).await?;
+            }
+            return Ok(false);
+        }
+        let mover = Mover {
+            holder: &self.lease.holder,
+            epoch: self.lease.epoch,
+            lease: self.relay.settings.relay_lease,
+            stream: &self.stream,
+            stream_epoch: self.position.epoch,
+        };
+        if !statement_timeout(outbox::move_published(&mut self.conn, &mover, &published.acks)).await? {
+            return Err(RelayError::LeaseLost);
+        }
+        if !published.acks.is_empty() {
+            self.renewed = Instant::now();
+            self.report_working();
+        }
+        self.count(rows, &published);
+        self.position.last_sequence = published.last_sequence;
+        self.singly = published.stop.is_some();
+        let Some(stop) = published.stop else { return Ok(true) };
+        match stop {
+            Stop::Refused { event_id, error } => {
+                self.refused(event_id, &error).await?;
+                self.reconcile().await?;
+            }
+            Stop::Injected { event_id } => self.postpone(event_id).await?,
+            Stop::OutOfStep => {
+                let before = self.position;
+                self.reconcile().await?;
+                // A duplicate takes no sequence, so the rest of a batch behind it is out of step; one by one it is not.
+                if self.position == before && published.duplicates == 0 {
+                    // Another program writes to the stream or prevents writes.
+                    return Err(RelayError::OutOfStep);
+                }
+            }
+            Stop::Away(error) => return Err(RelayError::Broker(error)),
+            Stop::Silent(error) => return Err(RelayError::Silent(error)),
+        }
+        Ok(false)
+    }
+
+    fn count(&self, rows: &[PendingRow], published: &Published) {
+        let (metrics, acks) = (&self.relay.metrics, published.acks.len() as u64);
+        metrics.outbox_published.inc_by(acks);
+        metrics.outbox_batch_size.observe(rows.len() as f64);
+        let attempts = |outcome: &'static str, count: u64| {
+            metrics.outbox_attempts.get_or_create_owned(&Outcome { outcome }).inc_by(count);
+        };
+        attempts("acknowledged", acks - published.duplicates);
+        attempts("duplicate", published.duplicates);
+        match published.stop {
+            Some(Stop::Refused { .. }) => attempts("refused", 1),
+            Some(Stop::OutOfStep) => attempts("out_of_step", 1),
+            Some(Stop::Away(_) | Stop::Silent(_) | Stop::Injected { .. }) => attempts("away", 1),
+            None => {}
+        }
+        #[expect(clippy::disallowed_methods, reason = "a measurement; no behaviour depends on it")]
+        let now = time::OffsetDateTime::now_utc();
+        // A republished event is old and says nothing about the latency from the transaction to the broker.
+        let first_time = rows.iter().take(published.acks.len()).filter(|row| row.republication == 0);
+        for (place, row) in first_time.enumerate() {
+            // One exemplar per batch is enough to find a trace.
+            let exemplar = if place == 0 { row.trace_id().map(TraceLabel::new) } else { None };
+            let age = (now - row.created_at).as_seconds_f64().max(0.0);
+            metrics.outbox_age_at_publish.observe(age, exemplar, None);
+        }
+    }
+
+    /// An injected fault keeps this event from being published: it is delayed with the later events of its aggregate only.
+    async fn postpone(&mut self, event_id: Uuid) -> Result<(), RelayError> {
+        statement_timeout(outbox::postpone(&self.relay.pool, event_id, INJECTED_DELAY)).await?;
+        self.singly = true;
+        self.reconcile().await
+    }
+
+    async fn refused(&self, event_id: Uuid, error: &str) -> Result<(), RelayError> {
+        let settings = &self.relay.settings;
+        let wait = Duration::from_millis(rand::random_range(200..=400));
+        let max = settings.relay_max_attempts;
+        let count = outbox::count_refusal(&self.relay.pool, &self.lease.holder, event_id, error, wait, max);
+        let parked = statement_timeout(count).await?;
+        tracing::warn!(%event_id, error, parked, "the broker refuses this event");
+        if parked {
+            self.relay.metrics.outbox_parked.inc();
+        }
+        Ok(())
+    }
+
+    /// Renews the lease and reconciles with the stream when they are due.
+    async fn maintain(&mut self) -> Result<(), RelayError> {
+        let settings = &self.relay.settings;
+        if self.renewed.elapsed() > settings.relay_lease / 3 {
+            if !statement_timeout(lease::renew(&mut self.conn, &self.lease, settings.relay_lease)).await? {
+                return Err(RelayError::LeaseLost);
+            }
+            self.renewed = Instant::now();
+        }
+        if self.reconciled.elapsed() > settings.reconcile_every || self.connects != self.relay.bus.connects() {
+            self.reconcile().await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn reconcile(&mut self) -> Result<(), RelayError> {
+        self.connects = self.relay.bus.connects();
+        let outcome = reconcile::reconcile(self.relay, &self.lease, &self.stream).await?;
+        if outcome.republished > 0 {
+            self.relay.metrics.outbox_republished.inc_by(outcome.republished);
+            self.watermark = Watermark::new(Instant::now());
+        }
+        // The stream may have some of the rows: one by one, each is recognised as a duplicate.
+        self.singly |= outcome.has_unrecorded_events;
+        self.position = outcome.position;
+        self.reconciled = Instant::now();
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! The servers that services need, and what a test does to them: read the database, break the gateway or the broker, audit.
+
+use std::{
+    sync::{self, Arc, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context, ensure};
+use console::audit::{Options, Report, Stores, audit};
+use contracts::{PARTICIPANTS, Participant};
+use faults::Faults;
+use provision::broker;
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
+use testkit::{Database, Nats, eventually};
+use tokio::{sync::Mutex, task::JoinHandle};
+
+use crate::{Participants, Replica, Tuning, audited::Audited, client::Client};
+
+/// How many orders are confirmed.
+pub const CONFIRMED: &str = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
+
+/// A database, a broker with its topology reconciler, and a gateway, all private to one test.
+pub struct TestSuite {
+    pub database: Database,
+    pub nats: Arc<Mutex<Nats>>,
+    pub nats_url: String,
+    pub gateway: gateway_simulator::RunningGateway,
+    /// The database as its owner sees it.
+    pub pool: PgPool,
+    pub tuning: Tuning,
+    reconciler: sync::Mutex<JoinHandle<()>>,
+    audited: Audited,
+    _journal: tempfile::TempDir,
+}
+
+impl TestSuite {
+    pub async fn new() -> anyhow::Result<TestSuite> {
+        Self::with(Tuning::default()).await
+    }
+
+    pub async fn with(tuning: Tuning) -> anyhow::Result<TestSuite> {
+        let prepare = async |url| Ok(provision::database::prepare(url).await?);
+        let database = Database::from_template("suite", prepare).await?;
+        Self::on(database, tuning).await
+    }
+
+    /// A suite with all participants, and the product A for sale.
+    pub async fn selling(price: i64, quantity: i64) -> anyhow::Result<(TestSuite, Participants)> {
+        Self::selling_with(Tuning::default(), price, quantity).await
+    }
+
+    pub async fn selling_with(tuning: Tuning, price: i64, quantity: i64) -> anyhow::Result<(TestSuite, Participants)> {
+        let suite = Self::with(tuning).await?;
+        let participants = suite.participants().await?;
+        participants.sell("A", price, quantity).await?;
+        Ok((suite, participants))
+    }
+
+    /// The same, with armable faults in each service.
+    pub async fn faulty(tuning: Tuning, price: i64, quantity: i64) -> anyhow::Result<(TestSuite, Participants)> {
+        let suite = Self::with(tuning).await?;
+        let participants = suite.participants_with_faults().await?;
+        participants.sell("A", price, quantity).await?;
+        Ok((suite, participants))
+    }
+
+    /// A suite with one replica of one service.
+    pub async fn alone(service: saga::Service) -> anyhow::Result<(TestSuite, Replica)> {
+        TestSuite::alone_with(Tuning::default(), service).await
+    }
+
+    pub async fn alone_with(tuning: Tuning, service: saga::Service) -> anyhow::Result<(TestSuite, Replica)> {
+        let suite = TestSuite::with(tuning).await?;
+        let replica = suite.start(service).await?;
+        Ok((suite, replica))
+    }
+
+    /// A suite on a database that the test has prepared itself.
+    pub async fn on(database: Database, tuning: Tuning) -> anyhow::Result<TestSuite> {
+        // Shown with the output of a test that fails; RUST_LOG says how much.
+        let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
+        let _ = log.with_test_writer().try_init();
+        let audited = Audited::not_yet()?;
+        let nats = Nats::start().await?;
+        let nats_url = nats.url();
+        let reconciler = reconcile_topology(&nats_url, &tuning).await?.into();
+        let journal = tempfile::tempdir()?;
+        let config = gateway_simulator::Config::in_process(journal.path().join("gateway.journal"));
+        let gateway = gateway_simulator::start(config).await?;
+        let pool = PgPoolOptions::new().max_connections(4).connect_lazy(&database.admin_url())?;
+        let nats = Arc::new(Mutex::new(nats));
+        Ok(TestSuite { database, nats, nats_url, gateway, pool, tuning, reconciler, audited, _journal: journal })
+    }
+
+    /// All participants, one replica each.
+    pub async fn participants(&self) -> anyhow::Result<Participants> {
+        Participants::start(self, Faults::none).await
+    }
+
+    /// All participants, each with faults that can be armed.
+    pub async fn participants_with_faults(&self) -> anyhow::Result<Participants> {
+        Participants::start(self, Faults::armable).await
+    }
+
+    /// One more replica of one service.
+    pub async fn start(&self, service: saga::Service) -> anyhow::Result<Replica> {
+        self.start_with(service, Faults::none(), "http://127.0.0.1:1").await
+    }
+
+    pub async fn start_with(
+        &self,
+        service: saga::Service,
+        faults: Faults,
+        inventory_url: &str,
+    ) -> anyhow::Result<Replica> {
+        Replica::start(self, service, faults, inventory_url).await.with_context(|| format!("starting {service}"))
+    }
+
+    /// Audits everything once nothing is in flight.
+    pub async fn audit(&self) -> anyhow::Result<()> {
+        self.audit_with(Options { settle: Duration::from_secs(30), ..Options::default() }).await
+    }
+
+    pub async fn audit_with(&self, options: Options) -> anyhow::Result<()> {
+        let report = self.report(&options).await?;
+        ensure!(report.clean, "the audit found violations:\n{report}");
+        Ok(())
+    }
+
+    /// The report of an audit.
+    pub async fn report(&self, options: &Options) -> anyhow::Result<Report> {
+        self.audited.done();
+        let stores = Stores {
+            database_url: self.database.url_for("auditor"),
+            nats_url: self.nats_url.clone(),
+            nats_user: String::new(),
+            nats_password: String::new(),
+        };
+        Ok(audit(&stores, &self.gateway.base_url, options).await?)
+    }
+
+    /// The one number that this query returns.
+    pub async fn number(&self, sql: &'static str) -> anyhow::Result<i64> {
+        Ok(sqlx::query_scalar(sql).fetch_one(&self.pool).await?)
+    }
+
+    /// Waits until the query returns this number.
+    pub async fn becomes(&self, sql: &'static str, expected: i64) -> anyhow::Result<()> {
+        eventually(Duration::from_secs(60), async || {
+            let number = self.number(sql).await?;
+            ensure!(number == expected, "{number} instead of {expected}: {sql}");
+            anyhow::Ok(())
+        })
+        .await
+    }
+
+    /// Waits until this many orders are confirmed.
+    pub async fn all_confirmed(&self, orders: i64) -> anyhow::Result<()> {
+        self.becomes(CONFIRMED, orders).await
+    }
+
+    /// Changes the database directly, bypassing the services. Returns the number of affected rows.
+    pub async fn execute(&self, sql: impl Into<String>) -> anyhow::Result<u64> {
+        Ok(sqlx::raw_sql(AssertSqlSafe(sql.into())).execute(&self.pool).await?.rows_affected())
+    }
+
+    /// Arms faults in the card processor.
+    pub async fn break_gateway(&self, faults: &Value) -> anyhow::Result<()> {
+        self.gateway_client().post("/v1/faults", faults).await?.expect(200).map(drop)
+    }
+
+    /// Pauses a step, and waits until its consumers have no pull request left at the broker.
+    pub async fn pause(&self, replica: &Replica, step: &str) -> anyhow::Result<()> {
+        replica.client.act(&format!("/api/admin/consumers/{step}/pause")).await?;
+        let jetstream = self.jetstream().await?;
+        let pulling = contracts::consumers().into_iter().filter(|c| c.step.name == step).collect::<Vec<_>>();
+        eventually(Duration::from_secs(20), async || {
+            for consumer in &pulling {
+                let stream = jetstream.get_stream(consumer.publisher.stream()).await?;
+                let info = stream.consumer_info(consumer.step.consumer()).await?;
+                ensure!(info.num_waiting == 0, "{step} still pulls");
+            }
+            anyhow::Ok(())
+        })
+        .await
+    }
+
+    /// Limits the message size of a stream, in bytes; -1 removes the limit.
+    pub async fn message_size(&self, stream: &str, bytes: i32) -> anyhow::Result<()> {
+        let jetstream = self.jetstream().await?;
+        let mut config = jetstream.get_stream(stream).await?.cached_info().config.clone();
+        config.max_message_size = bytes;
+        jetstream.update_stream(config).await?;
+        Ok(())
+    }
+
+    /// Deletes the last event with this subject from its stream, as soon as there is one.
+    pub async fn lose_last(&self, subject: &str) -> anyhow::Result<()> {
+        let publisher = subject.split('.').nth(1).unwrap_or_default();
+        let jetstream = self.jetstream().await?;
+        eventually(Duration::from_secs(20), async || {
+            let stream = jetstream.get_stream(publisher.to_uppercase()).await?;
+            let last = stream.get_last_raw_message_by_subject(subject).await?;
+            ensure!(stream.delete_message(last.sequence).await?, "it was not deleted");
+            anyhow::Ok(())
+        })
+        .await
+    }
+
+    pub async fn resume(&self, replica: &Replica, step: &str) -> anyhow::Result<()> {
+        replica.client.act(&format!("/api/admin/consumers/{step}/resume")).await.map(drop)
+    }
+
+    /// Checks that no attempt was counted and nothing became a dead letter: an outage must not count against an event.
+    pub async fn nothing_was_counted(&self) -> anyhow::Result<()> {
+        let counted = self
+            .number(
+                "select (select count(*) from audit.outbox_attempt) + (select count(*) from audit.delivery_attempt)
+                    + (select count(*) from audit.dead_letter)",
+            )
+            .await?;
+        ensure!(counted == 0, "{counted} attempts or dead letters were counted");
+        Ok(())
+    }
+
+    /// Lets the waiting time of events in an unknown version expire.
+    pub async fn end_the_wait_for_newer_replicas(&self) -> anyhow::Result<()> {
+        for Participant { schema, .. } in PARTICIPANTS {
+            self.execute(format!(
+                "update {schema}.delivery_attempt set unread_since = unread_since - interval '1 hour'"
+            ))
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Stops the topology reconciler: streams and consumers that the broker loses stay lost.
+    pub fn stop_reconciler(&self) {
+        self.reconciler().abort();
+    }
+
+    /// Starts the topology reconciler again.
+    pub async fn start_reconciler(&self) -> anyhow::Result<()> {
+        let reconciler = reconcile_topology(&self.nats_url, &self.tuning).await?;
+        *self.reconciler() = reconciler;
+        Ok(())
+    }
+
+    fn reconciler(&self) -> MutexGuard<'_, JoinHandle<()>> {
+        self.reconciler.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn gateway_client(&self) -> Client {
+        Client::new(&self.gateway.base_url)
+    }
+}
+
+impl Drop for TestSuite {
+    fn drop(&mut self) {
+        self.reconciler().abort();
+    }
+}
+
+/// The topology reconciler, `provision keep` as a task: restores streams and consumers that the broker has lost, and keeps
+/// streams from filling up.
+async fn reconcile_topology(url: &str, tuning: &Tuning) -> anyhow::Result<JoinHandle<()>> {
+    let access = broker::Access { url: url.to_owned(), user: None, password: String::new() };
+    let connection = broker::connect(&access, Duration::from_secs(10)).await?;
+    let mut settings = broker::Settings::default();
+    settings.stream.max_bytes = tuning.stream_max_bytes;
+    broker::provision(&connection.client, &settings).await?;
+    Ok(tokio::spawn(async move { broker::keep(&connection, &settings).await }))
+}

@@ -1,0 +1,72 @@
+//! Looks the orders of a load up in the suite's database: how each one ended, and when.
+
+use std::{collections::HashMap, time::Duration};
+
+use sqlx::PgConnection;
+use time::OffsetDateTime;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use super::client::{End, OrderResult};
+
+const PAGE: usize = 5_000;
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+#[derive(Debug, sqlx::FromRow)]
+struct OrderRow {
+    order_id: Uuid,
+    order_status: String,
+    saga_status: Option<String>,
+    failed_at_step: Option<String>,
+    started_at: Option<OffsetDateTime>,
+    completed_at: Option<OffsetDateTime>,
+}
+
+/// Looks up all acknowledged orders, also those that the client saw ended: the end has to last. Waits for the others, at most
+/// `settle`.
+pub(super) async fn look_up(
+    connection: &mut PgConnection,
+    results: &mut [OrderResult],
+    settle: Duration,
+) -> sqlx::Result<()> {
+    let limit = Instant::now() + settle;
+    let mut open: Vec<usize> = (0..results.len()).filter(|&n| results[n].order_id.is_some()).collect();
+    loop {
+        for page in open.chunks(PAGE) {
+            look_up_page(connection, results, page).await?;
+        }
+        open.retain(|&n| !results[n].end.is_good());
+        if open.is_empty() || Instant::now() >= limit {
+            return Ok(());
+        }
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+async fn look_up_page(connection: &mut PgConnection, results: &mut [OrderResult], page: &[usize]) -> sqlx::Result<()> {
+    let ids: Vec<Uuid> = page.iter().filter_map(|&n| results[n].order_id).collect();
+    let query = sqlx::query_as(
+        "select o.order_id, o.status as order_status, s.status as saga_status,
+            s.failed_at_step, s.started_at, s.completed_at
+        from orders.customer_order o
+        left join saga.saga_instance s using (saga_id)
+        where o.order_id = any($1)",
+    );
+    let rows: Vec<OrderRow> = query.bind(&ids).fetch_all(connection).await?;
+    let mut rows: HashMap<Uuid, OrderRow> = rows.into_iter().map(|row| (row.order_id, row)).collect();
+    for &n in page {
+        let result = &mut results[n];
+        match result.order_id.and_then(|order_id| rows.remove(&order_id)) {
+            Some(row) => apply(result, row),
+            None => result.end = End::Lost,
+        }
+    }
+    Ok(())
+}
+
+fn apply(result: &mut OrderResult, row: OrderRow) {
+    let saga = row.saga_status.as_deref().unwrap_or("missing");
+    result.end = End::of(&row.order_status, saga, row.failed_at_step.as_deref(), result.cancelled_by_customer);
+    result.started_at = row.started_at;
+    result.ended_at = row.completed_at;
+}
