@@ -106,7 +106,11 @@ fn crates() -> anyhow::Result<Vec<Crate>> {
                 seen[usize::from(dependency["kind"] == "dev")].push(to.to_owned());
             }
         }
-        seen.iter_mut().for_each(|names| names.sort_unstable());
+        for names in &mut seen {
+            names.sort_unstable();
+            // A crate may also be used by the build script.
+            names.dedup();
+        }
         let [sees, mut tests_see] = seen;
         tests_see.retain(|to| !sees.contains(to));
         crates.push(Crate { folder: folders[&name].clone(), name, description, sees, tests_see });
