@@ -35,16 +35,22 @@ impl Intake {
         intake
     }
 
+    /// Whether a new order may be placed now. Counts nothing, because a transaction that is tried again asks again.
+    ///
     /// # Errors
     /// 503 while no orders are accepted.
     pub(crate) fn admit(&self) -> Result<(), Problem> {
         if self.shedding.get() == 0 {
             return Ok(());
         }
-        self.shed.inc();
         let detail = "No new orders are accepted just now. This request has placed nothing; repeat it later, with its \
                       Idempotency-Key if it had one.";
         Err(Problem::unavailable(detail, RETRY_AFTER))
+    }
+
+    /// Counts a request that is answered with the 503 of [`Intake::admit`].
+    pub(crate) fn count_refused(&self) {
+        self.shed.inc();
     }
 }
 
@@ -82,4 +88,20 @@ async fn reason_to_refuse(app: &App) -> Result<Option<String>, sqlx::Error> {
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_order_is_counted_when_it_is_answered() {
+        let intake = Intake::default();
+        assert!(intake.admit().is_ok());
+        intake.shedding.set(1);
+        assert!(intake.admit().is_err() && intake.admit().is_err());
+        assert_eq!(intake.shed.get(), 0);
+        intake.count_refused();
+        assert_eq!(intake.shed.get(), 1);
+    }
 }

@@ -52,18 +52,18 @@ impl Failure {
     }
 }
 
-/// Stores the event. Storing it again after a redelivery changes nothing.
+/// Stores the event; returns false, and changes nothing, when it was stored before: it may be delivered or published again.
 pub(crate) async fn write(
     pool: &PgPool,
     step: &Step,
     source: Service,
     raw: &RawEvent,
     failure: &Failure,
-) -> Result<(), sqlx::Error> {
+) -> Result<bool, sqlx::Error> {
     // PostgreSQL cannot store a NUL in a text column.
     let header = |name: &str| envelope::header(&raw.headers, name).map(|value| value.replace('\0', "\u{fffd}"));
     let trace_id = header("traceparent").and_then(|t| t.parse().ok()).map(TraceContext::trace_id);
-    sqlx::query!(
+    let stored = sqlx::query!(
         "insert into dead_letter
             (dead_letter_id, event_id, event_type, subject, headers, payload, consumer, step, reason, error_chain,
             source_service, saga_id, correlation_id, trace_id, attempts)
@@ -87,5 +87,5 @@ pub(crate) async fn write(
     )
     .execute(pool)
     .await?;
-    Ok(())
+    Ok(stored.rows_affected() > 0)
 }

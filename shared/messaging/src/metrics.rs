@@ -149,7 +149,7 @@ metrics! {
     inbox_applied: Family<StepLabel, Counter>, "inbox_applied",
         "Events processed for the first time, by step: applied, refused or too late";
     inbox_duplicates: Family<StepLabel, Counter>, "inbox_duplicates",
-        "Deliveries of events that the step had processed before";
+        "Deliveries of events that the step had processed before, or that are its dead letters already";
     inbox_batch_size: Sized<StepLabel> = Family::new_with_constructor(sizes), "inbox_batch_size",
         "Events per batch of a step";
     step_duration: Timed<StepLabel> = Family::new_with_constructor(seconds), "step_duration" Seconds,

@@ -76,15 +76,19 @@ pub(super) async fn place_order(
     wanted.check()?;
     let key = idempotency_key(&headers)?;
     if key.is_none() {
-        app.intake.admit()?;
+        app.intake.admit().inspect_err(|_| app.intake.count_refused())?;
     }
     let preferred = wait::preferred(&headers);
     let placement = wanted.into_placement(Context::of_request(context.correlation_id, &context.traceparent), key);
     let shared = app.clone();
-    let placed = match app.participant.may_group_commit() {
-        true => app.placements.write(placement, |placements| placement::place(shared, placements)).await??,
-        false => detached(async move { placement::place_alone(shared, placement).await }).await?,
+    let outcome = match app.participant.may_group_commit() {
+        true => app.placements.write(placement, |placements| placement::place(shared, placements)).await?,
+        false => detached(async move { Ok::<_, Problem>(placement::place_alone(shared, placement).await) }).await?,
     };
+    if matches!(outcome, Err(Refusal::NotAdmitted(_))) {
+        app.intake.count_refused();
+    }
+    let placed = outcome?;
     let mut answer = HeaderMap::new();
     let (status, order_id) = match &placed {
         Placed::New(order, _) => (StatusCode::CREATED, order.order_id.0),

@@ -43,8 +43,9 @@ pub(super) async fn record_failure(consumer: &Consumer, message: &Unacked, error
     let retries =
         |outcome| consumer.metrics.step_retries.get_or_create_owned(&StepOutcome { step: step.name, outcome });
     if attempts >= last || matches!(error, StepError::Poison(_)) {
-        write_dead_letter(consumer, message, &Failure::of_step(error, attempts)).await?;
-        retries("exhausted").inc();
+        if write_dead_letter(consumer, message, &Failure::of_step(error, attempts)).await? {
+            retries("exhausted").inc();
+        }
         return Ok(());
     }
     retries("retried").inc();
@@ -88,22 +89,24 @@ async fn count_attempt(pool: &PgPool, consumer: &str, event_id: Uuid, error: &st
     .await
 }
 
-/// Writes the dead letter and then acknowledges the message, in this order.
+/// Writes the dead letter and then acknowledges the message, in this order. Returns false for an event that is a dead letter
+/// already, which counts as a duplicate: the trigger of an owed step is published repeatedly.
 pub(super) async fn write_dead_letter(
     consumer: &Consumer,
     message: &Unacked,
     failure: &Failure,
-) -> Result<(), sqlx::Error> {
+) -> Result<bool, sqlx::Error> {
     let step = consumer.subscription.step;
-    dead_letter::write(&consumer.pool, step, consumer.publisher, &raw(message), failure).await?;
-    consumer.metrics.dead_letters.get_or_create_owned(&StepLabel { step: step.name }).inc();
+    let is_new = dead_letter::write(&consumer.pool, step, consumer.publisher, &raw(message), failure).await?;
+    let counter = if is_new { &consumer.metrics.dead_letters } else { &consumer.metrics.inbox_duplicates };
+    counter.get_or_create_owned(&StepLabel { step: step.name }).inc();
     let [event_id, saga_id, correlation_id, trace_id] = ids(message);
     tracing::error!(
         consumer = consumer.name(), subject = %message.subject, event_id, saga_id, correlation_id, trace_id,
         attempts = failure.attempts, error = failure.error_chain, "the event is a dead letter"
     );
     message.answer(&consumer.bus, AckKind::Ack).await;
-    Ok(())
+    Ok(is_new)
 }
 
 /// Sends progress acknowledgements: these messages are being processed or will be.

@@ -46,7 +46,9 @@ pub(super) async fn answer(
             Some(Fate::Processed) => {
                 message.answer(&consumer.bus, AckKind::Ack).await;
             }
-            Some(Fate::Expired) | None => write_dead_letter(consumer, message, &Failure::unreadable(error)).await?,
+            Some(Fate::Expired) | None => {
+                write_dead_letter(consumer, message, &Failure::unreadable(error)).await?;
+            }
         }
     }
     Ok(())

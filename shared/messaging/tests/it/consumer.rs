@@ -4,10 +4,12 @@ use std::sync::atomic::Ordering;
 
 use messaging::{
     dead_letter::{self, BatchRequest, DryRun, Filter, Foreseen, ReplayOutcome},
+    metrics::StepLabel,
     outbox,
 };
+use uuid::Uuid;
 
-use crate::house::House;
+use crate::house::{House, OPEN_DOOR};
 
 async fn dead_letters(house: &House) -> Vec<dead_letter::DeadLetter> {
     dead_letter::list(&house.pool, &Filter { limit: 10, ..Filter::default() }).await.unwrap()
@@ -21,16 +23,21 @@ async fn dry_run(house: &House) -> DryRun {
     foreseen.remove(0)
 }
 
+/// Publishes and consumes the events once more.
+async fn repeat(house: &House, ids: &[Uuid]) {
+    let mut work = house.outbox.begin().await.unwrap();
+    outbox::republish(work.conn(), ids).await.unwrap();
+    work.commit().await.unwrap();
+    house.relay().await;
+    house.consume().await;
+}
+
 #[tokio::test]
 async fn an_event_delivered_twice_has_one_effect() {
     let house = House::start().await;
     let ids = house.ring(&["friend", "neighbour"]).await;
     house.consume().await;
-    let mut work = house.outbox.begin().await.unwrap();
-    outbox::republish(work.conn(), &ids).await.unwrap();
-    work.commit().await.unwrap();
-    house.relay().await;
-    house.consume().await;
+    repeat(&house, &ids).await;
     // Two rings, each published twice, and the two events that answer them.
     assert_eq!(house.streamed().await, 6);
     assert_eq!((house.count("opened").await, house.count("inbox").await), (2, 2));
@@ -44,6 +51,18 @@ async fn one_failing_event_of_a_batch_affects_no_other() {
     assert_eq!((house.count("opened").await, house.count("inbox").await), (2, 3));
     let [letter] = &dead_letters(&house).await[..] else { panic!("one dead letter was expected") };
     assert_eq!((letter.reason.as_str(), letter.status.as_str()), ("poison", "PENDING"));
+}
+
+#[tokio::test]
+async fn a_dead_letter_that_comes_again_is_counted_as_a_duplicate() {
+    let house = House::start().await;
+    let ids = house.ring(&["burglar"]).await;
+    house.consume().await;
+    repeat(&house, &ids).await;
+    assert_eq!((house.streamed().await, dead_letters(&house).await.len()), (2, 1));
+    let label = StepLabel { step: OPEN_DOOR.name };
+    let counts = [&house.metrics.dead_letters, &house.metrics.inbox_duplicates];
+    assert_eq!(counts.map(|counter| counter.get_or_create_owned(&label).get()), [1, 1]);
 }
 
 #[tokio::test]
