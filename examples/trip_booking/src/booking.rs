@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use saga::{
-    Breaker, CompensationPolicy, Event, Expired, Kind, Retry, SagaDefinition, Service, Step, StepOn, Timeout, Trigger,
-};
+use saga::{CompensationPolicy, Event, Expired, Kind, SagaDefinition, Service, Step, StepOn, Timeout};
 use uuid::Uuid;
 
 pub const FLIGHT: Service = Service("flight");
@@ -36,17 +34,13 @@ pub static SAGA: SagaDefinition = SagaDefinition {
     terminal: &[TripBooked::TYPE, RoomReleased::TYPE],
 };
 
-pub static REQUEST_TRIP: Step = Step {
-    number: 0,
-    name: "request_trip",
-    service: Some(FLIGHT),
-    on: Trigger::Http,
-    emits: &[TripRequested::TYPE],
-    kind: Kind::Compensatable { by: &["cancel_roomless_trip", "cancel_seatless_trip", "cancel_late_trip"] },
-    retry: Retry::DEFAULT,
-    breaker: Breaker::DEFAULT,
-    time_limit: Step::TIME_LIMIT,
-};
+pub static REQUEST_TRIP: Step = Step::on_request(
+    0,
+    "request_trip",
+    FLIGHT,
+    &[TripRequested::TYPE],
+    Kind::Compensatable { by: &["cancel_roomless_trip", "cancel_seatless_trip", "cancel_late_trip"] },
+);
 pub static BOOK_ROOM: StepOn<TripRequested> = StepOn::new(
     1,
     "book_room",
@@ -65,17 +59,7 @@ pub static CANCEL_LATE_TRIP: StepOn<TripTimedOut> =
 pub static RELEASE_ROOM: StepOn<TripCancelled> =
     StepOn::new(1, "release_room", HOTEL, &[RoomReleased::TYPE], Kind::Compensation);
 /// Taken by the first service that detects that the deadline has passed.
-pub static DETECT_TIMEOUT: Step = Step {
-    number: 0,
-    name: "detect_timeout",
-    service: None,
-    on: Trigger::Deadline,
-    emits: &[TripTimedOut::TYPE],
-    kind: Kind::Retriable,
-    retry: Retry::DEFAULT,
-    breaker: Breaker::DEFAULT,
-    time_limit: Step::TIME_LIMIT,
-};
+pub static DETECT_TIMEOUT: Step = Step::on_deadline("detect_timeout", &[TripTimedOut::TYPE], Kind::Retriable);
 
 impl Timeout for TripTimedOut {
     fn of(saga: Expired) -> Self {

@@ -11,7 +11,7 @@ pub use events::{
     CancelReason, OrderCancelled, OrderConfirmed, OrderCreated, OrderLine, PaymentFailed, PaymentProcessed,
     PaymentRefunded, SagaTimedOut, Shortage, StockLine, StockReleased, StockReservationFailed, StockReserved,
 };
-use saga::{Breaker, CompensationPolicy, Event, Kind, Retry, SagaDefinition, Step, StepOn, Trigger};
+use saga::{Breaker, CompensationPolicy, Event, Kind, Retry, SagaDefinition, Step, StepOn};
 
 use crate::{INVENTORY, ORDER, PAYMENT};
 
@@ -37,19 +37,15 @@ pub static SAGA: SagaDefinition = SagaDefinition {
 };
 
 /// Order accepts the customer's order, at its own prices.
-pub static CREATE_ORDER: Step = Step {
-    number: 0,
-    name: "create_order",
-    service: Some(ORDER),
-    on: Trigger::Http,
-    emits: &[OrderCreated::TYPE],
-    kind: Kind::Compensatable {
+pub static CREATE_ORDER: Step = Step::on_request(
+    0,
+    "create_order",
+    ORDER,
+    &[OrderCreated::TYPE],
+    Kind::Compensatable {
         by: &["cancel_unfillable_order", "cancel_unpaid_order", "cancel_timed_out_order", "cancel_order_on_request"],
     },
-    retry: Retry::DEFAULT,
-    breaker: Breaker::DEFAULT,
-    time_limit: Step::TIME_LIMIT,
-};
+);
 
 /// Inventory reserves all lines or none.
 pub static RESERVE_STOCK: StepOn<OrderCreated> = StepOn::new(
@@ -82,47 +78,19 @@ pub static CANCEL_UNPAID_ORDER: StepOn<PaymentFailed> =
     StepOn::new(0, "cancel_unpaid_order", ORDER, &[OrderCancelled::TYPE], Kind::Cancellation);
 
 /// Taken by the first service that detects that the deadline has passed.
-pub static DETECT_TIMEOUT: Step = Step {
-    number: 0,
-    name: "detect_timeout",
-    service: None,
-    on: Trigger::Deadline,
-    emits: &[SagaTimedOut::TYPE],
-    kind: Kind::Retriable,
-    retry: Retry::DEFAULT,
-    breaker: Breaker::DEFAULT,
-    time_limit: Step::TIME_LIMIT,
-};
+pub static DETECT_TIMEOUT: Step = Step::on_deadline("detect_timeout", &[SagaTimedOut::TYPE], Kind::Retriable);
 
 pub static CANCEL_TIMED_OUT_ORDER: StepOn<SagaTimedOut> =
     StepOn::new(0, "cancel_timed_out_order", ORDER, &[OrderCancelled::TYPE], Kind::Cancellation);
 
 /// The customer cancels: while the order is pending, or after it was confirmed.
-pub static CANCEL_ORDER_ON_REQUEST: Step = Step {
-    number: 0,
-    name: "cancel_order_on_request",
-    service: Some(ORDER),
-    on: Trigger::Http,
-    emits: &[OrderCancelled::TYPE],
-    kind: Kind::Cancellation,
-    retry: Retry::DEFAULT,
-    breaker: Breaker::DEFAULT,
-    time_limit: Step::TIME_LIMIT,
-};
+pub static CANCEL_ORDER_ON_REQUEST: Step =
+    Step::on_request(0, "cancel_order_on_request", ORDER, &[OrderCancelled::TYPE], Kind::Cancellation);
 
 /// The receipts of a cancellation are overdue, or an operator resumes it: the cancellation is published again.
 /// "Drive" stands in released journals and metrics: the compensation is retried.
-pub static DRIVE_COMPENSATION: Step = Step {
-    number: 0,
-    name: "drive_compensation",
-    service: Some(ORDER),
-    on: Trigger::Deadline,
-    emits: &[OrderCancelled::TYPE],
-    kind: Kind::Cancellation,
-    retry: Retry::DEFAULT,
-    breaker: Breaker::DEFAULT,
-    time_limit: Step::TIME_LIMIT,
-};
+pub static DRIVE_COMPENSATION: Step =
+    Step::on_deadline("drive_compensation", &[OrderCancelled::TYPE], Kind::Cancellation).by(ORDER);
 
 /// Inventory releases what it holds for the order; it publishes its receipt also when it holds nothing.
 pub static RELEASE_STOCK: StepOn<OrderCancelled> =

@@ -1,7 +1,6 @@
-//! Fault injection: named points in the code, and the faults that can be injected there. No fault is armed by default, every
-//! fault expires, and business code never imports this crate. Without the feature `inject` the points remain, but [`Faults`] is a
-//! zero-sized type and no fault can be injected.
-
+// The page's example arms a fault.
+#![cfg_attr(feature = "inject", doc = include_str!("../README.md"))]
+#![cfg_attr(not(feature = "inject"), doc = "Fault points, in a build without the feature `inject`.")]
 #![cfg_attr(test, allow(clippy::expect_used, reason = "a failed expectation fails the test"))]
 
 /// Methods that set one optional field each.

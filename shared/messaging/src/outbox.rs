@@ -6,7 +6,7 @@ mod published;
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use saga::{Kind, Step, Trigger};
+use saga::{Kind, Service, Step};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -24,17 +24,8 @@ pub(crate) fn ids_before(before: Option<Uuid>) -> RangeInclusive<Uuid> {
 }
 
 /// The placeholder step of events that belong to no saga.
-pub(crate) const NO_STEP: Step = Step {
-    number: 0,
-    name: "none",
-    service: None,
-    on: Trigger::Http,
-    emits: &[],
-    kind: Kind::Projection,
-    retry: saga::Retry::DEFAULT,
-    breaker: saga::Breaker::DEFAULT,
-    time_limit: Step::TIME_LIMIT,
-};
+pub(crate) const NO_STEP: Step =
+    Step { service: None, ..Step::on_request(0, "none", Service("none"), &[], Kind::Projection) };
 
 /// An event to append to the outbox.
 #[derive(Debug)]

@@ -265,25 +265,14 @@ async fn read_consumer(js: &Context, stream: &str, consumer: &str) -> Result<Opt
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use saga::{Breaker, EventType, Kind, Retry, Trigger};
+    use saga::{Kind, StepOn};
 
     use super::*;
 
     const BAKERY: Service = Service("bakery");
     const CAFE: Service = Service("cafe");
-    const BREAD_BAKED: EventType =
-        EventType { name: "BreadBaked", version: 1, aggregate: "bread", publishers: &[BAKERY], refusal: false };
-    const SERVE_BREAD: Step = Step {
-        number: 1,
-        name: "serve_bread",
-        service: Some(CAFE),
-        on: Trigger::Event(BREAD_BAKED),
-        emits: &[],
-        kind: Kind::Retriable,
-        retry: Retry::DEFAULT,
-        breaker: Breaker::DEFAULT,
-        time_limit: Step::TIME_LIMIT,
-    };
+    saga::event!(BreadBaked { loaf: u32 }, "bread" by [BAKERY]);
+    static SERVE_BREAD: StepOn<BreadBaked> = StepOn::new(1, "serve_bread", CAFE, &[], Kind::Retriable);
 
     #[test]
     fn names_and_subjects_follow_service_and_step() {
@@ -298,7 +287,7 @@ mod tests {
     fn a_step_has_no_consumer_for_other_publishers() {
         let elsewhere = consumer_config(&SERVE_BREAD, CAFE, &ConsumerSettings::default());
         assert!(elsewhere.unwrap_err().to_string().contains("serve_bread"));
-        let request = Step { on: Trigger::Http, ..SERVE_BREAD };
+        let request = Step::on_request(1, "serve_bread", CAFE, &[], Kind::Retriable);
         assert!(consumer_config(&request, BAKERY, &ConsumerSettings::default()).is_err());
     }
 

@@ -2,22 +2,12 @@
 
 use std::time::Duration;
 
-use saga::{Kind, Retry, Step, Trigger};
+use saga::{Kind, Service, Step};
 use tokio::time::{Instant, advance, sleep};
 
 use crate::{Breaker, Breakers, Open, Overrides, Permit, State};
 
-pub(crate) static STEP: Step = Step {
-    number: 2,
-    name: "process_payment",
-    service: None,
-    on: Trigger::Http,
-    emits: &[],
-    kind: Kind::Retriable,
-    retry: Retry::DEFAULT,
-    breaker: saga::Breaker::DEFAULT,
-    time_limit: Step::TIME_LIMIT,
-};
+pub(crate) static STEP: Step = Step::on_request(2, "process_payment", Service("payment"), &[], Kind::Retriable);
 static OTHER: Step = Step { name: "reserve_stock", ..STEP };
 
 const OPEN_FOR: Duration = saga::Breaker::DEFAULT.open_for;

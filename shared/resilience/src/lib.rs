@@ -1,6 +1,4 @@
-//! Circuit breakers and retries for the systems that a step calls. Only failures are reported here: a business refusal is a
-//! response, is never retried, and never changes a breaker.
-
+#![doc = include_str!("../README.md")]
 #![cfg_attr(test, allow(clippy::expect_used, reason = "a failed expectation fails the test"))]
 
 mod breaker;

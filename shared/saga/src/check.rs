@@ -127,7 +127,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Breaker, CompensationPolicy, Retry, SagaState, Status, Transition};
+    use crate::{CompensationPolicy, SagaState, Status, Transition};
 
     const ORDER: Service = Service("order");
     const SHIPPING: Service = Service("shipping");
@@ -141,23 +141,9 @@ mod tests {
     const SHIPPED: EventType = event("OrderShipped", &[SHIPPING]);
     const BILLED: EventType = event("OrderBilled", &[BILLING]);
 
-    const fn step(number: u8, name: &'static str, service: Service, on: Trigger, emits: &'static [EventType]) -> Step {
-        Step {
-            number,
-            name,
-            service: Some(service),
-            on,
-            emits,
-            kind: Kind::Retriable,
-            retry: Retry::DEFAULT,
-            breaker: Breaker::DEFAULT,
-            time_limit: Step::TIME_LIMIT,
-        }
-    }
-
-    static CONFIRM: Step = Step { kind: Kind::Pivot, ..step(1, "confirm", ORDER, Trigger::Http, &[CONFIRMED]) };
-    static SHIP: Step = step(2, "ship", SHIPPING, Trigger::Event(CONFIRMED), &[SHIPPED]);
-    static BILL: Step = step(0, "bill", BILLING, Trigger::Event(SHIPPED), &[BILLED]);
+    static CONFIRM: Step = Step::on_request(1, "confirm", ORDER, &[CONFIRMED], Kind::Pivot);
+    static SHIP: Step = Step::new(2, "ship", Some(SHIPPING), Trigger::Event(CONFIRMED), &[SHIPPED], Kind::Retriable);
+    static BILL: Step = Step::new(0, "bill", Some(BILLING), Trigger::Event(SHIPPED), &[BILLED], Kind::Retriable);
 
     /// Confirmed, shipped, and billed once it is shipped.
     const SAGA: SagaDefinition = SagaDefinition {
@@ -186,10 +172,8 @@ mod tests {
 
     #[test]
     fn an_owed_step_with_an_earlier_trigger_is_reported() {
-        static PLACE: Step = Step {
-            kind: Kind::Compensatable { by: &["unplace"] },
-            ..step(0, "place", ORDER, Trigger::Http, &[CONFIRMED])
-        };
+        static PLACE: Step =
+            Step::on_request(0, "place", ORDER, &[CONFIRMED], Kind::Compensatable { by: &["unplace"] });
         static STEPS: [&Step; 4] = [&PLACE, &CONFIRM, &SHIP, &BILL];
         let wrong = SagaDefinition { steps: &STEPS, ..SAGA }.check();
         let expected = "ship is a step after the pivot, but place, which is not, triggers it as well";
@@ -199,8 +183,7 @@ mod tests {
 
     #[test]
     fn two_compensations_of_one_service_are_reported() {
-        static UNSHIP: Step =
-            Step { kind: Kind::Compensation, ..step(2, "unship", SHIPPING, Trigger::Event(CONFIRMED), &[SHIPPED]) };
+        static UNSHIP: Step = Step { name: "unship", kind: Kind::Compensation, ..SHIP };
         static UNPACK: Step = Step { name: "unpack", ..UNSHIP };
         static ONE: [&Step; 1] = [&UNSHIP];
         static TWO: [&Step; 2] = [&UNSHIP, &UNPACK];
@@ -211,7 +194,7 @@ mod tests {
 
     #[test]
     fn two_owed_steps_of_one_service_are_reported() {
-        static AGAIN: Step = step(3, "ship_again", SHIPPING, Trigger::Event(CONFIRMED), &[SHIPPED]);
+        static AGAIN: Step = Step { number: 3, name: "ship_again", ..SHIP };
         static STEPS: [&Step; 4] = [&BILL, &CONFIRM, &SHIP, &AGAIN];
         let wrong = SagaDefinition { steps: &STEPS, ..SAGA }.check();
         assert!(wrong.iter().any(|w| w.starts_with("ship_again needs a service")), "{wrong:?}");

@@ -117,6 +117,40 @@ impl Step {
     /// Enough for a batch whose every call to another system is retried until its own time limit.
     pub const TIME_LIMIT: Duration = Duration::from_secs(60);
 
+    /// A step that a request of a client triggers. For one that an event triggers there is [`StepOn::new`].
+    pub const fn on_request(
+        number: u8,
+        name: &'static str,
+        service: Service,
+        emits: &'static [EventType],
+        kind: Kind,
+    ) -> Self {
+        Step::new(number, name, Some(service), Trigger::Http, emits, kind)
+    }
+
+    /// A step that the saga's deadline triggers. Any service takes it, unless [`Step::by`] names one.
+    pub const fn on_deadline(name: &'static str, emits: &'static [EventType], kind: Kind) -> Self {
+        Step::new(0, name, None, Trigger::Deadline, emits, kind)
+    }
+
+    /// Only this service takes the step.
+    pub const fn by(mut self, service: Service) -> Self {
+        self.service = Some(service);
+        self
+    }
+
+    pub(crate) const fn new(
+        number: u8,
+        name: &'static str,
+        service: Option<Service>,
+        on: Trigger,
+        emits: &'static [EventType],
+        kind: Kind,
+    ) -> Self {
+        let (retry, breaker, time_limit) = (Retry::DEFAULT, Breaker::DEFAULT, Step::TIME_LIMIT);
+        Step { number, name, service, on, emits, kind, retry, breaker, time_limit }
+    }
+
     /// The durable consumer's name, which is also the inbox's key: `inventory-reserve_stock`.
     pub fn consumer(&self) -> String {
         match self.service {
@@ -183,17 +217,7 @@ impl<E: Event> StepOn<E> {
         emits: &'static [EventType],
         kind: Kind,
     ) -> Self {
-        let step = Step {
-            number,
-            name,
-            service: Some(service),
-            on: Trigger::Event(E::TYPE),
-            emits,
-            kind,
-            retry: Retry::DEFAULT,
-            breaker: Breaker::DEFAULT,
-            time_limit: Step::TIME_LIMIT,
-        };
+        let step = Step::new(number, name, Some(service), Trigger::Event(E::TYPE), emits, kind);
         StepOn { step, event: PhantomData }
     }
 

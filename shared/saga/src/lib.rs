@@ -1,8 +1,4 @@
-//! The vocabulary of choreographed sagas, and nothing that runs: no clock, no IO.
-//!
-//! A saga is defined once, as a [`SagaDefinition`]: a table of [`Step`]s. Consumers, filters,
-//! retry policies, metric labels and pictures are built from that table, and [`SagaDefinition::check`]
-//! proves that the table is complete. [`SagaState`] decides which transitions are legal.
+#![doc = include_str!("../README.md")]
 
 mod check;
 mod definition;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use messaging::{Batch, Bus, Consumer, Context, Metrics, Outbox, Relay, StepResult, subscribe, topology::Topology};
-use saga::{Breaker, CompensationPolicy, Event, Kind, Retry, SagaDefinition, Service, Step, StepOn, Trigger};
+use saga::{CompensationPolicy, Event, Kind, SagaDefinition, Service, Step, StepOn};
 use saga_store::StepTransaction;
 use sqlx::{PgPool, postgres::PgConnectOptions};
 use tokio::task::JoinSet;
@@ -23,17 +23,8 @@ static SAGA: SagaDefinition = SagaDefinition {
     compensation: CompensationPolicy { deadline: Step::TIME_LIMIT, max_attempts: 5 },
     terminal: &[HandShaken::TYPE],
 };
-static OFFER_HAND: Step = Step {
-    number: 0,
-    name: "offer_hand",
-    service: Some(PARTY),
-    on: Trigger::Http,
-    emits: &[HandOffered::TYPE],
-    kind: Kind::Compensatable { by: &[] },
-    retry: Retry::DEFAULT,
-    breaker: Breaker::DEFAULT,
-    time_limit: Step::TIME_LIMIT,
-};
+static OFFER_HAND: Step =
+    Step::on_request(0, "offer_hand", PARTY, &[HandOffered::TYPE], Kind::Compensatable { by: &[] });
 static TAKE_HAND: StepOn<HandOffered> =
     StepOn::new(1, "take_hand", PARTY, &[HandTaken::TYPE], Kind::Compensatable { by: &[] });
 static SHAKE_HAND: StepOn<HandTaken> = StepOn::new(2, "shake_hand", PARTY, &[HandShaken::TYPE], Kind::Pivot);

@@ -1,8 +1,4 @@
-//! The environment of tests: private PostgreSQL and NATS servers that can be stopped, crashed, frozen and wiped, a private
-//! Prometheus and Alertmanager, links that can be slow, silent or cut, databases created from a template, services as processes,
-//! and waiting without sleeping. Every process started here ends with the test that started it, however that test ends. This
-//! crate does not depend on the suite's own crates.
-
+#![doc = include_str!("../README.md")]
 #![allow(clippy::disallowed_methods, reason = "./scripts/test passes the addresses of the servers in the environment")]
 
 mod database;

@@ -42,6 +42,7 @@ pub enum ReplayOutcome {
 
 /// Why an action was not done.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReplayError {
     #[error("there is no such dead letter")]
     NotFound,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use messaging::{Batch, Context, Delivery, Metadata, StepError};
-use saga::{Breaker, CompensationPolicy, Event, Kind, Retry, SagaDefinition, Service, Step, StepOn, Trigger};
+use saga::{CompensationPolicy, Event, Kind, SagaDefinition, Service, Step, StepOn};
 use saga_store::{
     DeliveryOutcome, Next, Outcome, Prepared, Request, StepTransaction, ThreePhases, open_events, query, sample,
     stalled, three_phases,
@@ -25,17 +25,7 @@ static SAGA: SagaDefinition = SagaDefinition {
 
 static CLOSE: StepOn<Asked> = StepOn::new(1, "close", TOY, &[Answered::TYPE], Kind::Pivot);
 static FILE: StepOn<Answered> = StepOn::new(2, "file", TOY, &[Filed::TYPE], Kind::Retriable);
-static WITHDRAW: Step = Step {
-    number: 0,
-    name: "withdraw",
-    service: Some(TOY),
-    on: Trigger::Http,
-    emits: &[Withdrawn::TYPE],
-    kind: Kind::Cancellation,
-    retry: Retry::DEFAULT,
-    breaker: Breaker::DEFAULT,
-    time_limit: Step::TIME_LIMIT,
-};
+static WITHDRAW: Step = Step::on_request(0, "withdraw", TOY, &[Withdrawn::TYPE], Kind::Cancellation);
 
 /// A closed question: the trigger of `file`.
 async fn closed(lab: &Lab) -> Delivery<Answered> {

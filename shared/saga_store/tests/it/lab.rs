@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use messaging::{Batch, Bus, Context, Delivery, Metadata, Metrics, Outbox, StepError};
-use saga::{Breaker, CompensationPolicy, Event, Kind, Retry, SagaDefinition, Service, Step, StepOn, Trigger};
+use saga::{CompensationPolicy, Event, Kind, SagaDefinition, Service, Step, StepOn};
 use saga_store::StepTransaction;
 use sqlx::{
     PgPool,
@@ -22,17 +22,7 @@ pub(crate) static SAGA: SagaDefinition = SagaDefinition {
     terminal: &[Answered::TYPE],
 };
 
-pub(crate) static ASK: Step = Step {
-    number: 0,
-    name: "ask",
-    service: Some(TOY),
-    on: Trigger::Http,
-    emits: &[Asked::TYPE],
-    kind: Kind::Compensatable { by: &[] },
-    retry: Retry::DEFAULT,
-    breaker: Breaker::DEFAULT,
-    time_limit: Step::TIME_LIMIT,
-};
+pub(crate) static ASK: Step = Step::on_request(0, "ask", TOY, &[Asked::TYPE], Kind::Compensatable { by: &[] });
 
 pub(crate) static ANSWER: StepOn<Asked> =
     StepOn::new(1, "answer", TOY, &[Answered::TYPE, Declined::TYPE], Kind::Compensatable { by: &[] });
