@@ -6,7 +6,7 @@ use async_nats::{Client, jetstream};
 use saga::Service;
 
 use crate::{
-    Hooks,
+    Faults,
     acknowledged::{self, Fill, StreamView},
 };
 
@@ -22,7 +22,7 @@ pub struct Bus {
     pub(crate) client: Client,
     pub(crate) jetstream: jetstream::Context,
     pub(crate) service: Service,
-    pub(crate) hooks: Hooks,
+    pub(crate) faults: Faults,
 }
 
 impl Bus {
@@ -32,13 +32,13 @@ impl Bus {
             .ack_timeout(RESPONSE_TIMEOUT)
             .max_ack_inflight(MAX_ACKS_IN_FLIGHT)
             .build(client.clone());
-        Bus { jetstream, client, service, hooks: Hooks::none() }
+        Bus { jetstream, client, service, faults: Faults::none() }
     }
 
-    /// Adds hooks that all work on this bus passes at its named fault points. Without them, and in a build without the feature
+    /// The faults that work on this bus can meet at its named fault points. Without them, and in a build without the feature
     /// `inject` of the crate `faults`, a fault point does nothing.
-    pub fn with_hooks(mut self, hooks: Hooks) -> Self {
-        self.hooks = hooks;
+    pub fn with_faults(mut self, faults: Faults) -> Self {
+        self.faults = faults;
         self
     }
 

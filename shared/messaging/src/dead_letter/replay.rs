@@ -11,7 +11,7 @@ use super::{
     headers, progress,
 };
 use crate::{
-    EnvelopeError, Hooks, Metrics, StepError, Subscription, error::chain, metrics::LetterAction, retry_contended,
+    EnvelopeError, Faults, Metrics, StepError, Subscription, error::chain, metrics::LetterAction, retry_contended,
     subscription::RawEvent,
 };
 
@@ -27,7 +27,7 @@ pub struct Replays {
     pub subscriptions: Arc<[Subscription]>,
     pub batches: Batches,
     pub metrics: Metrics,
-    pub hooks: Hooks,
+    pub faults: Faults,
 }
 
 /// The outcome of a replay, which is also stored on the entry.
@@ -125,7 +125,7 @@ async fn claim(pool: &PgPool, dead_letter_id: Uuid) -> Result<(), ReplayError> {
 
 /// Runs the step in its own task, so that its panic fails only the replay.
 async fn apply(replays: &Replays, subscription: &Subscription, raw: RawEvent) -> Result<(), StepError> {
-    let mut handler = tokio::spawn(subscription.run(&replays.hooks, vec![raw]));
+    let mut handler = tokio::spawn(subscription.run(&replays.faults, vec![raw]));
     let ran = match tokio::time::timeout(STEP_TIMEOUT, &mut handler).await {
         Ok(joined) => joined.map_err(StepError::failed)?,
         Err(elapsed) => {
