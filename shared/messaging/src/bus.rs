@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// How long a response of the broker may take; a later one was lost with its connection.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const BROKER_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The most publish acknowledgements in flight. The client blocks beyond it, and acknowledgements are read only after the whole
 /// batch is sent, so this is more than the largest batch plus acknowledgements that are no longer awaited.
@@ -28,8 +28,8 @@ pub struct Bus {
 impl Bus {
     pub fn new(client: Client, service: Service) -> Self {
         let jetstream = jetstream::context::ContextBuilder::new()
-            .timeout(RESPONSE_TIMEOUT)
-            .ack_timeout(RESPONSE_TIMEOUT)
+            .timeout(BROKER_RESPONSE_TIMEOUT)
+            .ack_timeout(BROKER_RESPONSE_TIMEOUT)
             .max_ack_inflight(MAX_ACKS_IN_FLIGHT)
             .build(client.clone());
         Bus { jetstream, client, service, faults: Faults::none() }

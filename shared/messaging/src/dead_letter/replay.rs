@@ -18,7 +18,7 @@ use crate::{
 pub(super) const MAX_REPLAYS: i32 = 3;
 
 /// How long one replay may take: half of the time after which an entry counts as left behind by a crash.
-pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const REPLAY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The steps and the database of one service, for replays. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -126,7 +126,7 @@ async fn claim(pool: &PgPool, dead_letter_id: Uuid) -> Result<(), ReplayError> {
 /// Runs the step in its own task, so that its panic fails only the replay.
 async fn apply(replays: &Replays, subscription: &Subscription, raw: RawEvent) -> Result<(), StepError> {
     let mut handler = tokio::spawn(subscription.run(&replays.faults, vec![raw]));
-    let ran = match tokio::time::timeout(STEP_TIMEOUT, &mut handler).await {
+    let ran = match tokio::time::timeout(REPLAY_TIMEOUT, &mut handler).await {
         Ok(joined) => joined.map_err(StepError::failed)?,
         Err(elapsed) => {
             handler.abort();
