@@ -128,7 +128,8 @@ port_is_taken() { # PORT: whether a socket listens there (0A), or has it for a c
     fi
 }
 
-choose_port() { # NAME DEFAULT: the remembered one if free, otherwise that of the environment or the default, or a free one near it
+# The remembered port if it is free, otherwise that of the environment or the default, or a free one near it.
+choose_port() { # NAME DEFAULT
     local name=$1 wish port
     lock_ports
     load_settings

@@ -181,7 +181,7 @@ impl Replica {
         Consumer {
             policy: participant.policy(subscription.step),
             breaker: participant.breakers.of(subscription.step),
-            bus: participant.bus.clone().with_hooks(Faults::none()),
+            bus: participant.bus.clone().with_faults(Faults::none()),
             settings: participant.settings.messaging.clone(),
             ..Consumer::new(&participant.outbox, subscription, publisher)
         }

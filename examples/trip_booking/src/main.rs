@@ -18,7 +18,7 @@ async fn main() -> anyhow::Result<()> {
     let mut arguments = env::args().skip(1);
     let Some(name) = arguments.next() else { return sweep::sweep().await };
     let service = [FLIGHT, HOTEL].into_iter().find(|service| service.0 == name).context("no such service")?;
-    let hooks = service::crash_at(arguments.next().map(|point| point.parse()).transpose()?)?;
+    let faults = service::crash_at(arguments.next().map(|point| point.parse()).transpose()?)?;
     let (database, nats) = (env::var("DATABASE_URL")?.parse()?, env::var("NATS_URL")?);
-    service::run(service::outbox(&database, &nats, service, hooks).await?).await
+    service::run(service::outbox(&database, &nats, service, faults).await?).await
 }

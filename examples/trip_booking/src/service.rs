@@ -42,18 +42,18 @@ pub async fn outbox(
     database: &PgConnectOptions,
     nats: &str,
     service: Service,
-    hooks: Faults,
+    faults: Faults,
 ) -> anyhow::Result<Outbox> {
-    let bus = Bus::new(async_nats::connect(nats).await?, service).with_hooks(hooks);
+    let bus = Bus::new(async_nats::connect(nats).await?, service).with_faults(faults);
     Ok(Outbox::new(pool(database, service).await?, bus, Metrics::default()))
 }
 
-/// Hooks that crash this process at its first pass of the point.
+/// Faults that crash this process at its first pass of the point.
 pub fn crash_at(point: Option<FaultPoint>) -> anyhow::Result<Faults> {
     let Some(point) = point else { return Ok(Faults::none()) };
-    let hooks = Faults::armable();
-    hooks.arm(FaultSpec { first: Some(1), ..FaultSpec::new(point, Kind::Crash) }, "sweep")?;
-    Ok(hooks)
+    let faults = Faults::armable();
+    faults.arm(FaultSpec { first: Some(1), ..FaultSpec::new(point, Kind::Crash) }, "sweep")?;
+    Ok(faults)
 }
 
 /// Runs the service until its process ends.

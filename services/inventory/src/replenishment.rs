@@ -7,7 +7,7 @@
 
 use bootstrap::Problem;
 use contracts::catalogue::StockReplenished;
-use messaging::{Context, PublishError, UnitOfWork, housekeeping::every, lease::hold};
+use messaging::{Context, PublishError, UnitOfWork, lease::hold, periodic::every};
 use tokio_util::sync::CancellationToken;
 
 use crate::{

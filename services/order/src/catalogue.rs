@@ -3,7 +3,7 @@
 //! product, so events and rebuilds do not conflict.
 
 use contracts::catalogue::{Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged};
-use messaging::{Batch, Committed, StepError, housekeeping::every, lease};
+use messaging::{Batch, Committed, StepError, lease, periodic::every};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;

@@ -11,7 +11,7 @@ use contracts::{
         CANCEL_ORDER_ON_REQUEST, CancelReason, DRIVE_COMPENSATION, OrderCancelled, PROCESS_PAYMENT, RESERVE_STOCK,
     },
 };
-use messaging::{StepError, housekeeping::every, retry_contended};
+use messaging::{StepError, periodic::every, retry_contended};
 use saga::{Event, Status};
 use saga_store::{
     StepTransaction,

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use bootstrap::{Problem, Readiness};
-use messaging::{housekeeping::every, outbox};
+use messaging::{outbox, periodic::every};
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,

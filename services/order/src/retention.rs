@@ -1,6 +1,6 @@
 //! Purges finished sagas and idempotency keys after their retention. By one replica at a time.
 
-use messaging::{housekeeping::every, lease};
+use messaging::{lease, periodic::every};
 use tokio_util::sync::CancellationToken;
 
 use crate::{App, store};

@@ -2,6 +2,8 @@
 //! Requires DATABASE_URL and NATS_URL.
 #![allow(clippy::disallowed_methods, reason = "an example reads the addresses of its servers from the environment")]
 
+use std::time::Duration;
+
 use messaging::{Batch, Bus, Consumer, Context, Metrics, Outbox, Relay, StepResult, subscribe, topology::Topology};
 use saga::{Kind, Service, StepOn};
 use sqlx::{PgPool, postgres::PgConnectOptions};
@@ -42,7 +44,9 @@ async fn main() -> anyhow::Result<()> {
         work.publish_side_event(&Context::background(format!("ring {ring}")), ring, &Rang { door })?;
         work.commit().await?;
     }
+    let mut look = tokio::time::interval(Duration::from_millis(10));
     while rings < 3 {
+        look.tick().await;
         let count = sqlx::query_scalar("select count(*) from ring where door = $1").bind(door);
         rings = count.fetch_one(&pool).await?;
     }

@@ -29,7 +29,7 @@ pub struct Fill {
 }
 
 /// Reads the stream; `None` if it does not exist.
-pub async fn read(js: &Context, name: &str) -> Result<Option<StreamView>, async_nats::Error> {
+pub(crate) async fn read(js: &Context, name: &str) -> Result<Option<StreamView>, async_nats::Error> {
     let Some(mut found) = find_stream(js, name).await? else { return Ok(None) };
     // The order matters: acknowledgements are compared with the state before the consumers were read, and positions with the
     // state after it.

@@ -6,12 +6,12 @@ use async_nats::{Client, jetstream};
 use saga::Service;
 
 use crate::{
-    Hooks,
+    Faults,
     acknowledged::{self, Fill, StreamView},
 };
 
 /// How long a response of the broker may take; a later one was lost with its connection.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const BROKER_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The most publish acknowledgements in flight. The client blocks beyond it, and acknowledgements are read only after the whole
 /// batch is sent, so this is more than the largest batch plus acknowledgements that are no longer awaited.
@@ -22,23 +22,23 @@ pub struct Bus {
     pub(crate) client: Client,
     pub(crate) jetstream: jetstream::Context,
     pub(crate) service: Service,
-    pub(crate) hooks: Hooks,
+    pub(crate) faults: Faults,
 }
 
 impl Bus {
     pub fn new(client: Client, service: Service) -> Self {
         let jetstream = jetstream::context::ContextBuilder::new()
-            .timeout(RESPONSE_TIMEOUT)
-            .ack_timeout(RESPONSE_TIMEOUT)
+            .timeout(BROKER_RESPONSE_TIMEOUT)
+            .ack_timeout(BROKER_RESPONSE_TIMEOUT)
             .max_ack_inflight(MAX_ACKS_IN_FLIGHT)
             .build(client.clone());
-        Bus { jetstream, client, service, hooks: Hooks::none() }
+        Bus { jetstream, client, service, faults: Faults::none() }
     }
 
-    /// Adds hooks that all work on this bus passes at its named fault points. Without them, and in a build without the feature
+    /// The faults that work on this bus can meet at its named fault points. Without them, and in a build without the feature
     /// `inject` of the crate `faults`, a fault point does nothing.
-    pub fn with_hooks(mut self, hooks: Hooks) -> Self {
-        self.hooks = hooks;
+    pub fn with_faults(mut self, faults: Faults) -> Self {
+        self.faults = faults;
         self
     }
 

@@ -19,7 +19,7 @@ struct Page {
 ///
 /// # Errors
 /// The broker does not answer, or has no such stream.
-pub async fn of_stream(js: &Context, stream: &str) -> Result<Vec<consumer::Info>, RequestError> {
+pub(crate) async fn of_stream(js: &Context, stream: &str) -> Result<Vec<consumer::Info>, RequestError> {
     let mut found = Vec::new();
     let mut seen = 0;
     loop {

@@ -102,8 +102,7 @@ impl Metadata {
 
 /// Why a message cannot be decoded.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum EnvelopeError {
+pub(crate) enum EnvelopeError {
     #[error("header {0} is missing")]
     Missing(&'static str),
     #[error("header {name} is not valid: {value:?}")]

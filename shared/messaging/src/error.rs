@@ -70,8 +70,9 @@ const UNAVAILABLE: [&str; 10] = ["08", "28", "3D000", "53", "55000", "57P", "58"
 impl Severity {
     /// Classifies by SQLSTATE. Unavailable: classes 08 (connection), 28 (login refused), 53 (resources), 57P (shutdown) and 58
     /// (system), 3D000 and 55000 (no such database, or it is closed), 25P03 (idle in a transaction for too long: this process
-    /// was frozen), 25006 (the server is a standby), XX001 (a page cannot be read: the operator's case, not the event's), and errors before the statement reached the server. Contended: 40001, 40P01, 55P03 and 57014 (statement
-    /// timeout, as behind a lock).
+    /// was frozen), 25006 (the server is a standby), XX001 (a page cannot be read: the operator's case, not the event's), and
+    /// errors before the statement reached the server. Contended: 40001, 40P01, 55P03 and 57014 (statement timeout, as behind a
+    /// lock).
     pub fn of(error: &sqlx::Error) -> Self {
         match error {
             sqlx::Error::Database(database) => match database.code().as_deref() {

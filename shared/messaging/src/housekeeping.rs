@@ -1,16 +1,10 @@
 //! Housekeeping of the messaging tables, by one replica at a time: partitions are created ahead and dropped when they are old;
 //! rows of other tables are deleted in small batches.
 
-use std::time::Duration;
-
 use sqlx::{PgConnection, PgPool, postgres::PgQueryResult};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    Metrics,
-    lease::{hold, interval},
-    settings::MessagingArgs,
-};
+use crate::{Metrics, interval, lease::hold, periodic::every, settings::MessagingArgs};
 
 const DAYS_AHEAD: i32 = 7;
 
@@ -39,23 +33,6 @@ pub async fn run(pool: PgPool, holder: String, settings: MessagingArgs, metrics:
         }
     })
     .await;
-}
-
-/// The timeout of one run: on a half-open connection it would wait for ever.
-const WORK_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Runs `work` now and then every `period`, until `stop`.
-pub async fn every<F: Future<Output = ()>>(period: Duration, stop: &CancellationToken, mut work: impl FnMut() -> F) {
-    let mut tick = tokio::time::interval(period.max(Duration::from_millis(1)));
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = tick.tick() => if tokio::time::timeout(WORK_TIMEOUT, work()).await.is_err() {
-                tracing::warn!("periodic work timed out and will be retried");
-            },
-            () = stop.cancelled() => return,
-        }
-    }
 }
 
 async fn leased_round(pool: &PgPool, holder: &str, settings: &MessagingArgs) -> Result<Option<Tidied>, sqlx::Error> {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use sqlx::{PgConnection, PgPool, postgres::types::PgInterval};
+use sqlx::{PgConnection, PgPool};
+
+use crate::interval;
 
 /// Acquires or renews the lease `name` for `holder`; false when another replica holds it. A lease that expires later than in
 /// twice its duration was acquired while the database's clock was ahead, and is free.
@@ -48,10 +50,4 @@ pub async fn replicas(pool: &PgPool) -> Result<Vec<String>, sqlx::Error> {
 
 fn presence(replica: &str) -> String {
     format!("replica {replica}")
-}
-
-/// A duration as a PostgreSQL interval, at most some 290,000 years.
-pub fn interval(duration: Duration) -> PgInterval {
-    let microseconds = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
-    PgInterval { months: 0, days: 0, microseconds }
 }

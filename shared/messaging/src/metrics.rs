@@ -86,11 +86,11 @@ impl TraceLabel {
 }
 
 /// A histogram of seconds per label set, with exemplars.
-pub type Timed<L> = Family<L, HistogramWithExemplars<TraceLabel>, fn() -> HistogramWithExemplars<TraceLabel>>;
+type Timed<L> = Family<L, HistogramWithExemplars<TraceLabel>, fn() -> HistogramWithExemplars<TraceLabel>>;
 type Sized<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// From a millisecond to two minutes; usable as the constructor of a [`Timed`].
-pub fn seconds() -> HistogramWithExemplars<TraceLabel> {
+fn seconds() -> HistogramWithExemplars<TraceLabel> {
     const BOUNDS: [f64; 16] =
         [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0];
     HistogramWithExemplars::new(BOUNDS.into_iter())

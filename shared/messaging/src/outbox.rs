@@ -11,7 +11,7 @@ use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::lease::interval;
+use crate::interval;
 
 pub use inspect::{Attempt, Entry, attempts, get, list};
 pub use parked::{Action, Parked, actions, discard, parked, requeue};

@@ -6,7 +6,7 @@ use std::{cell::Cell, io, time::Duration};
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// The timeout of one response: longer than the longest statement timeout of the server, which is ten seconds.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
+const DATABASE_RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// The timeout of several statements together.
 pub(crate) const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -22,7 +22,7 @@ tokio::task_local! {
 pub(crate) async fn statement_timeout<T>(
     statement: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {
-    timeout(RESPONSE_TIMEOUT, statement).await.unwrap_or_else(|_| Err(timed_out()))
+    timeout(DATABASE_RESPONSE_TIMEOUT, statement).await.unwrap_or_else(|_| Err(timed_out()))
 }
 
 /// Runs several statements with a common timeout.
@@ -39,14 +39,14 @@ pub(crate) async fn watch_responses<T>(work: impl Future<Output = T>, on_timeout
     let mut work = Box::pin(work);
     let watched = async move {
         loop {
-            let due = WAITING.with(Cell::get).unwrap_or_else(Instant::now) + RESPONSE_TIMEOUT;
+            let due = WAITING.with(Cell::get).unwrap_or_else(Instant::now) + DATABASE_RESPONSE_TIMEOUT;
             tokio::select! {
                 biased;
                 output = &mut work => return output,
                 () = sleep_until(due) => {}
             }
             let since = WAITING.with(Cell::get);
-            if since.is_some_and(|since| since.elapsed() >= RESPONSE_TIMEOUT) {
+            if since.is_some_and(|since| since.elapsed() >= DATABASE_RESPONSE_TIMEOUT) {
                 match timeout(READ_GRACE, &mut work).await {
                     Ok(output) => return output,
                     Err(_) if WAITING.with(Cell::get) == since => return on_timeout(timed_out()),
@@ -121,7 +121,7 @@ mod tests {
             pending().await
         });
         assert_eq!(Severity::of(&outcome.await.expect_err("no response")), Severity::Unavailable);
-        assert_eq!(begun.elapsed(), MINUTE + RESPONSE_TIMEOUT + READ_GRACE);
+        assert_eq!(begun.elapsed(), MINUTE + DATABASE_RESPONSE_TIMEOUT + READ_GRACE);
     }
 
     #[tokio::test(start_paused = true)]
@@ -141,9 +141,9 @@ mod tests {
     async fn a_response_within_the_read_grace_counts() {
         let outcome = watched(async {
             let watch = ResponseWatch::begin();
-            sleep(RESPONSE_TIMEOUT + READ_GRACE / 2).await;
+            sleep(DATABASE_RESPONSE_TIMEOUT + READ_GRACE / 2).await;
             watch.expect_response();
-            sleep(RESPONSE_TIMEOUT / 2).await;
+            sleep(DATABASE_RESPONSE_TIMEOUT / 2).await;
         });
         assert!(outcome.await.is_ok());
     }
@@ -153,7 +153,7 @@ mod tests {
         let outcome = watched(async {
             let watch = ResponseWatch::begin();
             for _ in 0..10 {
-                sleep(RESPONSE_TIMEOUT - Duration::from_millis(1)).await;
+                sleep(DATABASE_RESPONSE_TIMEOUT - Duration::from_millis(1)).await;
                 watch.expect_response();
             }
             watch.idle();

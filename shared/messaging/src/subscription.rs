@@ -10,7 +10,7 @@ use opentelemetry::{KeyValue, trace::SpanKind};
 use saga::{Event, EventType, Step, StepOn};
 
 use crate::{
-    Batch, Committed, Delivery, Hooks, Point, Span, StepError, TraceContext,
+    Batch, Committed, Delivery, FaultPoint, Faults, Span, StepError, TraceContext,
     consumer::Intake,
     dry_run::Trial,
     envelope::{self, BAGGAGE, CE_ID, CE_SAGAID, EnvelopeError},
@@ -138,12 +138,12 @@ impl Subscription {
         self
     }
 
-    pub(crate) fn run(&self, hooks: &Hooks, mut messages: Vec<RawEvent>) -> BoxFuture<'static, Ran> {
-        let (handler, hooks, step) = (Arc::clone(&self.handler), hooks.clone(), self.step);
+    pub(crate) fn run(&self, faults: &Faults, mut messages: Vec<RawEvent>) -> BoxFuture<'static, Ran> {
+        let (handler, faults, step) = (Arc::clone(&self.handler), faults.clone(), self.step);
         Box::pin(async move {
             let mut spans: Vec<Span> = messages.iter_mut().filter_map(|message| message.open_span(step)).collect();
             let subject = || messages.first().map(|m| m.subject(step)).unwrap_or_default();
-            if let Err(injected) = hooks.at(Point::InStep, subject).await {
+            if let Err(injected) = faults.at(FaultPoint::InStep, subject).await {
                 return Ran::failed(StepError::failed(injected));
             }
             let ran = watch_responses(handler(messages, None), |error| Ran::failed(error.into())).await;
@@ -154,7 +154,7 @@ impl Subscription {
         })
     }
 
-    /// Runs the handler as a dry run, which passes no hooks, so that it does not use up a fault.
+    /// Runs the handler as a dry run, which passes no fault points, so that it does not use up a fault.
     pub(crate) fn try_out(&self, messages: Vec<RawEvent>, trial: Arc<Trial>) -> BoxFuture<'static, Ran> {
         (self.handler)(messages, Some(trial))
     }

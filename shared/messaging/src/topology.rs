@@ -85,7 +85,7 @@ pub enum TopologyError {
 impl TopologyError {
     /// Whether the server cannot create the store of a consumer, for example because it cannot read the files that a power cut
     /// has left of a consumer with that name. They can be deleted only together with the stream.
-    pub fn is_without_store(&self) -> bool {
+    fn is_without_store(&self) -> bool {
         let TopologyError::Refused { source, .. } = self else { return false };
         let Some(ConsumerErrorKind::JetStream(answer)) = source.downcast_ref::<ConsumerError>().map(|e| e.kind())
         else {
@@ -118,7 +118,7 @@ pub fn stream_config(service: Service, settings: &StreamSettings) -> stream::Con
 
 /// The durable pull consumer of `step` on the stream of `publisher`. It starts with the stream's first message and redelivers
 /// without limit: the application decides when an event becomes a dead letter.
-pub fn consumer_config(
+fn consumer_config(
     step: &Step,
     publisher: Service,
     settings: &ConsumerSettings,

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use self::transactions::Origin;
 use crate::{
-    Context, Metrics, Point, Span, StepError, TraceContext, direct,
+    Context, FaultPoint, Metrics, Span, StepError, TraceContext, direct,
     dry_run::Trial,
     envelope::StoredHeaders,
     outbox::{self, OutboxRow},
@@ -142,7 +142,7 @@ impl UnitOfWork {
         if let Some(cause) = context.causation_id {
             self.answers.insert(cause, if E::TYPE.refusal { Answer::Refused } else { Answer::Done });
         }
-        if self.subject == Subject::default() && self.origin.bus.hooks.is_armed() {
+        if self.subject == Subject::default() && self.origin.bus.faults.is_armed() {
             self.subject = fault_subject(context);
         }
         let trace = self.trace(context);
@@ -219,7 +219,7 @@ impl UnitOfWork {
     pub async fn commit(mut self) -> Result<(), sqlx::Error> {
         let publishes = !self.outgoing.is_empty();
         let Origin { committed, bus, metrics, .. } = &*self.origin;
-        let by_outbox = !bus.hooks.without(Guard::Outbox);
+        let by_outbox = !bus.faults.without(Guard::Outbox);
         if publishes && by_outbox {
             self.response_watch.expect_response();
             outbox::append(&mut self.transaction, &self.outgoing).await?;
@@ -230,7 +230,7 @@ impl UnitOfWork {
         }
         let subject = self.subject;
         self.response_watch.idle();
-        let _ = bus.hooks.at(Point::BeforeCommit, || subject.clone()).await.map_err(injected)?;
+        let _ = bus.faults.at(FaultPoint::BeforeCommit, || subject.clone()).await.map_err(injected)?;
         self.response_watch.expect_response();
         self.transaction.commit().await?;
         drop(self.response_watch);
@@ -238,7 +238,7 @@ impl UnitOfWork {
             metrics.outbox_written.inc_by(self.outgoing.len() as u64);
         }
         self.counts.add_up(metrics);
-        let _ = bus.hooks.at(Point::AfterCommitBeforePublish, || subject).await.map_err(injected)?;
+        let _ = bus.faults.at(FaultPoint::AfterCommitBeforePublish, || subject).await.map_err(injected)?;
         if publishes && by_outbox {
             committed.notify_one();
         } else if publishes {

@@ -112,7 +112,7 @@ impl Participant {
             bootstrap::postgres::expect_migrations(&pools.http, &table, expected, limit).await?;
         }
         let client = startup.nats(&settings.nats).await?;
-        let bus = Bus::new(client.clone(), service).with_hooks(faults.clone());
+        let bus = Bus::new(client.clone(), service).with_faults(faults.clone());
         expect_consistent(&settings.messaging, bus.max_age().await)?;
         let holder = format!("{service}-{}", Uuid::now_v7());
         let metrics = startup.metrics.register(Metrics::register);
@@ -199,7 +199,7 @@ impl Participant {
             subscriptions: subscriptions.into(),
             batches: self.batches.clone(),
             metrics: self.metrics.clone(),
-            hooks: self.faults.clone(),
+            faults: self.faults.clone(),
         }
     }
 

@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 use async_nats::{Client, connection::State};
 use futures_util::StreamExt as _;
-use messaging::{Report, Subscription, housekeeping, lease};
+use messaging::{Report, Subscription, lease, periodic};
 use saga::Service;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sqlx::PgPool;
@@ -153,7 +153,7 @@ impl Replicas {
     }
 
     async fn renew_presence(&self, participant: &Participant, report: Report, stop: &CancellationToken) {
-        housekeeping::every(PRESENT_EVERY, stop, || async {
+        periodic::every(PRESENT_EVERY, stop, || async {
             let present = async {
                 lease::announce_replica(&mut *self.pool.acquire().await?, &self.holder, PRESENT_FOR).await?;
                 #[cfg(feature = "faults")]

@@ -11,7 +11,7 @@ use std::{
 use bootstrap::metrics::{Metrics, Scrape};
 use futures_util::future::BoxFuture;
 use messaging::{
-    Subscription, housekeeping, lease,
+    Subscription, lease, periodic,
     sample::{self, Reading, Sampled},
 };
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -77,7 +77,7 @@ impl Sampler {
 
     /// Reads periodically until `stop`, while this replica holds the lease.
     pub(crate) async fn run(self, participant: Participant, subscriptions: Vec<Subscription>, stop: CancellationToken) {
-        housekeeping::every(self.every, &stop, || async {
+        periodic::every(self.every, &stop, || async {
             let begun = Instant::now();
             let round = tokio::time::timeout(self.ttl(), self.round(&participant, &subscriptions)).await;
             let readings = match round {

@@ -1,7 +1,7 @@
 //! The long-running parts of a participant.
 
 use bootstrap::{Startup, Task};
-use messaging::{Consumer, Relay, Subscription, housekeeping};
+use messaging::{Consumer, Relay, Subscription, housekeeping, periodic};
 use saga::Timeout;
 use saga_store::timeout::Detector;
 use tokio_util::sync::CancellationToken;
@@ -94,7 +94,7 @@ impl Participant {
         let stalled_after = self.definition.deadline / 2;
         // An inbox remembers at least as long; otherwise the service does not start.
         let remembered = self.settings.messaging.dead_letter_retention;
-        housekeeping::every(self.settings.timeout_check_every, &stop, || async {
+        periodic::every(self.settings.timeout_check_every, &stop, || async {
             if let Err(error) = saga_store::stalled::republish(&self.outbox, stalled_after).await {
                 tracing::warn!(%error, "republishing for stalled sagas failed and will be retried");
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use messaging::lease::interval;
+use messaging::interval;
 use saga::Service;
 use serde_json::Value;
 use sqlx::PgPool;

@@ -8,7 +8,7 @@ use std::{
 use messaging::{
     Context, SagaRef, StepError, TraceContext,
     acknowledged::StreamView,
-    lease::interval,
+    interval,
     outbox::{self, Whereabouts},
 };
 use saga::{EventType, SagaDefinition, Status};

@@ -5,7 +5,7 @@ mod count;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use messaging::{Context, StepError, UnitOfWork, lease::interval};
+use messaging::{Context, StepError, UnitOfWork, interval};
 use saga::{EventType, SagaDefinition, SagaState, Service, Status, Step, StepStatus, Transition};
 use sqlx::PgConnection;
 use uuid::Uuid;

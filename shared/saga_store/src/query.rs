@@ -236,11 +236,7 @@ pub(crate) async fn reopened(conn: &mut PgConnection, saga_ids: &[Uuid]) -> Resu
 
 /// Purges a batch of old finished sagas that owe nothing; returns how many. Only order's role has the permission.
 pub async fn purge(conn: &mut PgConnection, retention: std::time::Duration, batch: i32) -> Result<i64, sqlx::Error> {
-    sqlx::query_scalar!(
-        r#"select saga.purge_terminal($1, $2) as "purged!""#,
-        messaging::lease::interval(retention),
-        batch,
-    )
-    .fetch_one(conn)
-    .await
+    sqlx::query_scalar!(r#"select saga.purge_terminal($1, $2) as "purged!""#, messaging::interval(retention), batch)
+        .fetch_one(conn)
+        .await
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use messaging::{Outbox, UnitOfWork, lease::interval, outbox};
+use messaging::{Outbox, UnitOfWork, interval, outbox};
 use saga::{SagaDefinition, Step};
 use uuid::Uuid;
 

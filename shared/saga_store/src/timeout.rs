@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use messaging::{Context, Outbox, Point, SagaRef, StepError, Subject, housekeeping::every, retry_contended};
+use messaging::{Context, FaultPoint, Outbox, SagaRef, StepError, Subject, periodic::every, retry_contended};
 use saga::{Event, Expired, SagaDefinition, Step};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
@@ -111,7 +111,7 @@ impl<E: Event> Detector<E> {
         tx.commit().await?;
         for saga in due.iter() {
             let subject = || Subject::from_baggage(Some(saga.saga_id), saga.baggage.as_deref().unwrap_or_default());
-            let passed = self.outbox.hooks().at(Point::BetweenTimeoutAndCompensation, subject).await;
+            let passed = self.outbox.faults().at(FaultPoint::BetweenTimeoutAndCompensation, subject).await;
             let _ = passed.map_err(StepError::unavailable)?;
         }
         tracing::info!(timed_out = due.len(), "sagas timed out");

@@ -77,7 +77,7 @@ pub(crate) async fn delete_old_keys(
         where (customer_id, key) in (
             select customer_id, key from idempotency_key where created_at < now() - $1::interval limit $2
         )",
-        messaging::lease::interval(retention),
+        messaging::interval(retention),
         batch,
     )
     .execute(conn)

@@ -1,5 +1,6 @@
 //! The facts that may delay an order, in all services. Order's role cannot read other services' tables; functions of the
-//! schemas' owner (`shared/messaging/migrations/0009_obstacles.sql`, `migrations/payment/0003_tombstone_at_gateway_additive.sql`) read for it.
+//! schemas' owner (`shared/messaging/migrations/0009_obstacles.sql`,
+//! `migrations/payment/0003_tombstone_at_gateway_additive.sql`) read for it.
 
 use sqlx::PgConnection;
 use time::OffsetDateTime;

@@ -15,7 +15,7 @@ use super::{
     unread,
 };
 use crate::{
-    Committed, Point, StepError,
+    Committed, FaultPoint, StepError,
     batch::Effect,
     contention, envelope,
     error::chain,
@@ -33,14 +33,14 @@ impl From<sqlx::Error> for Outage {
 }
 
 /// The fault points that the work on a delivery passes.
-const DELIVERY_POINTS: [Point; 7] = [
-    Point::BeforeInboxClaim,
-    Point::InStep,
-    Point::GatewayCall,
-    Point::AfterChargeBeforeRecord,
-    Point::BeforeCommit,
-    Point::AfterCommitBeforePublish,
-    Point::AfterCommitBeforeAck,
+const DELIVERY_POINTS: [FaultPoint; 7] = [
+    FaultPoint::BeforeInboxClaim,
+    FaultPoint::InStep,
+    FaultPoint::GatewayCall,
+    FaultPoint::AfterChargeBeforeRecord,
+    FaultPoint::BeforeCommit,
+    FaultPoint::AfterCommitBeforePublish,
+    FaultPoint::AfterCommitBeforeAck,
 ];
 
 /// Processes the messages until each is acknowledged, returned or a dead letter. Every `progress` it sends the broker a progress
@@ -75,13 +75,13 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Unacked>, progres
 
 /// Separates the messages that an armed fault concerns: each of them is processed alone, so that the fault affects no other.
 pub(super) fn isolate(consumer: &Consumer, messages: Vec<Unacked>) -> (Vec<Unacked>, Vec<Unacked>) {
-    if !consumer.bus.hooks.is_armed() {
+    if !consumer.bus.faults.is_armed() {
         return (Vec::new(), messages);
     }
     let step = consumer.subscription.step;
     messages
         .into_iter()
-        .partition(|message| consumer.bus.hooks.concerns(&DELIVERY_POINTS, || raw(message).subject(step)))
+        .partition(|message| consumer.bus.faults.concerns(&DELIVERY_POINTS, || raw(message).subject(step)))
 }
 
 /// Gets a permit of the breaker for each message; messages without one are returned.
@@ -99,7 +99,7 @@ async fn pass_fault_point(
     progress: Duration,
 ) -> bool {
     let subject = || batch.first().map(|m| raw(m).subject(consumer.subscription.step)).unwrap_or_default();
-    match consumer.bus.hooks.at(Point::BeforeInboxClaim, subject).await {
+    match consumer.bus.faults.at(FaultPoint::BeforeInboxClaim, subject).await {
         Ok(Pass::Unharmed | Pass::Decline) => true,
         Ok(Pass::Duplicate { copies }) => {
             for _ in 0..copies {
@@ -132,7 +132,8 @@ async fn run(
 ) -> Result<Ran, StepError> {
     let mut attempt = 1;
     loop {
-        let mut handler = tokio::spawn(consumer.subscription.run(&consumer.bus.hooks, batch.iter().map(raw).collect()));
+        let mut handler =
+            tokio::spawn(consumer.subscription.run(&consumer.bus.faults, batch.iter().map(raw).collect()));
         let deadline = tokio::time::sleep(consumer.policy.time_limit);
         tokio::pin!(deadline);
         let mut progress = tokio::time::interval_at(tokio::time::Instant::now() + progress, progress);
@@ -211,7 +212,7 @@ async fn acknowledge(
     committed: Committed,
 ) -> Result<(), Outage> {
     let subject = || batch.first().map(|m| raw(m).subject(consumer.subscription.step)).unwrap_or_default();
-    if !matches!(consumer.bus.hooks.at(Point::AfterCommitBeforeAck, subject).await, Ok(Pass::Unharmed)) {
+    if !matches!(consumer.bus.faults.at(FaultPoint::AfterCommitBeforeAck, subject).await, Ok(Pass::Unharmed)) {
         return Ok(());
     }
     let mut deferred: HashMap<Uuid, Option<StepError>> =

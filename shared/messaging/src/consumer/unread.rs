@@ -15,7 +15,7 @@ use super::{
     answer::{event_id, outage_backoff, write_dead_letter},
     unacked::Unacked,
 };
-use crate::{EnvelopeError, dead_letter::Failure, error::chain, inbox, lease::interval, metrics::StepLabel};
+use crate::{EnvelopeError, dead_letter::Failure, error::chain, inbox, interval, metrics::StepLabel};
 
 /// The first and the longest redelivery delay. Each redelivery goes to a random replica.
 const FIRST_WAIT: Duration = Duration::from_millis(100);

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{
     BatchRequest, DeadLetter, Replays,
     entry::{self, By, get, record_actions},
-    replay::{MAX_REPLAYS, STEP_TIMEOUT, raw},
+    replay::{MAX_REPLAYS, REPLAY_TIMEOUT, raw},
 };
 use crate::{
     StepError, Subscription,
@@ -100,7 +100,7 @@ async fn foresee(subscription: &Subscription, raw: &RawEvent) -> Found {
         let trial = Trial::begin();
         let step = subscription.try_out(vec![raw.clone()], Arc::clone(&trial));
         let mut run = tokio::spawn(async move { (step.await, trial.end().await) });
-        let (ran, seen) = match timeout(STEP_TIMEOUT, &mut run).await {
+        let (ran, seen) = match timeout(REPLAY_TIMEOUT, &mut run).await {
             Ok(Ok(done)) => done,
             Ok(Err(panic)) => return fails(chain(&panic)),
             Err(elapsed) => {

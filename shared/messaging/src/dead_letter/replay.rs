@@ -11,14 +11,14 @@ use super::{
     headers, progress,
 };
 use crate::{
-    EnvelopeError, Hooks, Metrics, StepError, Subscription, error::chain, metrics::LetterAction, retry_contended,
+    EnvelopeError, Faults, Metrics, StepError, Subscription, error::chain, metrics::LetterAction, retry_contended,
     subscription::RawEvent,
 };
 
 pub(super) const MAX_REPLAYS: i32 = 3;
 
 /// How long one replay may take: half of the time after which an entry counts as left behind by a crash.
-pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const REPLAY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The steps and the database of one service, for replays. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub struct Replays {
     pub subscriptions: Arc<[Subscription]>,
     pub batches: Batches,
     pub metrics: Metrics,
-    pub hooks: Hooks,
+    pub faults: Faults,
 }
 
 /// The outcome of a replay, which is also stored on the entry.
@@ -126,8 +126,8 @@ async fn claim(pool: &PgPool, dead_letter_id: Uuid) -> Result<(), ReplayError> {
 
 /// Runs the step in its own task, so that its panic fails only the replay.
 async fn apply(replays: &Replays, subscription: &Subscription, raw: RawEvent) -> Result<(), StepError> {
-    let mut handler = tokio::spawn(subscription.run(&replays.hooks, vec![raw]));
-    let ran = match tokio::time::timeout(STEP_TIMEOUT, &mut handler).await {
+    let mut handler = tokio::spawn(subscription.run(&replays.faults, vec![raw]));
+    let ran = match tokio::time::timeout(REPLAY_TIMEOUT, &mut handler).await {
         Ok(joined) => joined.map_err(StepError::failed)?,
         Err(elapsed) => {
             handler.abort();

@@ -14,7 +14,7 @@ use super::{
     watermark::{LAG, Watermark},
 };
 use crate::{
-    Point,
+    FaultPoint,
     metrics::{Outcome, TraceLabel},
     outbox::{self, Mover, PendingRow},
     response_timeout::statement_timeout,
@@ -106,13 +106,13 @@ impl<'a> Leader<'a> {
 
     /// Publishes a row alone that an armed fault concerns, so that the fault affects no other. Returns whether all rows are kept.
     fn isolate(&self, rows: &mut Vec<PendingRow>) -> bool {
-        let hooks = &self.relay.bus.hooks;
-        if !hooks.is_armed() {
+        let faults = &self.relay.bus.faults;
+        if !faults.is_armed() {
             return true;
         }
         let before = rows.len();
-        let points = [Point::BusPublish, Point::AfterPublishBeforeMark];
-        let concerned = rows.iter().position(|row| hooks.concerns(&points, || row.subject()));
+        let points = [FaultPoint::BusPublish, FaultPoint::AfterPublishBeforeMark];
+        let concerned = rows.iter().position(|row| faults.concerns(&points, || row.subject()));
         rows.truncate(concerned.map_or(before, |place| place.max(1)));
         rows.len() == before
     }
@@ -120,7 +120,7 @@ impl<'a> Leader<'a> {
     /// Moves acknowledged rows and handles the reason why the batch stopped, if any. Returns whether all rows were moved.
     async fn record_acks(&mut self, rows: &[PendingRow], published: Published) -> Result<bool, RelayError> {
         let subject = || rows.first().map(PendingRow::subject).unwrap_or_default();
-        if self.relay.bus.hooks.at(Point::AfterPublishBeforeMark, subject).await.is_err() {
+        if self.relay.bus.faults.at(FaultPoint::AfterPublishBeforeMark, subject).await.is_err() {
             if let Some(row) = rows.first() {
                 self.postpone(row.event_id).await?;
             }

@@ -7,7 +7,7 @@ use sqlx::{PgConnection, PgPool};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use crate::lease::interval;
+use crate::interval;
 
 /// A lease that is held.
 #[derive(Debug, Clone)]

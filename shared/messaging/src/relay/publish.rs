@@ -17,7 +17,7 @@ use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
 use crate::{
-    Point, Span, TraceContext,
+    FaultPoint, Span, TraceContext,
     bus::Bus,
     envelope::{
         self, BAGGAGE, CE_ID, CE_PARTITIONKEY, CE_SAGAID, CE_SEQUENCE, CE_SPECVERSION, CE_SUBJECT, CE_TIME, CE_TYPE,
@@ -96,7 +96,7 @@ pub(super) async fn publish(bus: &Bus, rows: &[PendingRow], position: StreamPosi
 impl Published {
     /// Publishes one row and awaits its acknowledgement; false when the batch ends here.
     async fn one(&mut self, bus: &Bus, row: &PendingRow) -> bool {
-        let copies = match bus.hooks.at(Point::BusPublish, || row.subject()).await {
+        let copies = match bus.faults.at(FaultPoint::BusPublish, || row.subject()).await {
             Ok(Pass::Duplicate { copies }) => copies,
             Ok(Pass::Unharmed | Pass::Decline) => 0,
             Ok(Pass::Drop) | Err(_) => return self.record(row, Err(Stop::Injected { event_id: row.event_id })),

@@ -17,12 +17,11 @@ use tokio::{
 use super::{ConsumerSettings, Ensured, StreamSettings, TopologyError, ensure_consumer, ensure_stream, refused};
 use crate::{
     acknowledged::{self, StreamView},
+    bus::BROKER_RESPONSE_TIMEOUT,
     consumer_list,
     error::chain,
 };
 
-/// A response that takes longer was lost with its connection.
-const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 const RECONCILE_EVERY: Duration = Duration::from_secs(1);
 
 /// The streams and consumers of a suite.
@@ -243,6 +242,6 @@ struct ObservedStream {
 
 fn context_with_timeout(client: &Client) -> Context {
     let mut js = jetstream::new(client.clone());
-    js.set_timeout(RESPONSE_TIMEOUT);
+    js.set_timeout(BROKER_RESPONSE_TIMEOUT);
     js
 }

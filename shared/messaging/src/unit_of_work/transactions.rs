@@ -13,7 +13,7 @@ use sqlx::PgPool;
 use tokio::sync::Notify;
 
 use super::{ClaimedWork, Counts, UnitOfWork, fault_subject};
-use crate::{Batch, Bus, Delivery, Hooks, Metrics, StepError, dry_run::Trial, inbox, response_timeout::ResponseWatch};
+use crate::{Batch, Bus, Delivery, Faults, Metrics, StepError, dry_run::Trial, inbox, response_timeout::ResponseWatch};
 
 /// Where a service's transactions begin. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -62,8 +62,8 @@ impl Outbox {
         self.origin.service
     }
 
-    pub fn hooks(&self) -> &Hooks {
-        &self.origin.bus.hooks
+    pub fn faults(&self) -> &Faults {
+        &self.origin.bus.faults
     }
 
     /// Begins a unit of work without a causing event.
@@ -98,11 +98,11 @@ impl Outbox {
         let mut work = self.for_batch(&batch).begin().await?;
         let (step, covered) = (batch.step, batch.event_ids());
         if let Some(first) = batch.deliveries.first()
-            && self.hooks().is_armed()
+            && self.faults().is_armed()
         {
             work.subject = fault_subject(&first.meta.published_in).step(step.name);
         }
-        if self.hooks().without(Guard::Inbox) {
+        if self.faults().without(Guard::Inbox) {
             return Ok((ClaimedWork { work, step, covered, fresh: HashSet::new() }, batch.deliveries));
         }
         let fresh = inbox::claim(work.conn(), &step.consumer(), &covered).await?;

@@ -11,7 +11,7 @@ use std::{
 
 use async_nats::jetstream;
 use messaging::{
-    Batch, Bus, Consumer, Context, Hooks, Metrics, Outbox, Relay, StepError, StepResult, Subscription,
+    Batch, Bus, Consumer, Context, Faults, Metrics, Outbox, Relay, StepError, StepResult, Subscription,
     dead_letter::{Batches, Replays},
     subscribe, topology,
 };
@@ -119,7 +119,7 @@ impl House {
             subscriptions: [self.step()].into(),
             batches: Batches::new(CancellationToken::new()),
             metrics: self.metrics.clone(),
-            hooks: Hooks::none(),
+            faults: Faults::none(),
         }
     }
 
