@@ -346,9 +346,12 @@ export_addresses() { # of the participants and the card processor, as far as the
 
 # shellcheck disable=SC2120
 build_suite() { # [ARGUMENT...]: the suite's programs, and further packages
+    local programs=("${participants[@]}" gateway_simulator provision console) selection
     # With faults, which scenarios need; they have no effect until one is armed.
-    (cd "$root" && SQLX_OFFLINE=true cargo build --profile "${SUITE_PROFILE:-demo}" --locked --bins "${participants[@]/#/-p}" \
-        -pgateway_simulator -pprovision -pconsole --features faults "$@")
+    selection=("${programs[@]/#/-p}" --bins --features faults "$@")
+    # In the tests' profile with the features of the whole workspace, as the tests are built: nothing is compiled twice.
+    if [[ ${SUITE_PROFILE-} == dev ]]; then selection=(--workspace "${programs[@]/#/--bin=}"); fi
+    (cd "$root" && SQLX_OFFLINE=true cargo build --profile "${SUITE_PROFILE:-demo}" --locked "${selection[@]}")
 }
 
 program() { # NAME: the path of one of the suite's programs
