@@ -350,7 +350,10 @@ build_suite() { # [ARGUMENT...]: the suite's programs, and further packages
     # With faults, which scenarios need; they have no effect until one is armed.
     selection=("${programs[@]/#/-p}" --bins --features faults "$@")
     # In the tests' profile with the features of the whole workspace, as the tests are built: nothing is compiled twice.
-    if [[ ${SUITE_PROFILE-} == dev ]]; then selection=(--workspace "${programs[@]/#/--bin=}"); fi
+    if [[ ${SUITE_PROFILE-} == dev ]]; then
+        (($# == 0)) || die "with SUITE_PROFILE=dev only the suite's programs are built"
+        selection=(--workspace "${programs[@]/#/--bin=}")
+    fi
     (cd "$root" && SQLX_OFFLINE=true cargo build --profile "${SUITE_PROFILE:-demo}" --locked "${selection[@]}")
 }
 

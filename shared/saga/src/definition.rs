@@ -128,7 +128,7 @@ impl Step {
         Step::new(number, name, Some(service), Trigger::Http, emits, kind)
     }
 
-    /// A step that the saga's deadline triggers. Any service takes it, unless [`Step::by`] names one.
+    /// A step that a deadline triggers, of the saga or of its compensation. Any service takes it, unless [`Step::by`] names one.
     pub const fn on_deadline(name: &'static str, emits: &'static [EventType], kind: Kind) -> Self {
         Step::new(0, name, None, Trigger::Deadline, emits, kind)
     }

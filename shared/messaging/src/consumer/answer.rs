@@ -90,7 +90,8 @@ async fn count_attempt(pool: &PgPool, consumer: &str, event_id: Uuid, error: &st
 }
 
 /// Writes the dead letter and then acknowledges the message, in this order. Returns false for an event that is a dead letter
-/// already, which counts as a duplicate: the trigger of an owed step is published repeatedly.
+/// already, which counts as a duplicate: the trigger of an owed step is published repeatedly. So does one whose insertion was not
+/// confirmed.
 pub(super) async fn write_dead_letter(
     consumer: &Consumer,
     message: &Unacked,
@@ -101,10 +102,12 @@ pub(super) async fn write_dead_letter(
     let counter = if is_new { &consumer.metrics.dead_letters } else { &consumer.metrics.inbox_duplicates };
     counter.get_or_create_owned(&StepLabel { step: step.name }).inc();
     let [event_id, saga_id, correlation_id, trace_id] = ids(message);
-    tracing::error!(
-        consumer = consumer.name(), subject = %message.subject, event_id, saga_id, correlation_id, trace_id,
-        attempts = failure.attempts, error = failure.error_chain, "the event is a dead letter"
-    );
+    if is_new {
+        tracing::error!(
+            consumer = consumer.name(), subject = %message.subject, event_id, saga_id, correlation_id, trace_id,
+            attempts = failure.attempts, error = failure.error_chain, "the event is a dead letter"
+        );
+    }
     message.answer(&consumer.bus, AckKind::Ack).await;
     Ok(is_new)
 }
