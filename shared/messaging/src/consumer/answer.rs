@@ -107,6 +107,8 @@ pub(super) async fn write_dead_letter(
             consumer = consumer.name(), subject = %message.subject, event_id, saga_id, correlation_id, trace_id,
             attempts = failure.attempts, error = failure.error_chain, "the event is a dead letter"
         );
+    } else {
+        tracing::info!(consumer = consumer.name(), event_id, saga_id, "a dead letter came again and failed again");
     }
     message.answer(&consumer.bus, AckKind::Ack).await;
     Ok(is_new)
