@@ -80,6 +80,7 @@ ports_folder=/tmp/pas-de-trois-ports
 port_file() { printf '%s/%s' "$ports_folder" "$(printf %s "$run" | cksum | cut -d' ' -f1)"; }
 
 lock_ports() { # all suites of the machine, one after the other; until descriptor 8 is closed
+    [[ -d /proc/self/fd ]] || die "without Docker, the suite runs on Linux only"
     until [[ /proc/self/fd/8 -ef $ports_folder/lock ]]; do # the last one to leave deletes it
         mkdir -m 1777 "$ports_folder" 2>/dev/null || true
         # Opened for reading, because in such a folder Linux forbids writing to another user's file.
@@ -121,11 +122,7 @@ port_is_promised() { # PORT: whether another suite has recorded it
 port_is_taken() { # PORT: whether a socket listens there (0A), or has it for a connection (01 to 03); closing ones do not matter
     local hex
     printf -v hex '%04X' "$1"
-    if [[ -r /proc/net/tcp ]]; then
-        grep -qsE "^ *[0-9]+: [0-9A-F]+:$hex [0-9A-F]+:[0-9A-F]{4} (0A|0[123]) " /proc/net/tcp /proc/net/tcp6
-    else
-        (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null
-    fi
+    grep -qsE "^ *[0-9]+: [0-9A-F]+:$hex [0-9A-F]+:[0-9A-F]{4} (0A|0[123]) " /proc/net/tcp /proc/net/tcp6
 }
 
 # The remembered port if it is free, otherwise that of the environment or the default, or a free one near it.
@@ -160,18 +157,12 @@ port_is_chosen() { # NAME PORT: whether this suite uses it for something else
 
 process_mark() { # PID: distinguishes this process from a later one with the same id; fails when there is none
     local line fields boot
-    if [[ -r /proc/self/stat ]]; then
-        line=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
-        # The name in parentheses may hold spaces. After it come the state (Z: ended, not yet reaped) and, 20th, the start.
-        read -ra fields <<<"${line##*) }"
-        [[ ${fields[0]-Z} != [ZX] ]] || return 1
-        boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || true)
-        printf '%s@%s' "${fields[19]}" "$boot"
-    else
-        line=$(ps -o state=,lstart= -p "$1") || return 1
-        [[ $line != Z* ]] || return 1
-        printf %s "${line#* }" | tr -d ' '
-    fi
+    line=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
+    # The name in parentheses may hold spaces. After it come the state (Z: ended, not yet reaped) and, 20th, the start.
+    read -ra fields <<<"${line##*) }"
+    [[ ${fields[0]-Z} != [ZX] ]] || return 1
+    boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || true)
+    printf '%s@%s' "${fields[19]}" "$boot"
 }
 
 running_pid() { # NAME: prints its id; fails when it does not run
@@ -188,13 +179,8 @@ is_running() { running_pid "$1" >/dev/null; }
 is_frozen() { # NAME: whether it runs and is suspended
     local pid line
     pid=$(running_pid "$1") || return 1
-    if [[ -r /proc/self/stat ]]; then
-        line=$(cat "/proc/$pid/stat" 2>/dev/null) || return 1
-        line=${line##*) }
-    else
-        line=$(ps -o state= -p "$pid") || return 1
-    fi
-    [[ $line == T* ]]
+    line=$(cat "/proc/$pid/stat" 2>/dev/null) || return 1
+    [[ ${line##*) } == T* ]]
 }
 
 something_runs() {
@@ -277,7 +263,6 @@ answers() { # NAME URL: whether the process NAME itself listens at this address,
 
 listens() { # PID PORT: whether this process owns the port
     local hex inode
-    [[ -r /proc/net/tcp ]] || return 0
     printf -v hex '%04X' "$2"
     while read -r inode; do
         if [[ $(find "/proc/$1/fd" -lname "socket:\[$inode\]" -print -quit 2>/dev/null) ]]; then return 0; fi
@@ -285,18 +270,18 @@ listens() { # PID PORT: whether this process owns the port
     return 1
 }
 
-http_ok() ( # URL: with bash alone, because a minimal machine has no curl
+send_get() { # URL: the answer is at descriptor 3; with bash alone, because a minimal machine has no curl
     [[ $1 =~ ^http://([^/:]+):([0-9]+)(/.*)?$ ]] || return 1
     exec 3<>"/dev/tcp/${BASH_REMATCH[1]}/${BASH_REMATCH[2]}" || return 1
     printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "${BASH_REMATCH[3]:-/}" "${BASH_REMATCH[1]}" >&3
-    read -r -t 2 _ status _ <&3 && [[ $status == 200 ]]
+}
+
+http_ok() ( # URL
+    send_get "$1" && read -r -t 2 _ status _ <&3 && [[ $status == 200 ]]
 ) 2>/dev/null
 
 http_body() ( # URL: the answer, such as which dependency is not ready, and why
-    [[ $1 =~ ^http://([^/:]+):([0-9]+)(/.*)?$ ]] || return 0
-    exec 3<>"/dev/tcp/${BASH_REMATCH[1]}/${BASH_REMATCH[2]}" || return 0
-    printf 'GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "${BASH_REMATCH[3]:-/}" "${BASH_REMATCH[1]}" >&3
-    timeout 3 sed '1,/^\r$/d' <&3 || true
+    if send_get "$1"; then timeout 3 sed '1,/^\r$/d' <&3 || true; fi
 ) 2>/dev/null
 
 lock() { # one `down` or `service` at a time; loads what the previous one remembered

@@ -126,7 +126,7 @@ need_faketime() { # sets faketime, a library under which a program's clock can b
     find_faketime && return
     say "unpacking libfaketime (Debian's package) into .run/tools"
     unpack libfaketime libfaketime || true
-    find_faketime || return 1
+    find_faketime
 }
 
 find_faketime() {
@@ -147,13 +147,6 @@ find_prometheus() { # sets prometheus, promtool, and the options that a copy in 
     if [[ $prometheus == "$tools"/* && -d $share ]]; then prometheus_options=("--web.local-assets=$share/"); fi
 }
 
-get_prometheus() { # likewise, but unpacks it if possible
-    find_prometheus && return
-    say "unpacking prometheus (Debian's package) into .run/tools"
-    if unpack prometheus --closure prometheus; then link_pages_to_scripts; fi
-    find_prometheus
-}
-
 link_pages_to_scripts() { # those that the machine has were not unpacked
     local link
     find "$tools/prometheus/usr/share/prometheus/web/static" -maxdepth 1 -xtype l | while read -r link; do
@@ -162,19 +155,15 @@ link_pages_to_scripts() { # those that the machine has were not unpacked
 }
 
 need_prometheus() {
-    get_prometheus || die "found no prometheus: install version 2.42 or later (Debian, Ubuntu: apt-get install prometheus), or set PROMETHEUS_BIN"
+    find_prometheus && return
+    say "unpacking prometheus (Debian's package) into .run/tools"
+    if unpack prometheus --closure prometheus; then link_pages_to_scripts || true; fi
+    find_prometheus || die "found no prometheus: install version 2.42 or later (Debian, Ubuntu: apt-get install prometheus), or set PROMETHEUS_BIN"
 }
 
 find_alertmanager() { # sets alertmanager
     alertmanager=$(first_executable "${ALERTMANAGER_BIN-}" "$(command -v prometheus-alertmanager || true)" \
         "$(command -v alertmanager || true)" "$tools/alertmanager/alertmanager")
-}
-
-get_alertmanager() {
-    find_alertmanager && return
-    say "unpacking prometheus-alertmanager (Debian's package) into .run/tools"
-    if unpack alertmanager prometheus-alertmanager; then relocate_alertmanager; fi
-    find_alertmanager
 }
 
 # Debian's Alertmanager reads its templates from a path that is compiled in. In the unpacked copy that path becomes a
@@ -190,7 +179,10 @@ relocate_alertmanager() {
 }
 
 need_alertmanager() {
-    get_alertmanager || die "found no alertmanager: install version 0.25 or later (Debian, Ubuntu: apt-get install prometheus-alertmanager), or set ALERTMANAGER_BIN"
+    find_alertmanager && return
+    say "unpacking prometheus-alertmanager (Debian's package) into .run/tools"
+    if unpack alertmanager prometheus-alertmanager; then relocate_alertmanager || true; fi
+    find_alertmanager || die "found no alertmanager: install version 0.25 or later (Debian, Ubuntu: apt-get install prometheus-alertmanager), or set ALERTMANAGER_BIN"
 }
 
 # --- Grafana -------------------------------------------------------------------------------------------------------

@@ -182,57 +182,29 @@ class Suite:
         return user
 
 
-def set_in(service, key, value):
-    def plant(suite):
-        suite.model["services"][service][key] = value
+def put(path, value, of="model"):
+    """Sets the item at that path below the services of a document; None removes it."""
 
+    def plant(suite):
+        *way, last = path.split(".")
+        item = getattr(suite, of)["services"]
+        for key in way:
+            item = item[int(key) if isinstance(item, list) else key]
+        if value is None:
+            del item[last]
+        else:
+            item[last] = value
+
+    plant.__qualname__ = f"{of}: {path} = {value}"
     return plant
 
 
-def unset(service, key):
-    return lambda suite: suite.model["services"][service].pop(key)
+def remove_everywhere(part, key):
+    def plant(suite):
+        for service in suite.model["services"].values():
+            service.get(part, {}).pop(key, None)
 
-
-def open_port(suite):
-    suite.model["services"]["postgres"]["ports"][0]["host_ip"] = "0.0.0.0"
-
-
-def lost_dockerfile(suite):
-    suite.model["services"]["order"]["build"]["dockerfile"] = "Nofile"
-
-
-def lost_stage(suite):
-    suite.model["services"]["order"]["build"]["target"] = "nothing"
-
-
-def lost_file(suite):
-    suite.model["services"]["alertmanager"]["volumes"][0]["source"] += ".lost"
-
-
-def writable_file(suite):
-    suite.model["services"]["alertmanager"]["volumes"][0]["read_only"] = False
-
-
-def docker_socket(suite):
-    suite.model["services"]["console"]["volumes"] = [{"type": "bind", "source": "/var/run/docker.sock", "read_only": True}]
-
-
-def unpinned_base(suite):
-    suite.model["services"]["order"]["build"]["args"]["RUNTIME_IMAGE"] = "debian"
-
-
-def unguarded(suite):
-    for service in suite.model["services"].values():
-        service.get("environment", {}).pop("APP_ENV", None)
-
-
-def unhealthy(suite):
-    del suite.model["services"]["nats"]["healthcheck"]
-
-
-def endless(suite):
-    for service in suite.model["services"].values():
-        service.get("depends_on", {}).pop("samples", None)
+    return plant
 
 
 def unknown_variable(suite):
@@ -243,59 +215,40 @@ def unused_variable(suite):
     suite.env["NOT_IN_THE_FILE"] = "1"
 
 
-def editing_guests(suite):
-    suite.model["services"]["grafana"]["environment"]["GF_AUTH_ANONYMOUS_ORG_ROLE"] = "Editor"
-
-
-def keeper_that_owns(suite):
-    suite.raw["services"]["keeper"]["environment"] = suite.raw["services"]["provision"]["environment"]
-
-
-def second_password(suite):
-    suite.raw["services"]["console"]["environment"]["ORDER_DB_PASSWORD"] = "${ORDER_DB_PASSWORD}"
-
-
-def other_service(suite):
-    del suite.old["services"]["console"]
-
-
-def other_command(suite):
-    suite.old["services"]["console"]["command"] = ["audit"]
-
-
+DOCKER_SOCKET = {"type": "bind", "source": "/var/run/docker.sock", "read_only": True}
 PLANTED = [
-    (loopback_only, open_port),
-    (loopback_only, set_in("nats", "network_mode", "host")),
-    (not_root, unset("prometheus", "user")),
-    (not_root, set_in("postgres", "user", "0:0")),
-    (not_root, set_in("order", "build", {"context": ".", "target": "build"})),
-    (locked_down, set_in("order", "read_only", False)),
-    (locked_down, unset("grafana", "cap_drop")),
-    (locked_down, set_in("grafana", "cap_add", ["NET_ADMIN"])),
-    (locked_down, unset("front", "security_opt")),
-    (locked_down, set_in("tempo", "privileged", True)),
-    (locked_down, docker_socket),
-    (limited, unset("payment", "mem_limit")),
-    (limited, set_in("payment", "pids_limit", -1)),
-    (health_or_end, unset("inventory", "healthcheck")),
-    (health_or_end, set_in("order", "healthcheck", {"disable": True})),
-    (health_or_end, unhealthy),
-    (health_or_end, endless),
-    (pinned, set_in("postgres", "image", "postgres")),
-    (pinned, set_in("postgres", "image", "registry:5000/postgres:latest")),
-    (pinned, unpinned_base),
-    (files_are_there, lost_dockerfile),
-    (files_are_there, lost_stage),
-    (files_are_there, lost_file),
-    (files_are_there, writable_file),
+    (loopback_only, put("postgres.ports.0.host_ip", "0.0.0.0")),
+    (loopback_only, put("nats.network_mode", "host")),
+    (not_root, put("prometheus.user", None)),
+    (not_root, put("postgres.user", "0:0")),
+    (not_root, put("order.build", {"context": ".", "target": "build"})),
+    (locked_down, put("order.read_only", False)),
+    (locked_down, put("grafana.cap_drop", None)),
+    (locked_down, put("grafana.cap_add", ["NET_ADMIN"])),
+    (locked_down, put("front.security_opt", None)),
+    (locked_down, put("tempo.privileged", True)),
+    (locked_down, put("console.volumes", [DOCKER_SOCKET])),
+    (limited, put("payment.mem_limit", None)),
+    (limited, put("payment.pids_limit", -1)),
+    (health_or_end, put("inventory.healthcheck", None)),
+    (health_or_end, put("order.healthcheck", {"disable": True})),
+    (health_or_end, put("nats.healthcheck", None)),
+    (health_or_end, remove_everywhere("depends_on", "samples")),
+    (pinned, put("postgres.image", "postgres")),
+    (pinned, put("postgres.image", "registry:5000/postgres:latest")),
+    (pinned, put("order.build.args.RUNTIME_IMAGE", "debian")),
+    (files_are_there, put("order.build.dockerfile", "Nofile")),
+    (files_are_there, put("order.build.target", "nothing")),
+    (files_are_there, put("alertmanager.volumes.0.source", "lost.yml")),
+    (files_are_there, put("alertmanager.volumes.0.read_only", False)),
     (variables_are_set, unknown_variable),
     (variables_are_set, unused_variable),
-    (defaults_are_guarded, unguarded),
-    (guests_only_look, editing_guests),
-    (few_know_passwords, keeper_that_owns),
-    (few_know_passwords, second_password),
-    (both_read_the_same, other_service),
-    (both_read_the_same, other_command),
+    (defaults_are_guarded, remove_everywhere("environment", "APP_ENV")),
+    (guests_only_look, put("grafana.environment.GF_AUTH_ANONYMOUS_ORG_ROLE", "Editor")),
+    (few_know_passwords, put("keeper.environment", {"DATABASE_URL": "${POSTGRES_PASSWORD}"}, of="raw")),
+    (few_know_passwords, put("console.environment.ORDER_DB_PASSWORD", "${ORDER_DB_PASSWORD}", of="raw")),
+    (both_read_the_same, put("console", None, of="old")),
+    (both_read_the_same, put("console.command", ["audit"], of="old")),
 ]
 
 

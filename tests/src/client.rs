@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
+
+use crate::{eventually, order_of};
 
 /// A client of one replica, with the administrator's token.
 #[derive(Clone)]
@@ -48,6 +50,38 @@ impl Client {
         self.send(self.request(Method::GET, path)).await
     }
 
+    /// Waits until the body at this path fits, and returns it.
+    #[track_caller]
+    pub fn until(&self, path: &str, fits: impl Fn(&Value) -> bool) -> impl Future<Output = anyhow::Result<Value>> {
+        eventually(async move || {
+            let body = self.get(path).await?.expect(200)?;
+            ensure!(fits(&body), "{path} shows {body:#}");
+            anyhow::Ok(Some(body))
+        })
+    }
+
+    /// The items of the list at this path.
+    pub async fn items(&self, path: &str) -> anyhow::Result<Vec<Value>> {
+        let list = self.get(path).await?.expect(200)?;
+        list["items"].as_array().cloned().with_context(|| format!("{path} is no list: {list:#}"))
+    }
+
+    /// Waits until the list at this path has this many items, and returns them.
+    pub async fn until_items(&self, path: &str, count: usize) -> anyhow::Result<Vec<Value>> {
+        eventually(async || {
+            let items = self.items(path).await?;
+            ensure!(items.len() == count, "{path} lists {} items: {items:#?}", items.len());
+            anyhow::Ok(Some(items))
+        })
+        .await
+    }
+
+    /// Why it is not ready, according to one of its checks.
+    pub async fn unready(&self, check: &str) -> anyhow::Result<String> {
+        let body = self.get("/health/ready").await?.expect(503)?;
+        Ok(body["checks"][check]["reason"].as_str().unwrap_or_default().to_owned())
+    }
+
     pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Answer> {
         self.send(self.request(Method::POST, path).json(body)).await
     }
@@ -68,6 +102,33 @@ impl Client {
     /// Places an order under a key, once.
     pub async fn place(&self, key: &str, order: &Value) -> anyhow::Result<Answer> {
         self.send(self.request(Method::POST, "/api/orders").header("idempotency-key", key).json(order)).await
+    }
+
+    /// Places an order, which must be accepted, and returns it.
+    pub async fn order(&self, lines: &[(&str, i64)], token: &str) -> anyhow::Result<Value> {
+        self.post("/api/orders", &order_of(lines, token)).await?.expect(201)
+    }
+
+    /// Places `count` orders for one unit of A, one after the other.
+    pub async fn order_many(&self, count: usize, token: &str) -> anyhow::Result<Vec<Value>> {
+        let mut placed = Vec::with_capacity(count);
+        for _ in 0..count {
+            placed.push(self.order(&[("A", 1)], token).await?);
+        }
+        Ok(placed)
+    }
+
+    /// The same, each under a key until it is accepted, despite crashes.
+    pub async fn order_many_until_accepted(&self, count: usize) -> anyhow::Result<()> {
+        for n in 0..count {
+            self.place_until_accepted(&n.to_string(), &order_of(&[("A", 1)], "tok_visa")).await?;
+        }
+        Ok(())
+    }
+
+    /// The saga of an order.
+    pub async fn saga(&self, order: &Value) -> anyhow::Result<Value> {
+        self.get(&format!("/api/sagas/{}", order["saga_id"].as_str().unwrap_or_default())).await?.expect(200)
     }
 
     /// Creates a product in inventory, at this price in cents.

@@ -15,6 +15,8 @@ mod running;
 mod scrape;
 mod suite;
 
+use std::time::Duration;
+
 pub use audited::audited;
 pub use client::{Answer, Client};
 pub use collector::{CollectedSpan, Collector};
@@ -27,3 +29,12 @@ pub use running::Running;
 pub use scrape::{Family, Sample, Scrape};
 pub use suite::{CONFIRMED, TestSuite};
 pub use suite_tests_macros::test;
+
+/// How long a test waits for anything.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// [`testkit::eventually`] with this limit.
+#[track_caller]
+pub fn eventually<A: testkit::Answer>(probe: impl AsyncFnMut() -> A) -> impl Future<Output = anyhow::Result<A::Value>> {
+    testkit::eventually(LIMIT, probe)
+}

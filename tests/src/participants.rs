@@ -6,9 +6,8 @@ use anyhow::{Context, ensure};
 use contracts::{INVENTORY, ORDER, PAYMENT, SERVICES};
 use faults::Faults;
 use serde_json::{Value, json};
-use testkit::eventually;
 
-use crate::{Replica, TestSuite};
+use crate::{Replica, TestSuite, eventually};
 
 /// One replica of each participant. Tests address three of them by name; the rest are in `others`.
 pub struct Participants {
@@ -54,25 +53,19 @@ impl Participants {
     pub async fn sell(&self, sku: &str, price: i64, quantity: i64) -> anyhow::Result<()> {
         self.inventory.client.create_product(sku, price, quantity).await?.expect(201)?;
         let path = format!("/api/products/{sku}");
-        eventually(Duration::from_secs(10), async || {
-            self.order.client.get(&path).await.is_ok_and(|answer| answer.status == 200)
-        })
-        .await
-        .with_context(|| format!("{sku} does not reach order's catalogue"))
+        eventually(async || self.order.client.get(&path).await.is_ok_and(|answer| answer.status == 200))
+            .await
+            .with_context(|| format!("{sku} does not reach order's catalogue"))
     }
 
     /// Places an order and returns it.
     pub async fn place(&self, lines: &[(&str, i64)], token: &str) -> anyhow::Result<Value> {
-        self.order.client.post("/api/orders", &order_of(lines, token)).await?.expect(201)
+        self.order.client.order(lines, token).await
     }
 
     /// Places `count` orders for one unit of A.
     pub async fn place_many(&self, count: usize, token: &str) -> anyhow::Result<Vec<Value>> {
-        let mut placed = Vec::with_capacity(count);
-        for _ in 0..count {
-            placed.push(self.place(&[("A", 1)], token).await?);
-        }
-        Ok(placed)
+        self.order.client.order_many(count, token).await
     }
 
     /// Places an order and waits until it is confirmed.
@@ -90,13 +83,12 @@ impl Participants {
     }
 
     pub async fn saga(&self, order: &Value) -> anyhow::Result<Value> {
-        let path = format!("/api/sagas/{}", order["saga_id"].as_str().unwrap_or_default());
-        self.order.client.get(&path).await?.expect(200)
+        self.order.client.saga(order).await
     }
 
     /// Waits until the order's saga has this status, and returns the saga.
     pub async fn saga_becomes(&self, order: &Value, status: &str) -> anyhow::Result<Value> {
-        eventually(Duration::from_secs(20), async || {
+        testkit::eventually(Duration::from_secs(20), async || {
             let saga = self.saga(order).await?;
             ensure!(saga["status"] == status, "the saga is {}: {saga:#}", saga["status"]);
             anyhow::Ok(Some(saga))

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
 use reqwest::Method;
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::Client;
@@ -31,15 +32,16 @@ pub struct Span {
 }
 
 /// A rule as Prometheus parsed it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct Rule {
     pub name: String,
     pub query: String,
-    /// Whether it raises an alert; else it records a series of its name.
-    pub alerting: bool,
-    /// What its last evaluation failed with.
-    pub error: Option<String>,
-    pub annotations: BTreeMap<String, String>,
+    /// `alerting`, or `recording` for one that records a series of its name.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What its last evaluation failed with, if it failed.
+    #[serde(default, rename = "lastError")]
+    pub error: String,
 }
 
 impl PrometheusApi {
@@ -78,7 +80,8 @@ impl PrometheusApi {
     pub async fn rules(&self) -> anyhow::Result<Vec<Rule>> {
         let data = self.get("rules", &[]).await?;
         let groups = data["groups"].as_array().context("no groups of rules")?;
-        groups.iter().flat_map(|group| group["rules"].as_array().into_iter().flatten()).map(rule).collect()
+        let rules = groups.iter().flat_map(|group| group["rules"].as_array().into_iter().flatten());
+        rules.map(|rule| Ok(serde_json::from_value(rule.clone())?)).collect()
     }
 
     /// The scraped targets: job and, if the last scrape failed, why.
@@ -101,17 +104,6 @@ impl PrometheusApi {
         }
         Ok(answer.body["data"].clone())
     }
-}
-
-fn rule(rule: &Value) -> anyhow::Result<Rule> {
-    let text = |key: &str| rule[key].as_str().map(str::to_owned);
-    Ok(Rule {
-        name: text("name").context("a rule without a name")?,
-        query: text("query").context("a rule without a query")?,
-        alerting: rule["type"] == "alerting",
-        error: text("lastError").filter(|error| !error.is_empty()),
-        annotations: serde_json::from_value(rule["annotations"].clone()).unwrap_or_default(),
-    })
 }
 
 /// The series of a vector, a matrix or a scalar.

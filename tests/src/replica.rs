@@ -3,19 +3,18 @@
 use std::time::Duration;
 
 use bootstrap::{
-    Metrics, Readiness, Shell, Startup,
-    http::{ServeLimits, assemble, serve},
+    Shell, Startup,
+    http::{assemble, serve},
 };
 use clap::Parser;
 use contracts::{INVENTORY, ORDER, PAYMENT};
 use faults::Faults;
 use messaging::{Consumer, Subscription, topology::StreamSettings};
 use saga::Service;
-use testkit::eventually;
 use tokio::net::TcpListener;
 use utoipa::openapi::OpenApi;
 
-use crate::{Client, TestSuite};
+use crate::{Client, TestSuite, eventually};
 
 /// Settings that tests change.
 #[derive(Debug, Clone)]
@@ -33,7 +32,6 @@ pub struct Tuning {
     pub resilience: &'static str,
     pub breakers_enabled: bool,
     pub dead_letter_auto_replay: bool,
-    pub gateway_timeout: Duration,
     pub metrics_every: Duration,
     /// The age of an unpublished event from which new orders are refused.
     pub placement_outbox_age: Duration,
@@ -58,7 +56,6 @@ impl Default for Tuning {
             resilience: "",
             breakers_enabled: true,
             dead_letter_auto_replay: false,
-            gateway_timeout: Duration::from_secs(5),
             metrics_every: Duration::from_secs(5),
             placement_outbox_age: Duration::from_secs(30),
             stream_max_bytes: StreamSettings::default().max_bytes,
@@ -119,7 +116,7 @@ impl Replica {
         macro_rules! start {
             ($service:ident, $app:path, $tasks:expr) => {{
                 let config = $service::Config::parse_from(arguments);
-                let startup = Startup::new($service::INFO, Readiness::default(), Metrics::default());
+                let startup = Startup::new($service::INFO);
                 let http = config.base.http.clone();
                 let app = $service::App::connect(&startup, config, faults.clone()).await?;
                 let subscriptions = $service::subscriptions(&app);
@@ -146,12 +143,12 @@ impl Replica {
         let (router, openapi) = assemble(&shell, participant.routes(api, &subscriptions));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}", listener.local_addr()?);
-        let serving = serve(listener, move || router.clone(), ServeLimits::from(&http), startup.stop.clone());
+        let serving = serve(listener, move || router.clone(), http, startup.stop.clone());
         startup.tasks.spawn("http", serving);
         let client = Client::new(&url);
         let end = End(startup.stop.clone());
         let replica = Replica { service, client, url, openapi, startup, app, subscriptions, faults, _end: end };
-        eventually(Duration::from_secs(20), async || replica.startup.readiness.is_ready()).await?;
+        eventually(async || replica.startup.readiness.is_ready()).await?;
         Ok(replica)
     }
 
@@ -166,6 +163,20 @@ impl Replica {
         let breakers = self.client.get("/api/admin/breakers").await?.expect(200)?;
         let found = breakers["items"].as_array().into_iter().flatten().find(|b| b["step"] == step).cloned();
         found.ok_or_else(|| anyhow::anyhow!("there is no breaker of {step}: {breakers}"))
+    }
+
+    /// Waits until the breaker of a step fits, and returns it.
+    pub async fn breaker_until(
+        &self,
+        step: &str,
+        fits: impl Fn(&serde_json::Value) -> bool,
+    ) -> anyhow::Result<serde_json::Value> {
+        eventually(async || {
+            let breaker = self.breaker(step).await?;
+            anyhow::ensure!(fits(&breaker), "the breaker is {breaker:#}");
+            anyhow::Ok(Some(breaker))
+        })
+        .await
     }
 
     /// The number of duplicate deliveries that this replica has recognised.
@@ -221,10 +232,7 @@ fn arguments(suite: &TestSuite, service: Service, inventory_url: &str) -> Vec<St
             ("--compensation-check-every", humantime(tuning.timeout_check_every)),
             ("--placement-outbox-age", humantime(tuning.placement_outbox_age)),
         ]),
-        PAYMENT => arguments.extend([
-            ("--gateway-url", suite.gateway.base_url.clone()),
-            ("--gateway-timeout", humantime(tuning.gateway_timeout)),
-        ]),
+        PAYMENT => arguments.push(("--gateway-url", suite.gateway.base_url.clone())),
         _ => {}
     }
     let pairs = arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);

@@ -1,15 +1,13 @@
 //! One replica of one service as a process, which can be killed.
 
-use std::{process::Command, time::Duration};
+use std::process::Command;
 
 use anyhow::{Context, ensure};
 use contracts::{INVENTORY, ORDER, PAYMENT};
 use saga::Service;
-use testkit::{Process, bin, eventually, free_port};
+use testkit::{Process, bin, free_port};
 
-use crate::{Client, TestSuite};
-
-const LIMIT: Duration = Duration::from_secs(30);
+use crate::{Client, TestSuite, eventually};
 
 pub struct Running {
     pub service: Service,
@@ -24,12 +22,12 @@ impl Running {
         let inventory = Self::start(suite, INVENTORY, settings).await?;
         let payment = Self::start(suite, PAYMENT, settings).await?;
         // A service that has just started may shed the first requests.
-        eventually(LIMIT, async || {
+        eventually(async || {
             let created = inventory.client.create_product("A", 100, 100_000).await;
             created.is_ok_and(|answer| matches!(answer.status, 201 | 409))
         })
         .await?;
-        eventually(LIMIT, async || order.client.get("/api/products/A").await.is_ok_and(|a| a.status == 200)).await?;
+        eventually(async || order.client.get("/api/products/A").await.is_ok_and(|a| a.status == 200)).await?;
         Ok([order, inventory, payment])
     }
 
@@ -88,7 +86,7 @@ impl Running {
     /// Waits until it is ready, and fails when the process has ended.
     pub async fn ready(&mut self) -> anyhow::Result<()> {
         let Running { process, client, .. } = self;
-        eventually(LIMIT, async || {
+        eventually(async || {
             !process.is_running() || client.get("/health/ready").await.is_ok_and(|answer| answer.status == 200)
         })
         .await?;

@@ -6,16 +6,17 @@ use std::{
 };
 
 use anyhow::{Context, ensure};
+use async_nats::jetstream::stream;
 use console::audit::{Options, Report, Stores, audit};
 use contracts::{PARTICIPANTS, Participant};
 use faults::Faults;
 use provision::broker;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, PgPool, postgres::PgPoolOptions};
-use testkit::{Database, Nats, eventually};
+use testkit::{Database, Nats, Postgres};
 use tokio::{sync::Mutex, task::JoinHandle};
 
-use crate::{Participants, Replica, Tuning, audited::Audited, client::Client};
+use crate::{Participants, Replica, Tuning, audited::Audited, client::Client, eventually};
 
 /// How many orders are confirmed.
 pub const CONFIRMED: &str = "select count(*) from orders.customer_order where status = 'CONFIRMED'";
@@ -40,9 +41,12 @@ impl TestSuite {
     }
 
     pub async fn with(tuning: Tuning) -> anyhow::Result<TestSuite> {
-        let prepare = async |url| Ok(provision::database::prepare(url).await?);
-        let database = Database::from_template("suite", prepare).await?;
-        Self::on(database, tuning).await
+        Self::on(Database::from_template("suite", prepare).await?, tuning).await
+    }
+
+    /// A suite on a server of the test's own.
+    pub async fn with_server(server: &Postgres, tuning: Tuning) -> anyhow::Result<TestSuite> {
+        Self::on(Database::from_template_on(&server.server(), "suite", prepare).await?, tuning).await
     }
 
     /// A suite with all participants, and the product A for sale.
@@ -76,8 +80,7 @@ impl TestSuite {
         Ok((suite, replica))
     }
 
-    /// A suite on a database that the test has prepared itself.
-    pub async fn on(database: Database, tuning: Tuning) -> anyhow::Result<TestSuite> {
+    async fn on(database: Database, tuning: Tuning) -> anyhow::Result<TestSuite> {
         // Shown with the output of a test that fails; RUST_LOG says how much.
         let log = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
         let _ = log.with_test_writer().try_init();
@@ -141,14 +144,15 @@ impl TestSuite {
     }
 
     /// The one number that this query returns.
-    pub async fn number(&self, sql: &'static str) -> anyhow::Result<i64> {
-        Ok(sqlx::query_scalar(sql).fetch_one(&self.pool).await?)
+    pub async fn number(&self, sql: impl Into<String>) -> anyhow::Result<i64> {
+        Ok(sqlx::query_scalar(AssertSqlSafe(sql.into())).fetch_one(&self.pool).await?)
     }
 
     /// Waits until the query returns this number.
-    pub async fn becomes(&self, sql: &'static str, expected: i64) -> anyhow::Result<()> {
-        eventually(Duration::from_secs(60), async || {
-            let number = self.number(sql).await?;
+    pub async fn becomes(&self, sql: impl Into<String>, expected: i64) -> anyhow::Result<()> {
+        let sql = sql.into();
+        testkit::eventually(Duration::from_secs(60), async || {
+            let number = self.number(&sql).await?;
             ensure!(number == expected, "{number} instead of {expected}: {sql}");
             anyhow::Ok(())
         })
@@ -160,9 +164,33 @@ impl TestSuite {
         self.becomes(CONFIRMED, orders).await
     }
 
+    /// Waits until every order has ended.
+    pub async fn all_ended(&self) -> anyhow::Result<()> {
+        let open = "select count(*) from saga.saga_instance where status not in ('COMPLETED', 'COMPENSATED')";
+        self.becomes(open, 0).await
+    }
+
     /// Changes the database directly, bypassing the services. Returns the number of affected rows.
     pub async fn execute(&self, sql: impl Into<String>) -> anyhow::Result<u64> {
         Ok(sqlx::raw_sql(AssertSqlSafe(sql.into())).execute(&self.pool).await?.rows_affected())
+    }
+
+    /// Makes the database refuse rows of a table unless they meet a condition.
+    pub async fn forbid(&self, table: &str, unless: &str) -> anyhow::Result<()> {
+        let forbidden = format!("alter table {table} add constraint forbidden check ({unless}) not valid");
+        self.execute(forbidden).await.map(drop)
+    }
+
+    /// Ends [`TestSuite::forbid`].
+    pub async fn allow(&self, table: &str) -> anyhow::Result<()> {
+        self.execute(format!("alter table {table} drop constraint forbidden")).await.map(drop)
+    }
+
+    /// The total of the charges that were not refunded.
+    pub async fn money_kept(&self) -> anyhow::Result<i64> {
+        let totals = self.gateway_client().get("/v1/totals").await?.expect(200)?;
+        let kept = |t: &Value| t["charged"].as_i64().unwrap_or_default() - t["refunded"].as_i64().unwrap_or_default();
+        Ok(totals["totals"].as_array().into_iter().flatten().map(kept).sum())
     }
 
     /// Arms faults in the card processor.
@@ -170,12 +198,19 @@ impl TestSuite {
         self.gateway_client().post("/v1/faults", faults).await?.expect(200).map(drop)
     }
 
+    /// Kills the broker, and starts it again with its data.
+    pub async fn crash_broker(&self) -> anyhow::Result<()> {
+        let mut nats = self.nats.lock().await;
+        nats.kill();
+        nats.start_again().await
+    }
+
     /// Pauses a step, and waits until its consumers have no pull request left at the broker.
     pub async fn pause(&self, replica: &Replica, step: &str) -> anyhow::Result<()> {
         replica.client.act(&format!("/api/admin/consumers/{step}/pause")).await?;
         let jetstream = self.jetstream().await?;
         let pulling = contracts::consumers().into_iter().filter(|c| c.step.name == step).collect::<Vec<_>>();
-        eventually(Duration::from_secs(20), async || {
+        eventually(async || {
             for consumer in &pulling {
                 let stream = jetstream.get_stream(consumer.publisher.stream()).await?;
                 let info = stream.consumer_info(consumer.step.consumer()).await?;
@@ -188,9 +223,13 @@ impl TestSuite {
 
     /// Limits the message size of a stream, in bytes; -1 removes the limit.
     pub async fn message_size(&self, stream: &str, bytes: i32) -> anyhow::Result<()> {
+        self.change_stream(stream, |config| config.max_message_size = bytes).await
+    }
+
+    pub async fn change_stream(&self, name: &str, change: impl FnOnce(&mut stream::Config)) -> anyhow::Result<()> {
         let jetstream = self.jetstream().await?;
-        let mut config = jetstream.get_stream(stream).await?.cached_info().config.clone();
-        config.max_message_size = bytes;
+        let mut config = jetstream.get_stream(name).await?.cached_info().config.clone();
+        change(&mut config);
         jetstream.update_stream(config).await?;
         Ok(())
     }
@@ -199,7 +238,7 @@ impl TestSuite {
     pub async fn lose_last(&self, subject: &str) -> anyhow::Result<()> {
         let publisher = subject.split('.').nth(1).unwrap_or_default();
         let jetstream = self.jetstream().await?;
-        eventually(Duration::from_secs(20), async || {
+        eventually(async || {
             let stream = jetstream.get_stream(publisher.to_uppercase()).await?;
             let last = stream.get_last_raw_message_by_subject(subject).await?;
             ensure!(stream.delete_message(last.sequence).await?, "it was not deleted");
@@ -262,13 +301,17 @@ impl Drop for TestSuite {
     }
 }
 
+async fn prepare(url: String) -> anyhow::Result<()> {
+    Ok(provision::database::prepare(url).await?)
+}
+
 /// The topology reconciler, `provision keep` as a task: restores streams and consumers that the broker has lost, and keeps
 /// streams from filling up.
 async fn reconcile_topology(url: &str, tuning: &Tuning) -> anyhow::Result<JoinHandle<()>> {
     let access = broker::Access { url: url.to_owned(), user: None, password: String::new() };
     let connection = broker::connect(&access, Duration::from_secs(10)).await?;
-    let mut settings = broker::Settings::default();
-    settings.stream.max_bytes = tuning.stream_max_bytes;
-    broker::provision(&connection.client, &settings).await?;
-    Ok(tokio::spawn(async move { broker::keep(&connection, &settings).await }))
+    let mut topology = broker::topology();
+    topology.stream.max_bytes = tuning.stream_max_bytes;
+    broker::provision(&connection.client, &topology).await?;
+    Ok(tokio::spawn(async move { broker::keep(&connection, &topology).await }))
 }

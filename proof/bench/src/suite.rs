@@ -1,10 +1,11 @@
 //! The suite that is measured, controlled by the scripts: recreated, started and stopped, put under load, audited.
 
-use std::{collections::HashMap, fs, path::PathBuf, process::Stdio, time::Duration};
+use std::{fs, path::PathBuf, process::Stdio, time::Duration};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use contracts::SERVICES;
 use sqlx::{Connection, PgConnection};
+use testkit::Monitor;
 use tokio::process::Command;
 
 use crate::{load::Load, processes::Processes, sink::Sink};
@@ -88,14 +89,8 @@ impl MeasuredSuite {
         let text =
             fs::read_to_string(&file).with_context(|| format!("the load generator wrote no result: {}", said()))?;
         let load: Load = serde_json::from_str(&text).context("the load's result cannot be read")?;
-        if !load.passed {
-            bail!(
-                "{} of {} orders ended differently than they should: {:?}",
-                load.defects.len(),
-                load.orders,
-                load.defects.first()
-            );
-        }
+        let (wrong, first) = (load.defects.len(), load.defects.first());
+        ensure!(load.passed, "{wrong} of {} orders ended differently than they should: {first:?}", load.orders);
         Ok(load)
     }
 
@@ -104,7 +99,6 @@ impl MeasuredSuite {
     pub(crate) async fn yardstick(&self, time: Duration, one_call: bool) -> anyhow::Result<f64> {
         let statements = self.scripts.join("bench.d/yardstick.sql");
         let script = if one_call { self.run_dir.join("yardstick_call.sql") } else { statements };
-        let settings = self.settings()?;
         let mut command = Command::new(&self.pgbench);
         command
             .args([
@@ -116,10 +110,10 @@ impl MeasuredSuite {
                 "--username=postgres",
             ])
             .arg(format!("--time={}", time.as_secs()))
-            .arg(format!("--port={}", settings.get("POSTGRES_PORT").context("PostgreSQL has no port")?))
+            .arg(format!("--port={}", self.setting("POSTGRES_PORT")?))
             .arg(format!("--file={}", script.display()))
             .arg("yardstick")
-            .env("PGPASSWORD", settings.get("POSTGRES_PASSWORD").context("PostgreSQL has no password")?)
+            .env("PGPASSWORD", self.setting("POSTGRES_PASSWORD")?)
             .stdin(Stdio::null())
             .kill_on_drop(true);
         let said = run(&mut command).await?;
@@ -134,9 +128,8 @@ impl MeasuredSuite {
 
     /// The superuser's URL of a database of the suite's server.
     pub(crate) fn database(&self, name: &str) -> anyhow::Result<String> {
-        let settings = self.settings()?;
-        let of = |name: &str| settings.get(name).with_context(|| format!("{name} is not known"));
-        Ok(format!("postgres://postgres:{}@127.0.0.1:{}/{name}", of("POSTGRES_PASSWORD")?, of("POSTGRES_PORT")?))
+        let (password, port) = (self.setting("POSTGRES_PASSWORD")?, self.setting("POSTGRES_PORT")?);
+        Ok(format!("postgres://postgres:{password}@127.0.0.1:{port}/{name}"))
     }
 
     /// Whether the audit is clean; prints its report if it is not.
@@ -153,10 +146,21 @@ impl MeasuredSuite {
         Processes::of(&self.run_dir)
     }
 
-    /// The settings chosen at the start of the suite: ports, passwords, addresses.
-    pub(crate) fn settings(&self) -> anyhow::Result<HashMap<String, String>> {
+    /// A setting chosen at the start of the suite, such as a port or a password. The values read here are never quoted.
+    fn setting(&self, name: &str) -> anyhow::Result<String> {
         let text = fs::read_to_string(self.run_dir.join("env"))?;
-        Ok(text.lines().filter_map(setting).collect())
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        value.map(str::to_owned).with_context(|| format!("{name} is not known"))
+    }
+
+    /// A Prometheus that scrapes the suite every five seconds, as in production. Its data is discarded.
+    pub(crate) async fn scraper(&self) -> anyhow::Result<Monitor> {
+        let mut jobs = String::new();
+        for name in services().iter().chain(&["gateway"]).map(|name| name.to_uppercase()) {
+            let port = self.setting(&format!("{name}_PORT"))?;
+            jobs += &format!("  - job_name: {name}\n    static_configs: [{{ targets: ['127.0.0.1:{port}'] }}]\n");
+        }
+        Monitor::prometheus(&format!("global: {{ scrape_interval: 5s }}\nscrape_configs:\n{jobs}")).await
     }
 
     fn script(&self, name: &str) -> Command {
@@ -174,9 +178,4 @@ async fn run(command: &mut Command) -> anyhow::Result<String> {
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     ensure!(output.status.success(), "{:?} failed: {said}", command.as_std());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// A line of the suite's settings, `NAME=VALUE`. The values read here are never quoted.
-fn setting(line: &str) -> Option<(String, String)> {
-    line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
 }

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 
 use crate::{
     Settings,
@@ -16,13 +16,7 @@ use crate::{
 /// Breaks a suite of its own on purpose, and checks that nothing is lost, doubled or stuck.
 #[derive(Debug, Parser)]
 #[command(name = "chaos", version)]
-pub struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
+pub enum Cli {
     /// Crashes a process at every fault point: in every step, and at its 1st, 2nd and 10th pass
     Sweep(SweepArgs),
     /// Breaks everything at random while clients order
@@ -49,7 +43,7 @@ pub struct Place {
 }
 
 #[derive(Debug, Args)]
-struct SweepArgs {
+pub struct SweepArgs {
     #[command(flatten)]
     place: Place,
     /// Only these fault points, separated by commas
@@ -64,7 +58,7 @@ struct SweepArgs {
 }
 
 #[derive(Debug, Args)]
-struct RunArgs {
+pub struct RunArgs {
     #[command(flatten)]
     place: Place,
     /// The seed of orders and faults; random, and printed, by default
@@ -84,7 +78,7 @@ struct RunArgs {
 }
 
 #[derive(Debug, Args)]
-struct RestoreArgs {
+pub struct RestoreArgs {
     #[command(flatten)]
     place: Place,
     /// The seed of the orders; random, and printed, by default
@@ -110,8 +104,8 @@ enum Profile {
 
 /// Runs the command. `Ok(false)`: it found a violation.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
-    match cli.command {
-        Command::Sweep(args) => {
+    match cli {
+        Cli::Sweep(args) => {
             let points = if args.points.is_empty() { faults::FaultPoint::ALL.to_vec() } else { args.points };
             let steps: Vec<&str> = args.steps.iter().map(String::as_str).collect();
             let selection = sweep::Selection { points: &points, hits: &args.hits, steps: &steps };
@@ -119,18 +113,18 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
             publish(&report, &args.place.reports, "sweep.json")?;
             Ok(report.passed())
         }
-        Command::Run(args) if args.nemeses == ["list"] => {
+        Cli::Run(args) if args.nemeses == ["list"] => {
             nemesis::ALL.iter().chain(nemesis::CLOCKS).for_each(|nemesis| println!("{}", nemesis.name));
             Ok(true)
         }
-        Command::Run(args) => {
+        Cli::Run(args) => {
             let plan = args.plan()?;
             println!("seed {}", plan.seed);
             let report = chaos::chaos(&args.place.settings(2)?, &plan).await?;
             publish(&report, &args.place.reports, &format!("chaos-{}.json", plan.seed))?;
             Ok(report.failures().is_empty())
         }
-        Command::Restore(args) => {
+        Cli::Restore(args) => {
             let seed = args.seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
             println!("seed {seed}");
             let (before, after) = (Duration::from_secs(10), Duration::from_secs(args.forgets));

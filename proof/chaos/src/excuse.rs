@@ -29,15 +29,9 @@ pub struct Cancelled {
 impl Cancelled {
     /// `due_ms`: the order's due time by this machine's clock, the only reliable one while the database's clock is wrong.
     pub(crate) fn new(order: &Ended, due_ms: u64, struck: &[Struck], epoch_ms: i64) -> Self {
+        let (order_id, at) = (order.order_id, order.failed_at_step.clone().unwrap_or_default());
         if let Some(phase) = struck.iter().find(|phase| is_wrong_clock(phase, due_ms)) {
-            let at = order.failed_at_step.clone().unwrap_or_default();
-            return Cancelled {
-                order_id: order.order_id,
-                started_ms: due_ms,
-                at,
-                well_ms: 0,
-                during: vec![phase.nemesis],
-            };
+            return Cancelled { order_id, started_ms: due_ms, at, well_ms: 0, during: vec![phase.nemesis] };
         }
         let since = |at: Option<i64>| at.and_then(|at| u64::try_from(at - epoch_ms).ok());
         let started_ms = since(order.started_ms).unwrap_or(0);
@@ -59,18 +53,14 @@ impl Cancelled {
             })
             .collect();
         outages.sort_unstable();
-        let (mut well_ms, mut at) = (0, started_ms);
+        let (mut well_ms, mut over) = (0, started_ms);
         for (from, to, _) in &outages {
-            well_ms += from.saturating_sub(at);
-            at = at.max(*to);
+            well_ms += from.saturating_sub(over);
+            over = over.max(*to);
         }
-        Cancelled {
-            order_id: order.order_id,
-            started_ms,
-            at: order.failed_at_step.clone().unwrap_or_default(),
-            well_ms: well_ms + end.saturating_sub(at),
-            during: outages.into_iter().map(|(.., nemesis)| nemesis).collect(),
-        }
+        well_ms += end.saturating_sub(over);
+        let during = outages.into_iter().map(|(.., nemesis)| nemesis).collect();
+        Cancelled { order_id, started_ms, at, well_ms, during }
     }
 
     /// An outage can only delay an order; it cannot excuse a refusal.
@@ -93,55 +83,42 @@ mod tests {
     /// Placed after a second, with 20 s for it.
     fn timed_out() -> Ended {
         Ended {
-            order_id: Uuid::nil(),
-            key: None,
-            status: "CANCELLED".to_owned(),
-            saga_status: Some("COMPENSATED".to_owned()),
             failed_at_step: Some("detect_timeout".to_owned()),
             started_ms: Some(1_000),
             deadline_ms: Some(21_000),
-            ended_ms: Some(22_000),
             reserved_ms: Some(2_000),
-            paid_ms: None,
-            payments: 1,
+            ..Ended::default()
         }
     }
 
-    fn struck(nemesis: &'static str, start_ms: u64, healed_ms: u64) -> Struck {
+    /// The time of the order without the outage, and whether it is excused.
+    fn judged(order: &Ended, nemesis: &'static str, start_ms: u64, healed_ms: u64) -> (u64, bool) {
         let kind = nemesis::named(nemesis).map_or(Kind::Clients, |nemesis| nemesis.kind);
-        Struck { nemesis, kind, start_ms, healed_ms, faults: 1, error: None }
+        let struck = Struck { nemesis, kind, start_ms, healed_ms, faults: 1, error: None };
+        let cancelled = Cancelled::new(order, 1_000, &[struck], 0);
+        (cancelled.well_ms, cancelled.is_excused())
     }
 
     #[test]
     fn an_outage_excuses_an_order_without_enough_time() {
-        let cancelled = Cancelled::new(&timed_out(), 1_000, &[struck("kill_nats", 2_000, 15_500)], 0);
-        assert_eq!(
-            (cancelled.well_ms, cancelled.is_excused()),
-            (1_500, true),
-            "1 s before the outage, and 0.5 s after the recovery"
-        );
-        let cancelled = Cancelled::new(&timed_out(), 1_000, &[struck("kill_nats", 2_000, 10_000)], 0);
-        assert_eq!((cancelled.well_ms, cancelled.is_excused()), (7_000, false));
+        // 1 s before the outage, and 0.5 s after the recovery.
+        assert_eq!(judged(&timed_out(), "kill_nats", 2_000, 15_500), (1_500, true));
+        assert_eq!(judged(&timed_out(), "kill_nats", 2_000, 10_000), (7_000, false));
     }
 
     #[test]
     fn only_outages_on_its_own_path_excuse_an_order() {
-        let gateway = [struck("kill_gateway", 1_000, 30_000)];
-        assert!(Cancelled::new(&timed_out(), 1_000, &gateway, 0).is_excused());
+        assert!(judged(&timed_out(), "kill_gateway", 1_000, 30_000).1);
         let paid = Ended { paid_ms: Some(2_500), ..timed_out() };
-        assert_eq!(Cancelled::new(&paid, 1_000, &gateway, 0).well_ms, 19_500);
+        assert_eq!(judged(&paid, "kill_gateway", 1_000, 30_000).0, 19_500);
         for nemesis in ["duplicate_events", "unruly_clients", "inventory_drop", "long_transaction"] {
-            assert_eq!(
-                Cancelled::new(&timed_out(), 1_000, &[struck(nemesis, 0, 30_000)], 0).well_ms,
-                20_000,
-                "{nemesis}"
-            );
+            assert_eq!(judged(&timed_out(), nemesis, 0, 30_000).0, 20_000, "{nemesis}");
         }
     }
 
     #[test]
     fn no_outage_excuses_a_refusal() {
         let refused = Ended { failed_at_step: Some("process_payment".to_owned()), ..timed_out() };
-        assert!(!Cancelled::new(&refused, 1_000, &[struck("stop_postgres", 0, 30_000)], 0).is_excused());
+        assert!(!judged(&refused, "stop_postgres", 0, 30_000).1);
     }
 }

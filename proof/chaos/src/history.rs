@@ -10,10 +10,11 @@ use serde::Serialize;
 use uuid::Uuid;
 
 /// How a client behaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Conduct {
     /// Repeats the request under the same key until it is answered.
+    #[default]
     Insists,
     /// Sends the request twice at once, to different replicas, and then like `Insists`.
     Doubles,
@@ -26,7 +27,7 @@ pub enum Conduct {
 }
 
 /// Everything about one idempotency key.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Record {
     pub key: String,
     pub customer_id: String,

@@ -27,6 +27,6 @@ pub mod verdict;
 pub mod workload;
 
 pub use cli::{Cli, run};
-/// Orders and audit options, for users of this crate.
+/// Orders and audit options, for tests of services that use this crate.
 pub use console::{audit::Options, suite::NewOrder};
 pub use testbed::{Settings, Testbed};

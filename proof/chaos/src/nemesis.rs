@@ -10,7 +10,7 @@ mod messages;
 mod services;
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -19,6 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use console::suite::GatewayFaults;
 use rand::rngs::StdRng;
 use serde::Serialize;
 use testkit::Store;
@@ -49,19 +50,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kinds of every full run.
-    pub const ALL: [Kind; 9] = [
-        Kind::Service,
-        Kind::Nats,
-        Kind::WipedBroker,
-        Kind::Postgres,
-        Kind::Link,
-        Kind::Messages,
-        Kind::Gateway,
-        Kind::Burst,
-        Kind::Clients,
-    ];
-
     /// The longest allowed recovery after an outage of this kind is healed.
     pub fn recovery_target(self) -> Duration {
         Duration::from_secs(match self {
@@ -74,7 +62,7 @@ impl Kind {
     }
 }
 
-/// Resources that only one nemesis may use at a time, in the order of locking.
+/// Resources that only one nemesis may use at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     Services,
@@ -92,16 +80,16 @@ pub enum Resource {
 pub struct Nemesis {
     pub name: &'static str,
     pub kind: Kind,
-    pub needs: &'static [Resource],
+    pub needs: Resource,
     /// The shortest and the longest duration, in seconds.
     pub seconds: (f64, f64),
     /// The part of an order's path that it breaks.
     pub path: Path,
-    function: StrikeFunction,
+    pub strike: StrikeFunction,
 }
 
-/// Breaks, waits and heals.
-type StrikeFunction = for<'s> fn(&'s mut Strike) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 's>>;
+/// Breaks, waits and heals. Fails when something could not be broken or healed.
+pub type StrikeFunction = for<'s> fn(&'s mut Strike) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 's>>;
 
 /// The faults of the whole run.
 #[derive(Debug, Default)]
@@ -156,28 +144,26 @@ pub enum Path {
     Beside,
 }
 
-impl Nemesis {
-    /// Breaks, waits and heals. Fails when something could not be broken or healed.
-    pub async fn strike(&self, strike: &mut Strike) -> anyhow::Result<()> {
-        (self.function)(strike).await
-    }
+/// The kinds of every full run.
+pub fn kinds() -> BTreeSet<Kind> {
+    ALL.iter().map(|nemesis| nemesis.kind).collect()
 }
 
 pub fn named(name: &str) -> Option<&'static Nemesis> {
     ALL.iter().chain(CLOCKS).find(|nemesis| nemesis.name == name)
 }
 
-/// One nemesis per line: name, kind, resource, duration in seconds, affected part of the path, function.
+/// For each nemesis: name, kind, resource, duration in seconds, affected part of the path, function.
 macro_rules! nemeses {
     ($($name:literal $kind:ident $needs:ident $least:literal-$most:literal $path:ident
         $family:ident::$function:ident($($argument:expr),*))*) => {
         &[$(Nemesis {
             name: $name,
             kind: Kind::$kind,
-            needs: &[Resource::$needs],
+            needs: Resource::$needs,
             seconds: ($least, $most),
             path: Path::$path,
-            function: |strike| Box::pin($family::$function(strike $(, $argument)*)),
+            strike: |strike| Box::pin($family::$function(strike $(, $argument)*)),
         }),*]
     };
 }
@@ -238,9 +224,12 @@ pub const ALL: &[Nemesis] = nemeses! {
     "poison_messages" Messages Broker 1.0-3.0 Beside messages::forge(Forgery::Poison)
     "unknown_version" Messages Broker 1.0-3.0 Beside messages::forge(Forgery::UnknownVersion)
     "oversize_messages" Messages Broker 1.0-3.0 Beside messages::forge(Forgery::Oversize)
-    "gateway_slow" Gateway Gateway 3.0-10.0 Charge gateway::slow()
-    "gateway_errors" Gateway Gateway 3.0-10.0 Charge gateway::errors()
-    "gateway_drops_answers" Gateway Gateway 3.0-10.0 Charge gateway::drops_answers()
+    "gateway_slow" Gateway Gateway 3.0-10.0 Charge
+        gateway::arm(GatewayFaults { latency_ms: 3_000, ..Default::default() })
+    "gateway_errors" Gateway Gateway 3.0-10.0 Charge
+        gateway::arm(GatewayFaults { error_rate: 0.6, ..Default::default() })
+    "gateway_drops_answers" Gateway Gateway 3.0-10.0 Charge
+        gateway::arm(GatewayFaults { drop_rate: 0.5, ..Default::default() })
     "kill_gateway" Gateway Gateway 1.0-5.0 Charge gateway::kill()
     "burst" Burst Load 10.0-10.0 Whole load::multiply(5)
     "flood" Burst Load 5.0-5.0 Whole load::multiply(25)
@@ -252,7 +241,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_needs_are_in_the_order_of_taking() {
+    fn there_are_nine_kinds() {
+        assert_eq!(kinds().len(), 9, "{:?}", kinds());
+    }
+
+    #[test]
+    fn names_are_unique() {
         for nemesis in ALL.iter().chain(CLOCKS) {
             assert_eq!(
                 ALL.iter().chain(CLOCKS).filter(|other| other.name == nemesis.name).count(),
@@ -260,7 +254,7 @@ mod tests {
                 "{}",
                 nemesis.name
             );
-            assert!(nemesis.needs.is_sorted() && nemesis.seconds.0 <= nemesis.seconds.1, "{}", nemesis.name);
+            assert!(nemesis.seconds.0 <= nemesis.seconds.1, "{}", nemesis.name);
         }
     }
 }

@@ -62,7 +62,9 @@ impl Program {
         if process.as_mut().is_some_and(Process::is_running) {
             return Ok(());
         }
-        self.keep_log(process.take())?;
+        if let Some(ended) = process.take() {
+            self.append(&ended.log())?;
+        }
         *process = Some(Process::start(&mut self.command().await)?);
         Ok(())
     }
@@ -135,10 +137,6 @@ impl Program {
     pub async fn save_log(&self) -> anyhow::Result<()> {
         let log = self.log().await;
         self.append(&log)
-    }
-
-    fn keep_log(&self, ended: Option<Process>) -> anyhow::Result<()> {
-        ended.map_or(Ok(()), |process| self.append(&process.log()))
     }
 
     fn append(&self, log: &str) -> anyhow::Result<()> {

@@ -183,12 +183,9 @@ fn quiet_until(phase: &Struck, struck: &[Struck], end_ms: u64) -> Option<u64> {
         return None;
     }
     let next = others().map(|other| other.start_ms).filter(|start| *start > phase.healed_ms).min().unwrap_or(end_ms);
-    (next >= phase.healed_ms + least_quiet_ms(phase.kind)).then_some(next)
-}
-
-/// Enough for the slowest allowed recovery.
-fn least_quiet_ms(kind: Kind) -> u64 {
-    milliseconds(kind.recovery_target()) + WINDOWS * WINDOW_MS
+    // Enough for the slowest allowed recovery.
+    let least_ms = milliseconds(phase.kind.recovery_target()) + WINDOWS * WINDOW_MS;
+    (next >= phase.healed_ms + least_ms).then_some(next)
 }
 
 fn count(sorted: &[u64], from: u64, to: u64) -> usize {

@@ -9,7 +9,7 @@ use crate::{
     conservation::Conservation,
     excuse::Cancelled,
     history::milliseconds,
-    nemesis::Kind,
+    nemesis,
     recovery::{KindReport, Latency, Struck},
     verdict::Violations,
 };
@@ -124,7 +124,7 @@ impl Report {
 
     fn late_recoveries(&self) -> Vec<String> {
         let mut late = Vec::new();
-        for kind in Kind::ALL {
+        for kind in nemesis::kinds() {
             let target = milliseconds(kind.recovery_target());
             let report = self.kinds.iter().find(|report| report.kind == kind);
             let measured = report.map_or(0, |report| report.measured);
@@ -151,34 +151,23 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {}  {} s  {} orders/s", self.seed, self.seconds, self.rate)?;
+        let Report { seed, seconds, rate, orders, acknowledged, requests, faults, nemeses, .. } = self;
+        let Report { lost, doubled, drift, settled_seconds, has_to_be_confirmed, .. } = self;
+        let Conservation { snapshots, skipped, .. } = &self.conservation;
+        let (phases, cancelled, percent) =
+            (self.phases.len(), self.cancelled_by_outages.len(), self.cancelled_percent());
+        writeln!(f, "seed {seed}  {seconds} s  {rate} orders/s")?;
         writeln!(
             f,
-            "orders {} (acknowledged {}, {} requests)  faults {}  nemeses {}  phases {}",
-            self.orders,
-            self.acknowledged,
-            self.requests,
-            self.faults,
-            self.nemeses,
-            self.phases.len()
+            "orders {orders} (acknowledged {acknowledged}, {requests} requests)  faults {faults}  \
+             nemeses {nemeses}  phases {phases}"
         )?;
         writeln!(
             f,
-            "lost {}  doubled {}  drift {}  snapshots {} ({} skipped)  settled in {} s",
-            self.lost,
-            self.doubled,
-            self.drift,
-            self.conservation.snapshots,
-            self.conservation.skipped,
-            self.settled_seconds,
+            "lost {lost}  doubled {doubled}  drift {drift}  snapshots {snapshots} ({skipped} skipped)  \
+             settled in {settled_seconds} s"
         )?;
-        writeln!(
-            f,
-            "had to be confirmed {}  cancelled by outages {} ({:.2} %)",
-            self.has_to_be_confirmed,
-            self.cancelled_by_outages.len(),
-            self.cancelled_percent(),
-        )?;
+        writeln!(f, "had to be confirmed {has_to_be_confirmed}  cancelled by outages {cancelled} ({percent:.2} %)")?;
         for (during, orders) in self.cancellations() {
             writeln!(f, "  cancelled {orders:>4}: {during}")?;
         }

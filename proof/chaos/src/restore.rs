@@ -111,8 +111,7 @@ async fn run(testbed: &Arc<Testbed>, settings: &Settings, plan: &Plan) -> anyhow
     let settling = Instant::now();
     let command = run_after_restore(testbed, listed).await?;
     let options = Options { settle: plan.settle, whole: true, ..Options::default() };
-    let audit = testbed.audit(options).await?;
-    let audit = verdict::violations(&audit);
+    let audit = verdict::violations(&testbed.audit(options).await?);
     let (records, settled) = (run.history.records(), settling.elapsed());
     run.history.save(&settings.logs.join("history.jsonl"))?;
     Ok(Evidence { records, under_way, stopped_ms, unacknowledged, changed_minds, command, audit, settled })

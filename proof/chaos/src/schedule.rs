@@ -103,11 +103,8 @@ fn draw(nemeses: &[&'static Nemesis], deck: &mut Vec<Card>, wanted: usize, rng: 
     while place > 0 && round.len() < wanted {
         place -= 1;
         let candidate = deck[place];
-        let in_the_way = |other: &Card| {
-            candidate.nemesis.needs.iter().any(|need| other.nemesis.needs.contains(need))
-                || candidate.alone
-                || other.alone
-        };
+        let in_the_way =
+            |other: &Card| candidate.alone || other.alone || candidate.nemesis.needs == other.nemesis.needs;
         if !round.iter().any(in_the_way) {
             round.push(deck.remove(place));
         }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// An order in the database at the end.
-#[derive(Debug, Clone, sqlx::FromRow)]
+#[derive(Debug, Clone, Default, sqlx::FromRow)]
 pub struct Ended {
     pub order_id: Uuid,
     pub key: Option<String>,
@@ -187,17 +187,8 @@ mod tests {
     fn record(key: &str, order: Option<u128>) -> Record {
         Record {
             key: key.to_owned(),
-            customer_id: "alice".to_owned(),
-            conduct: Conduct::Insists,
-            payment_method: "tok_visa".to_owned(),
-            due_ms: 0,
-            requests: 1,
             acknowledged: order.map(Uuid::from_u128).into_iter().collect(),
-            acknowledged_ms: None,
-            refused: None,
-            has_to_be_confirmed: true,
-            wants_to_cancel: false,
-            cancelled: false,
+            ..Record::default()
         }
     }
 
@@ -206,14 +197,8 @@ mod tests {
             order_id: Uuid::from_u128(order),
             key: Some(key.to_owned()),
             status: "CONFIRMED".to_owned(),
-            saga_status: Some("COMPLETED".to_owned()),
-            failed_at_step: None,
-            started_ms: Some(0),
-            deadline_ms: Some(20_000),
-            ended_ms: Some(0),
-            reserved_ms: Some(0),
-            paid_ms: Some(0),
             payments: 1,
+            ..Ended::default()
         }
     }
 

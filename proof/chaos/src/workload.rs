@@ -23,36 +23,21 @@ use crate::{
 };
 
 /// The parts of the workload that nemeses can change.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Pressure {
     /// A factor on the rate of orders.
     pub factor: AtomicU32,
     /// Whether most clients abort or double their requests.
     pub unruly: AtomicBool,
     stopped: AtomicBool,
+    /// Clients that still wait for an answer give up.
     given_up: AtomicBool,
-}
-
-impl Default for Pressure {
-    fn default() -> Self {
-        Pressure {
-            factor: AtomicU32::new(1),
-            unruly: AtomicBool::new(false),
-            stopped: AtomicBool::new(false),
-            given_up: AtomicBool::new(false),
-        }
-    }
 }
 
 impl Pressure {
     /// Stops the generation of orders.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
-    }
-
-    /// Lets clients that are still waiting for an answer give up.
-    pub fn give_up(&self) {
-        self.given_up.store(true, Ordering::Relaxed);
     }
 
     fn has_given_up(&self) -> bool {
@@ -77,7 +62,7 @@ impl Run {
         Arc::new(Run {
             testbed: Arc::clone(testbed),
             history: History::default(),
-            pressure: Pressure::default(),
+            pressure: Pressure { factor: AtomicU32::new(1), ..Pressure::default() },
             tally: Tally::default(),
             over: AtomicBool::new(false),
         })
@@ -108,7 +93,7 @@ pub async fn send_orders(run: Arc<Run>, rate: u32, seed: u64) -> JoinSet<()> {
 pub async fn wait_for_clients(mut clients: JoinSet<()>, run: &Run, limit: Duration) {
     let all = async { while clients.join_next().await.is_some() {} };
     if tokio::time::timeout(limit, all).await.is_err() {
-        run.pressure.give_up();
+        run.pressure.given_up.store(true, Ordering::Relaxed);
         while clients.join_next().await.is_some() {}
     }
 }

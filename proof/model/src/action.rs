@@ -4,82 +4,59 @@ use saga::Status;
 
 use crate::{
     Saga,
-    mail::{Id, Reader},
+    mail::{Id, Message, Reader},
     payment::Side,
-    world::{Detector, Fulfilment, World},
+    world::{Detector, Fulfilment, Worker, World},
 };
 
-/// One atomic step; the first number is the index of the order.
+/// One atomic step of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// The relay publishes an event and marks it.
-    Publish(usize, Id),
+    Publish(Id),
     /// A step of order or inventory takes a delivery: claim, effect, commit, acknowledgement.
-    Deliver(usize, Id, usize),
+    Deliver(Id, usize),
     /// A worker of payment takes a delivery.
-    Take(usize, Side, u8),
+    Take(Side, u8),
     /// A worker of payment takes its next phase.
-    Work(usize, Side, usize),
+    Work(Side, usize),
     /// Inventory reads the stock without a lock; only without that guard.
-    Look(usize),
+    Look,
     /// A detector finds the saga due.
-    FindDue(usize),
+    FindDue,
     /// The detector gets the row's lock.
-    DetectTimeout(usize),
+    DetectTimeout,
     /// The compensation deadline has passed.
-    RetryCompensation(usize),
+    RetryCompensation,
     /// An operator resumes a saga that was given up.
-    Resume(usize),
+    Resume,
     /// The customer cancels.
-    Cancel(usize),
+    Cancel,
     /// The relay crashes after publishing, before marking.
-    PublishUnmarked(usize, Id),
+    PublishUnmarked(Id),
     /// A consumer crashes after its commit, before the acknowledgement.
-    DeliverUnacknowledged(usize, Id, usize),
-    /// A worker of payment crashes, or times out waiting for an answer.
-    Crash(usize, Side, usize),
+    DeliverUnacknowledged(Id, usize),
+    /// A worker of payment crashes, or times out waiting for an answer; a request that was sent may still arrive.
+    Crash(Side, usize),
     /// A request to charge, or to void, reaches the gateway after its sender has timed out.
-    LateCharge(usize),
-    LateVoid(usize),
+    LateCharge,
+    LateVoid,
     /// A consumer gets a duplicate of any event.
-    Duplicate(usize, Id, usize),
+    Duplicate(Id, usize),
     /// A copy is lost on its way.
-    Lose(usize, Id, usize),
+    Lose(Id, usize),
 }
 
 impl Action {
-    /// The order that it concerns.
-    pub fn order(self) -> usize {
-        match self {
-            Action::Publish(o, _)
-            | Action::Deliver(o, _, _)
-            | Action::Take(o, _, _)
-            | Action::Work(o, _, _)
-            | Action::Look(o)
-            | Action::FindDue(o)
-            | Action::DetectTimeout(o)
-            | Action::RetryCompensation(o)
-            | Action::Resume(o)
-            | Action::Cancel(o)
-            | Action::PublishUnmarked(o, _)
-            | Action::DeliverUnacknowledged(o, _, _)
-            | Action::Crash(o, _, _)
-            | Action::LateCharge(o)
-            | Action::LateVoid(o)
-            | Action::Duplicate(o, _, _)
-            | Action::Lose(o, _, _) => o,
-        }
-    }
-
     /// Whether it uses up one of a run's faults.
     pub fn is_fault(self) -> bool {
         matches!(
             self,
-            Action::PublishUnmarked(..)
+            Action::PublishUnmarked(_)
                 | Action::DeliverUnacknowledged(..)
                 | Action::Crash(..)
-                | Action::LateCharge(_)
-                | Action::LateVoid(_)
+                | Action::LateCharge
+                | Action::LateVoid
                 | Action::Duplicate(..)
                 | Action::Lose(..)
         )
@@ -87,129 +64,107 @@ impl Action {
 
     /// Whether it happens eventually, unless another action disables it; until then the world is not at rest.
     pub fn must_happen(self) -> bool {
-        !self.is_fault() && !matches!(self, Action::Cancel(_))
+        !self.is_fault() && self != Action::Cancel
     }
 }
 
 impl Saga {
-    /// All enabled actions.
-    pub fn enabled(&self, world: &World, actions: &mut Vec<Action>) {
-        for (o, order) in world.orders.iter().enumerate() {
-            if order.wrong.is_some() {
-                actions.clear();
-                return;
-            }
-            self.messages(o, order, world.faults_left > 0, actions);
+    /// All enabled actions, with the index of their order.
+    pub fn enabled(&self, world: &World, actions: &mut Vec<(usize, Action)>) {
+        if world.orders.iter().any(|order| order.wrong.is_some()) {
+            return;
+        }
+        for (place, order) in world.orders.iter().enumerate() {
+            let mut enabled = Vec::new();
+            self.messages(order, &mut enabled);
             for side in [Side::Charge, Side::Refund] {
-                self.workers(o, order, side, world.faults_left > 0, actions);
-            }
-            self.deadlines(o, order, actions);
-            self.customer_and_operator(o, order, actions);
-            if world.faults_left > 0 {
-                if order.late_charge {
-                    actions.push(Action::LateCharge(o));
-                }
-                if order.late_void {
-                    actions.push(Action::LateVoid(o));
+                let workers = order.workers[side as usize].iter().enumerate();
+                for (worker, _) in workers.filter(|(_, worker)| !worker.is_idle()) {
+                    enabled.extend([Action::Work(side, worker), Action::Crash(side, worker)]);
                 }
             }
+            self.deadlines(order, &mut enabled);
+            self.customer_and_operator(order, &mut enabled);
+            enabled.extend(order.late_charge.then_some(Action::LateCharge));
+            enabled.extend(order.late_void.then_some(Action::LateVoid));
+            enabled.retain(|action| world.faults_left > 0 || !action.is_fault());
+            actions.extend(enabled.into_iter().map(|action| (place, action)));
         }
     }
 
-    fn messages(&self, o: usize, order: &Fulfilment, faults: bool, actions: &mut Vec<Action>) {
+    fn messages(&self, order: &Fulfilment, actions: &mut Vec<Action>) {
         for message in &order.mail {
             let id = message.id;
             if message.in_outbox {
-                actions.push(Action::Publish(o, id));
-                if faults && message.copies == [0; 2] {
-                    actions.push(Action::PublishUnmarked(o, id));
+                actions.push(Action::Publish(id));
+                if message.copies == [0; 2] {
+                    actions.push(Action::PublishUnmarked(id));
                 }
             }
-            for (place, reader) in id.0.readers().iter().enumerate() {
+            for place in 0..id.0.readers().len() {
                 if message.copies[place] > 0 {
-                    self.delivery(o, order, id, place, *reader, faults, actions);
+                    self.delivery(order, message, place, actions);
                 }
-                if faults && !message.in_outbox && message.copies[place] < 2 {
-                    actions.push(Action::Duplicate(o, id, place));
+                if !message.in_outbox && message.copies[place] < 2 {
+                    actions.push(Action::Duplicate(id, place));
                 }
             }
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one delivery and all its possible outcomes")]
-    fn delivery(
-        &self,
-        o: usize,
-        order: &Fulfilment,
-        id: Id,
-        place: usize,
-        reader: Reader,
-        faults: bool,
-        actions: &mut Vec<Action>,
-    ) {
-        let Some(message) = order.message(id) else { return };
+    /// One delivery and all its possible outcomes.
+    fn delivery(&self, order: &Fulfilment, message: &Message, place: usize, actions: &mut Vec<Action>) {
+        let (id, reader) = (message.id, message.reader(place));
         let side = match reader {
             Reader::ProcessPayment => Some(Side::Charge),
             Reader::RefundPayment => Some(Side::Refund),
             _ => None,
         };
-        let busy =
-            side.map_or(0, |side| order.workers(side).iter().filter(|w| !w.is_idle() && w.event == id.1).count());
+        let workers = side.map_or(&[][..], |side| order.workers[side as usize].as_slice());
+        let busy = workers.iter().filter(|w| !w.is_idle() && w.event == id.1).count();
         // A copy that a worker holds is not in flight.
         let waiting = usize::from(message.copies[place]) > busy;
         match side {
-            Some(side) if waiting && order.workers(side).iter().any(|w| w.is_idle()) => {
-                actions.push(Action::Take(o, side, id.1));
-            }
+            Some(side) if waiting && workers.iter().any(Worker::is_idle) => actions.push(Action::Take(side, id.1)),
             Some(_) => {}
             None if reader == Reader::ReserveStock && !self.guards.stock_is_locked && order.seen.is_none() => {
-                actions.push(Action::Look(o));
+                actions.push(Action::Look);
             }
             None => {
-                actions.push(Action::Deliver(o, id, place));
-                if faults && message.applied[place] == 0 {
-                    actions.push(Action::DeliverUnacknowledged(o, id, place));
+                actions.push(Action::Deliver(id, place));
+                if message.applied[place] == 0 {
+                    actions.push(Action::DeliverUnacknowledged(id, place));
                 }
             }
         }
-        if faults && waiting {
-            actions.push(Action::Lose(o, id, place));
-        }
-    }
-
-    fn workers(&self, o: usize, order: &Fulfilment, side: Side, faults: bool, actions: &mut Vec<Action>) {
-        for (w, _) in order.workers(side).iter().enumerate().filter(|(_, worker)| !worker.is_idle()) {
-            actions.push(Action::Work(o, side, w));
-            if faults {
-                actions.push(Action::Crash(o, side, w));
-            }
+        if waiting {
+            actions.push(Action::Lose(id, place));
         }
     }
 
     /// A deadline may pass at any time; retries of a compensation are bounded, so that every run ends.
-    fn deadlines(&self, o: usize, order: &Fulfilment, actions: &mut Vec<Action>) {
-        let snapshot = order.moves_forward() && order.detectors[0] == Detector::Watching;
-        if snapshot {
-            actions.push(Action::FindDue(o));
+    fn deadlines(&self, order: &Fulfilment, actions: &mut Vec<Action>) {
+        if order.moves_forward() && order.detectors[0] == Detector::Watching {
+            actions.push(Action::FindDue);
         }
         if order.detectors.contains(&Detector::Found) {
-            actions.push(Action::DetectTimeout(o));
+            actions.push(Action::DetectTimeout);
         }
         match order.saga.status {
-            Status::TimedOut => actions.push(Action::RetryCompensation(o)),
+            Status::TimedOut => actions.push(Action::RetryCompensation),
             Status::Compensating if self.would_be_retried(order) && self.may_retry(order) => {
-                actions.push(Action::RetryCompensation(o));
+                actions.push(Action::RetryCompensation);
             }
             _ => {}
         }
     }
 
-    fn customer_and_operator(&self, o: usize, order: &Fulfilment, actions: &mut Vec<Action>) {
+    fn customer_and_operator(&self, order: &Fulfilment, actions: &mut Vec<Action>) {
         if order.saga.status == Status::Failed && self.may_retry(order) {
-            actions.push(Action::Resume(o));
+            actions.push(Action::Resume);
         }
         if self.bounds.cancels && !order.history.by_customer && order.may_cancel_on_request() {
-            actions.push(Action::Cancel(o));
+            actions.push(Action::Cancel);
         }
     }
 

@@ -36,7 +36,6 @@ pub struct PropertyResult {
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     pub threads: usize,
-    pub states: Option<usize>,
     pub time: Option<Duration>,
     /// The run ends when this property is refuted; without it, when any is.
     pub refute: Option<&'static str>,
@@ -44,7 +43,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { threads: 2, states: None, time: None, refute: None }
+        Limits { threads: 2, time: None, refute: None }
     }
 }
 
@@ -56,9 +55,6 @@ pub fn check(saga: Saga, limits: Limits) -> Report {
         None => HasDiscoveries::AnyFailures,
     };
     let mut builder = saga.checker().threads(limits.threads).finish_when(finish);
-    if let Some(states) = limits.states {
-        builder = builder.target_state_count(states);
-    }
     if let Some(time) = limits.time {
         builder = builder.timeout(time);
     }
@@ -73,7 +69,8 @@ pub fn check(saga: Saga, limits: Limits) -> Report {
             let found = path.is_some();
             let holds = if property.expectation == Expectation::Sometimes { found } else { !found };
             let steps = path.map(|path| path.clone().into_actions()).unwrap_or_default();
-            PropertyResult { name: property.name, holds, path: steps.iter().map(|step| format!("{step:?}")).collect() }
+            let path = steps.iter().map(|(order, action)| format!("{action:?} of order {order}")).collect();
+            PropertyResult { name: property.name, holds, path }
         })
         .collect();
     Report {
@@ -82,13 +79,9 @@ pub fn check(saga: Saga, limits: Limits) -> Report {
         states: checker.state_count(),
         max_depth: checker.max_depth(),
         elapsed,
-        complete: complete(&limits, checker.state_count(), elapsed),
+        complete: limits.time.is_none_or(|most| elapsed < most),
         properties,
     }
-}
-
-fn complete(limits: &Limits, states: usize, elapsed: Duration) -> bool {
-    limits.states.is_none_or(|most| states < most) && limits.time.is_none_or(|most| elapsed < most)
 }
 
 impl fmt::Display for Report {

@@ -38,27 +38,20 @@ pub enum Reader {
 }
 
 impl Kind {
-    pub const ALL: [Kind; 7] = [
-        Kind::OrderCreated,
-        Kind::StockReserved,
-        Kind::StockReservationFailed,
-        Kind::PaymentProcessed,
-        Kind::PaymentFailed,
-        Kind::SagaTimedOut,
-        Kind::OrderCancelled,
+    /// In the order of the variants, with the event's type in the contract.
+    pub const ALL: [(Kind, EventType); 7] = [
+        (Kind::OrderCreated, OrderCreated::TYPE),
+        (Kind::StockReserved, StockReserved::TYPE),
+        (Kind::StockReservationFailed, StockReservationFailed::TYPE),
+        (Kind::PaymentProcessed, PaymentProcessed::TYPE),
+        (Kind::PaymentFailed, PaymentFailed::TYPE),
+        (Kind::SagaTimedOut, SagaTimedOut::TYPE),
+        (Kind::OrderCancelled, OrderCancelled::TYPE),
     ];
 
     /// The event's type in the contract.
     pub const fn event_type(self) -> EventType {
-        match self {
-            Kind::OrderCreated => OrderCreated::TYPE,
-            Kind::StockReserved => StockReserved::TYPE,
-            Kind::StockReservationFailed => StockReservationFailed::TYPE,
-            Kind::PaymentProcessed => PaymentProcessed::TYPE,
-            Kind::PaymentFailed => PaymentFailed::TYPE,
-            Kind::SagaTimedOut => SagaTimedOut::TYPE,
-            Kind::OrderCancelled => OrderCancelled::TYPE,
-        }
+        Self::ALL[self as usize].1
     }
 
     /// Its readers, by the saga's table.
@@ -68,38 +61,41 @@ impl Kind {
 }
 
 impl Reader {
-    const ALL: [(Reader, &'static str); 8] = [
-        (Reader::ReserveStock, "reserve_stock"),
-        (Reader::ProcessPayment, "process_payment"),
-        (Reader::ConfirmOrder, "confirm_order"),
-        (Reader::CancelUnfillableOrder, "cancel_unfillable_order"),
-        (Reader::CancelUnpaidOrder, "cancel_unpaid_order"),
-        (Reader::CancelTimedOutOrder, "cancel_timed_out_order"),
-        (Reader::ReleaseStock, "release_stock"),
-        (Reader::RefundPayment, "refund_payment"),
+    /// In the order of the variants, with the step's name and service.
+    const ALL: [(Reader, &'static str, Service); 8] = [
+        (Reader::ReserveStock, "reserve_stock", INVENTORY),
+        (Reader::ProcessPayment, "process_payment", PAYMENT),
+        (Reader::ConfirmOrder, "confirm_order", ORDER),
+        (Reader::CancelUnfillableOrder, "cancel_unfillable_order", ORDER),
+        (Reader::CancelUnpaidOrder, "cancel_unpaid_order", ORDER),
+        (Reader::CancelTimedOutOrder, "cancel_timed_out_order", ORDER),
+        (Reader::ReleaseStock, "release_stock", INVENTORY),
+        (Reader::RefundPayment, "refund_payment", PAYMENT),
     ];
 
     /// The reader that takes this step.
     pub fn of(step: &Step) -> Option<Reader> {
-        Self::ALL.iter().find(|(_, name)| *name == step.name).map(|(reader, _)| *reader)
+        Self::ALL.iter().find(|(_, name, _)| *name == step.name).map(|(reader, ..)| *reader)
     }
 
     /// The service of the step.
     pub fn service(self) -> Service {
-        match self {
-            Reader::ReserveStock | Reader::ReleaseStock => INVENTORY,
-            Reader::ProcessPayment | Reader::RefundPayment => PAYMENT,
-            Reader::ConfirmOrder
-            | Reader::CancelUnfillableOrder
-            | Reader::CancelUnpaidOrder
-            | Reader::CancelTimedOutOrder => ORDER,
-        }
+        Self::ALL[self as usize].2
     }
 }
 
+// Both tables are indexed by variant.
+const _: () = {
+    let mut at = 0;
+    while at < Reader::ALL.len() {
+        assert!(Reader::ALL[at].0 as usize == at && (at >= Kind::ALL.len() || Kind::ALL[at].0 as usize == at));
+        at += 1;
+    }
+};
+
 static READERS: LazyLock<[Vec<Reader>; 7]> = LazyLock::new(|| {
-    Kind::ALL.map(|kind| {
-        let reads = |step: &&&Step| step.consumes() == Some(kind.event_type());
+    Kind::ALL.map(|(_, event)| {
+        let reads = |step: &&&Step| step.consumes() == Some(event);
         SAGA.steps.iter().filter(reads).filter_map(|step| Reader::of(step)).collect()
     })
 });
@@ -120,10 +116,6 @@ pub struct Message {
 }
 
 impl Message {
-    pub fn committed(id: Id) -> Self {
-        Message { id, in_outbox: true, copies: [0; 2], applied: [0; 2] }
-    }
-
     /// The effect of the relay: every reader's consumer gets a copy.
     pub fn reaches_stream(&mut self) {
         for copies in self.copies.iter_mut().take(self.id.0.readers().len()) {

@@ -35,13 +35,6 @@ impl Side {
 }
 
 impl Fulfilment {
-    pub fn workers(&self, side: Side) -> &[Worker] {
-        match side {
-            Side::Charge => &self.charging,
-            Side::Refund => &self.refunding,
-        }
-    }
-
     /// Payment's index among the readers of this side's event.
     pub(crate) fn place_of(side: Side) -> usize {
         use crate::mail::Reader;
@@ -64,20 +57,14 @@ impl Fulfilment {
                 Side::Refund => self.prepare_refund(event, guards),
             },
         };
-        let workers = self.workers_mut(side);
-        if let Some(idle) = workers.iter_mut().find(|w| w.is_idle()) {
+        if let Some(idle) = self.workers[side as usize].iter_mut().find(|w| w.is_idle()) {
             *idle = begun;
         }
     }
 
-    /// The process crashes, or its call times out; a request that was sent may still arrive.
-    pub(crate) fn crash(&mut self, side: Side, worker: usize) {
-        self.workers_mut(side)[worker] = Worker::IDLE;
-    }
-
     /// The worker's next phase.
     pub(crate) fn work(&mut self, side: Side, worker: usize, guards: &Guards) {
-        let Worker { event, phase } = self.workers(side)[worker].clone();
+        let Worker { event, phase } = self.workers[side as usize][worker].clone();
         let phase = match phase {
             Phase::Idle => Phase::Idle,
             Phase::Read { forward, processed } => self.prepare_charge(forward, processed),
@@ -88,14 +75,7 @@ impl Fulfilment {
             }
         };
         let event = if phase == Phase::Idle { 0 } else { event };
-        self.workers_mut(side)[worker] = Worker { event, phase };
-    }
-
-    fn workers_mut(&mut self, side: Side) -> &mut Vec<Worker> {
-        match side {
-            Side::Charge => &mut self.charging,
-            Side::Refund => &mut self.refunding,
-        }
+        self.workers[side as usize][worker] = Worker { event, phase };
     }
 
     fn prepare_charge(&mut self, forward: bool, processed: bool) -> Phase {
@@ -144,54 +124,40 @@ impl Fulfilment {
             message.copies[place] = message.copies[place].saturating_sub(1);
             message.applied[place] += u8::from(claimed);
         }
-        match side {
-            _ if !claimed => {}
+        let outcome = match side {
+            _ if !claimed => Ok(()),
             Side::Charge => self.apply_charge_outcome(answer),
             Side::Refund => self.apply_refund_outcome(answer, guards),
+        };
+        if let Err(wrong) = outcome {
+            self.wrong = Some(wrong);
         }
     }
 
-    fn apply_charge_outcome(&mut self, answer: Option<&Answer>) {
+    fn apply_charge_outcome(&mut self, answer: Option<&Answer>) -> Result<(), Wrong> {
         let forward = self.moves_forward();
-        let Some(answer) = answer else { return };
-        let Some(payment) = &mut self.payment else {
-            self.wrong = Some(Wrong::NoRow);
-            return;
-        };
-        let Ok(outcome) = apply_charge_answer(payment, answer, forward) else {
-            self.wrong = Some(Wrong::Contradiction);
-            return;
-        };
+        let Some(answer) = answer else { return Ok(()) };
+        let payment = self.payment.as_mut().ok_or(Wrong::NoRow)?;
+        let outcome = apply_charge_answer(payment, answer, forward).map_err(|_| Wrong::Contradiction)?;
         payment.status = outcome.status;
-        match outcome.event {
-            ChargeEvent::Processed(_) => {
-                self.publish(&PROCESS_PAYMENT, Kind::PaymentProcessed);
-                self.record(Transition::Advance { step: PROCESS_PAYMENT.number });
-                self.history.charges += 1;
-            }
-            ChargeEvent::Failed(_) => {
-                self.publish(&PROCESS_PAYMENT, Kind::PaymentFailed);
-                self.record(Transition::Stay);
-                self.history.charges += 1;
-            }
-            ChargeEvent::None(_) => {}
-        }
+        let (kind, transition) = match outcome.event {
+            ChargeEvent::Processed(_) => (Kind::PaymentProcessed, Transition::Advance { step: PROCESS_PAYMENT.number }),
+            ChargeEvent::Failed(_) => (Kind::PaymentFailed, Transition::Stay),
+            ChargeEvent::None(_) => return Ok(()),
+        };
+        self.publish(&PROCESS_PAYMENT, kind);
+        self.record(transition);
+        self.history.charges += 1;
+        Ok(())
     }
 
-    fn apply_refund_outcome(&mut self, answer: Option<&Answer>, guards: &Guards) {
+    fn apply_refund_outcome(&mut self, answer: Option<&Answer>, guards: &Guards) -> Result<(), Wrong> {
         let refunded = match &mut self.payment {
             Some(payment) => {
-                let Ok(status) = apply_refund_answer(payment, answer) else {
-                    self.wrong = Some(Wrong::Contradiction);
-                    return;
-                };
-                payment.status = status;
+                payment.status = apply_refund_answer(payment, answer).map_err(|_| Wrong::Contradiction)?;
                 matches!(payment.status, Status::Refunded(_))
             }
-            None if guards.tombstones => {
-                self.wrong = Some(Wrong::NoRow);
-                return;
-            }
+            None if guards.tombstones => return Err(Wrong::NoRow),
             None => false,
         };
         if self.history.refunded.is_some_and(|before| before != refunded) {
@@ -199,5 +165,6 @@ impl Fulfilment {
         }
         self.history.refunded = Some(refunded);
         self.record(Transition::Receipt { from: PAYMENT });
+        Ok(())
     }
 }

@@ -30,9 +30,7 @@ pub mod names {
 }
 
 pub(crate) fn all() -> Vec<Property<Saga>> {
-    let mut all = always();
-    all.extend(reachable());
-    all
+    always().into_iter().chain(reachable()).collect()
 }
 
 fn always() -> Vec<Property<Saga>> {
@@ -105,7 +103,7 @@ impl Saga {
     pub fn is_at_rest(&self, world: &World) -> bool {
         let mut actions = Vec::new();
         self.enabled(world, &mut actions);
-        !actions.iter().any(|action| action.must_happen())
+        !actions.iter().any(|(_, action)| action.must_happen())
     }
 }
 

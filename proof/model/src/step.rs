@@ -6,13 +6,15 @@ use stateright::{Model, Property};
 
 use crate::{
     Action, Saga, World,
-    mail::{Id, Reader},
+    mail::{Id, Message, Reader},
     property,
+    world::Worker,
 };
 
 impl Model for Saga {
     type State = World;
-    type Action = Action;
+    /// With the index of its order.
+    type Action = (usize, Action);
 
     fn init_states(&self) -> Vec<World> {
         let orders = self.bounds.orders;
@@ -21,13 +23,13 @@ impl Model for Saga {
         (0..cards).map(|bad| World::new(&self.bounds, &good_cards(bad))).collect()
     }
 
-    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+    fn actions(&self, world: &World, actions: &mut Vec<Self::Action>) {
         self.enabled(world, actions);
     }
 
-    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+    fn next_state(&self, world: &World, (o, action): Self::Action) -> Option<World> {
         let mut next = world.clone();
-        self.apply(&mut next, action);
+        self.apply(&mut next, o, action);
         if action.is_fault() {
             next.faults_left -= 1;
         }
@@ -41,32 +43,32 @@ impl Model for Saga {
 }
 
 impl Saga {
-    fn apply(&self, world: &mut World, action: Action) {
+    fn apply(&self, world: &mut World, o: usize, action: Action) {
         let guards = &self.guards;
         let seen = world.available;
-        let order = &mut world.orders[action.order()];
+        let order = &mut world.orders[o];
         match action {
-            Action::Publish(_, id) | Action::PublishUnmarked(_, id) => {
+            Action::Publish(id) | Action::PublishUnmarked(id) => {
                 if let Some(message) = order.message_mut(id) {
                     message.reaches_stream();
-                    message.in_outbox = matches!(action, Action::PublishUnmarked(..));
+                    message.in_outbox = matches!(action, Action::PublishUnmarked(_));
                 }
             }
-            Action::Deliver(o, id, place) => self.deliver(world, o, id, place, true),
-            Action::DeliverUnacknowledged(o, id, place) => self.deliver(world, o, id, place, false),
-            Action::Take(_, side, event) => order.take(side, event, guards),
-            Action::Work(_, side, worker) => order.work(side, worker, guards),
-            Action::Crash(_, side, worker) => order.crash(side, worker),
-            Action::Look(_) => order.seen = Some(seen),
-            Action::FindDue(_) => order.find_due(),
-            Action::DetectTimeout(_) => order.detect_timeout(guards),
-            Action::RetryCompensation(_) => order.retry_compensation(&self.bounds, guards),
-            Action::Resume(_) => order.resume(),
-            Action::Cancel(_) => order.cancel_on_request(guards),
-            Action::LateCharge(_) => drop(order.key.ask(&Ask::Charge, order.good_card)),
-            Action::LateVoid(_) => drop(order.key.ask(&Ask::Void, order.good_card)),
-            Action::Duplicate(_, id, place) => copies(order.message_mut(id), place, 1),
-            Action::Lose(_, id, place) => copies(order.message_mut(id), place, -1),
+            Action::Deliver(id, place) => self.deliver(world, o, id, place, true),
+            Action::DeliverUnacknowledged(id, place) => self.deliver(world, o, id, place, false),
+            Action::Take(side, event) => order.take(side, event, guards),
+            Action::Work(side, worker) => order.work(side, worker, guards),
+            Action::Crash(side, worker) => order.workers[side as usize][worker] = Worker::IDLE,
+            Action::Look => order.seen = Some(seen),
+            Action::FindDue => order.find_due(),
+            Action::DetectTimeout => order.detect_timeout(guards),
+            Action::RetryCompensation => order.retry_compensation(&self.bounds, guards),
+            Action::Resume => order.resume(),
+            Action::Cancel => order.cancel_on_request(guards),
+            Action::LateCharge => drop(order.key.ask(&Ask::Charge, order.good_card)),
+            Action::LateVoid => drop(order.key.ask(&Ask::Void, order.good_card)),
+            Action::Duplicate(id, place) => copies(order.message_mut(id), place, 1),
+            Action::Lose(id, place) => copies(order.message_mut(id), place, -1),
         }
     }
 
@@ -94,7 +96,7 @@ impl Saga {
     }
 }
 
-fn copies(message: Option<&mut crate::mail::Message>, place: usize, change: i8) {
+fn copies(message: Option<&mut Message>, place: usize, change: i8) {
     if let Some(message) = message {
         message.copies[place] = message.copies[place].saturating_add_signed(change);
     }

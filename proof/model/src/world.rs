@@ -11,6 +11,7 @@ use crate::{
     Bounds,
     gateway::Key,
     mail::{Id, Kind, Message},
+    payment::Side,
 };
 
 /// All orders, and what they share.
@@ -124,8 +125,8 @@ pub struct Fulfilment {
     pub late_void: bool,
     /// In the order of their ids.
     pub mail: Vec<Message>,
-    pub charging: Vec<Worker>,
-    pub refunding: Vec<Worker>,
+    /// Of payment, by [`Side`].
+    pub workers: [Vec<Worker>; 2],
     /// Sorted, because the two are interchangeable.
     pub detectors: [Detector; 2],
     pub history: History,
@@ -168,8 +169,7 @@ impl Fulfilment {
             late_charge: false,
             late_void: false,
             mail: Vec::new(),
-            charging: vec![Worker::IDLE; bounds.replicas],
-            refunding: vec![Worker::IDLE; bounds.replicas],
+            workers: [vec![Worker::IDLE; bounds.replicas], vec![Worker::IDLE; bounds.replicas]],
             detectors,
             history: History::default(),
             wrong: None,
@@ -184,9 +184,9 @@ impl Fulfilment {
             self.wrong = Some(Wrong::NotItsEvent(kind));
         }
         let before = self.mail.iter().filter(|m| m.id.0 == kind).count();
-        let message = Message::committed((kind, u8::try_from(before).unwrap_or(u8::MAX)));
-        let place = self.mail.partition_point(|m| m.id < message.id);
-        self.mail.insert(place, message);
+        let id = (kind, u8::try_from(before).unwrap_or(u8::MAX));
+        let place = self.mail.partition_point(|m| m.id < id);
+        self.mail.insert(place, Message { id, in_outbox: true, copies: [0; 2], applied: [0; 2] });
     }
 
     /// What `Sagas::record` does, under the saga's row lock.
@@ -220,7 +220,8 @@ impl Fulfilment {
     /// No cancellation is in flight or being processed.
     pub fn no_cancellation_in_flight(&self) -> bool {
         let of_cancellations = |m: &&Message| m.id.0 == Kind::OrderCancelled;
-        self.mail.iter().filter(of_cancellations).all(Message::is_done) && self.refunding.iter().all(Worker::is_idle)
+        self.mail.iter().filter(of_cancellations).all(Message::is_done)
+            && self.workers[Side::Refund as usize].iter().all(Worker::is_idle)
     }
 
     pub fn holds_stock(&self) -> i8 {
@@ -251,7 +252,7 @@ impl Fulfilment {
             Phase::Asking(_) => 2,
             Phase::Found(_) => 3,
         };
-        let workers: i64 = self.charging.iter().chain(&self.refunding).map(phase).sum();
+        let workers: i64 = self.workers.iter().flatten().map(phase).sum();
         let detectors: i64 = self.detectors.iter().map(|d| *d as i64).sum();
         i64::from(self.retries) * 10_000_000
             + status * 100_000

@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin};
 use crate::{
     experiment::Experiment,
     oracle::{BREAKERS, GOOD_ORDERS},
-    provoke,
+    provoke::{broker, consumer, gateway, relay, saga, stock},
 };
 
 /// A classic mistake, and how to provoke its damage.
@@ -40,170 +40,98 @@ macro_rules! provoked_by {
     };
 }
 
-/// The defaults: one replica of each service, and no settings.
-const PLAIN: Bug = Bug {
-    name: "",
-    breaks: "",
-    noticed_by: &[],
-    shown_by: &[],
-    not_shown: "",
-    settings: &[],
-    replicas: 1,
-    provoke: provoked_by!(provoke::gateway::decline_everything),
-};
+impl Bug {
+    /// Without settings, with one replica of each service.
+    const fn new(
+        name: &'static str,
+        breaks: &'static str,
+        noticed_by: &'static [&'static str],
+        provoke: Provocation,
+    ) -> Self {
+        Bug { name, breaks, noticed_by, shown_by: &[], not_shown: "", settings: &[], replicas: 1, provoke }
+    }
 
+    const fn shown_by(self, shown_by: &'static [&'static str]) -> Self {
+        Bug { shown_by, ..self }
+    }
+
+    const fn not_shown(self, not_shown: &'static str) -> Self {
+        Bug { not_shown, ..self }
+    }
+
+    const fn settings(self, settings: &'static [(&'static str, &'static str)]) -> Self {
+        Bug { settings, ..self }
+    }
+
+    const fn replicas(self, replicas: usize) -> Self {
+        Bug { replicas, ..self }
+    }
+}
+
+/// One bug per row: its name, the guarantee, the oracles, the provocation; then the nemeses, or why there are none.
 pub const ALL: &[Bug] = &[
-    Bug {
-        name: "ack_before_commit",
-        breaks: "G1",
-        noticed_by: &["acknowledged_was_had"],
-        shown_by: &["terminate_backend", "kill_service"],
-        provoke: provoked_by!(provoke::consumer::crash_before_commit),
-        ..PLAIN
-    },
-    Bug {
-        name: "no_inbox",
-        breaks: "G3",
-        noticed_by: &["steps_taken_once"],
-        shown_by: &["duplicate_events", "old_events"],
-        provoke: provoked_by!(provoke::consumer::publish_in_triplicate),
-        ..PLAIN
-    },
-    Bug {
-        name: "claim_before_work",
-        breaks: "G1",
-        noticed_by: &["claims_took_effect"],
-        shown_by: &["kill_service", "terminate_backend"],
-        provoke: provoked_by!(provoke::consumer::crash_before_commit),
-        ..PLAIN
-    },
-    Bug {
-        name: "inbox_by_sequence",
-        breaks: "G3",
-        noticed_by: &[GOOD_ORDERS],
-        shown_by: &["wipe_nats"],
-        settings: &[("SAGA_DEADLINE", "20s")],
-        provoke: provoked_by!(provoke::broker::begin_the_sequences_again),
-        ..PLAIN
-    },
-    Bug {
-        name: "move_before_publish",
-        breaks: "G2",
-        noticed_by: &["published_in_stream"],
-        shown_by: &["kill_nats", "nats_reset"],
-        provoke: provoked_by!(provoke::relay::crash_before_publishing),
-        ..PLAIN
-    },
-    Bug {
-        name: "cursor_relay",
-        breaks: "G1",
-        noticed_by: &["outbox_empty", GOOD_ORDERS],
-        shown_by: &["postgres_latency", "hog_locks"],
-        provoke: provoked_by!(provoke::relay::commit_out_of_order),
-        ..PLAIN
-    },
-    Bug {
-        name: "unconditional_timeout",
-        breaks: "G1",
-        noticed_by: &["journal_legal"],
-        shown_by: &["gateway_slow"],
-        settings: &[("SAGA_DEADLINE", "2s"), ("TIMEOUT_CHECK_EVERY", "100ms"), ("GATEWAY_SLOW_ANSWER", "2200ms")],
-        provoke: provoked_by!(provoke::saga::succeed_after_the_deadline),
-        ..PLAIN
-    },
-    Bug {
-        name: "read_then_write_stock",
-        breaks: "G4",
-        noticed_by: &["stock_conserved"],
-        shown_by: &["burst"],
-        replicas: 2,
-        provoke: provoked_by!(provoke::stock::sell_the_last_units_at_once),
-        ..PLAIN
-    },
-    Bug {
-        name: "no_tombstone",
-        breaks: "G5",
-        noticed_by: &["nothing_held_on_cancelled"],
-        shown_by: &["freeze_service", "nats_latency"],
-        provoke: provoked_by!(provoke::saga::cancel_before_the_step),
-        ..PLAIN
-    },
-    Bug {
-        name: "breaker_counts_refusals",
-        breaks: "G9",
-        noticed_by: &[BREAKERS],
-        not_shown: "too few cards are declined in a row to open a breaker",
-        settings: &[("RESILIENCE", "process_payment.open_for=2s")],
-        ..PLAIN
-    },
-    Bug {
-        name: "broker_dedup_only",
-        breaks: "G3",
-        noticed_by: &["steps_taken_once"],
-        shown_by: &["nats_acks_lost", "old_events"],
-        provoke: provoked_by!(provoke::consumer::lose_acknowledgements),
-        ..PLAIN
-    },
-    Bug {
-        name: "no_reconciler",
-        breaks: "G7",
-        noticed_by: &[GOOD_ORDERS],
-        not_shown: "a saga's last event is published again at half its deadline, and no nemesis empties the broker twice for one",
-        settings: &[("SAGA_DEADLINE", "24s")],
-        provoke: provoked_by!(provoke::broker::empty_it_twice),
-        ..PLAIN
-    },
-    Bug {
-        name: "compensation_without_receipt",
-        breaks: "G6",
-        noticed_by: &["nothing_held_on_cancelled"],
-        shown_by: &["freeze_service", "kill_service"],
-        provoke: provoked_by!(provoke::saga::cancel_while_a_participant_is_away),
-        ..PLAIN
-    },
-    Bug {
-        name: "no_void_for_tombstones",
-        breaks: "G4",
-        noticed_by: &["gateway_charges", "gateway_totals"],
-        not_shown: "no nemesis sets the database back, so payment forgets no charge",
-        provoke: provoked_by!(provoke::gateway::forget_charges),
-        ..PLAIN
-    },
-    Bug {
-        name: "attempts_burnt_while_unpublished",
-        breaks: "G10",
-        noticed_by: &["no_saga_stuck"],
-        not_shown: "late confirmations end a FAILED saga, and the judge looks when everything is healed",
-        settings: &[("COMPENSATION_DEADLINE", "100ms"), ("COMPENSATION_CHECK_EVERY", "100ms")],
-        provoke: provoked_by!(provoke::saga::cancel_while_the_relay_is_paused),
-        ..PLAIN
-    },
-    Bug {
-        name: "unknown_version_buried",
-        breaks: "G12",
-        noticed_by: &["dead_letters"],
-        not_shown: "no newer build takes the events that unknown_version forges: they become dead letters in any case",
-        provoke: provoked_by!(provoke::consumer::publish_for_a_newer_build),
-        ..PLAIN
-    },
-    Bug {
-        name: "retention_before_consumption",
-        breaks: "G1",
-        noticed_by: &[GOOD_ORDERS],
-        not_shown: "no nemesis keeps all replicas of a consumer away until what has stalled is published again",
-        settings: &[("SAGA_DEADLINE", "36s"), ("STREAM_MAX_BYTES", "100000")],
-        provoke: provoked_by!(provoke::broker::fill_most_of_a_stream),
-        ..PLAIN
-    },
-    Bug {
-        name: "refusal_counted_against_processor",
-        breaks: "G9",
-        noticed_by: &[BREAKERS],
-        not_shown: "no client of chaos has a charge that the card processor rejects for good",
-        settings: &[("SAGA_DEADLINE", "20s"), ("RESILIENCE", "process_payment.open_for=2s")],
-        provoke: provoked_by!(provoke::gateway::reject_charges_for_good),
-        ..PLAIN
-    },
+    Bug::new("ack_before_commit", "G1", &["acknowledged_was_had"], provoked_by!(consumer::crash_before_commit))
+        .shown_by(&["terminate_backend", "kill_service"]),
+    Bug::new("no_inbox", "G3", &["steps_taken_once"], provoked_by!(consumer::publish_in_triplicate))
+        .shown_by(&["duplicate_events", "old_events"]),
+    Bug::new("claim_before_work", "G1", &["claims_took_effect"], provoked_by!(consumer::crash_before_commit))
+        .shown_by(&["kill_service", "terminate_backend"]),
+    Bug::new("inbox_by_sequence", "G3", &[GOOD_ORDERS], provoked_by!(broker::begin_the_sequences_again))
+        .shown_by(&["wipe_nats"])
+        .settings(&[("SAGA_DEADLINE", "20s")]),
+    Bug::new("move_before_publish", "G2", &["published_in_stream"], provoked_by!(relay::crash_before_publishing))
+        .shown_by(&["kill_nats", "nats_reset"]),
+    Bug::new("cursor_relay", "G1", &["outbox_empty", GOOD_ORDERS], provoked_by!(relay::commit_out_of_order))
+        .shown_by(&["postgres_latency", "hog_locks"]),
+    Bug::new("unconditional_timeout", "G1", &["journal_legal"], provoked_by!(saga::succeed_after_the_deadline))
+        .shown_by(&["gateway_slow"])
+        .settings(&[("SAGA_DEADLINE", "2s"), ("TIMEOUT_CHECK_EVERY", "100ms"), ("GATEWAY_SLOW_ANSWER", "2200ms")]),
+    Bug::new("read_then_write_stock", "G4", &["stock_conserved"], provoked_by!(stock::sell_the_last_units_at_once))
+        .shown_by(&["burst"])
+        .replicas(2),
+    Bug::new("no_tombstone", "G5", &["nothing_held_on_cancelled"], provoked_by!(saga::cancel_before_the_step))
+        .shown_by(&["freeze_service", "nats_latency"]),
+    Bug::new("breaker_counts_refusals", "G9", &[BREAKERS], provoked_by!(gateway::decline_everything))
+        .not_shown("too few cards are declined in a row to open a breaker")
+        .settings(&[("RESILIENCE", "process_payment.open_for=2s")]),
+    Bug::new("broker_dedup_only", "G3", &["steps_taken_once"], provoked_by!(consumer::lose_acknowledgements))
+        .shown_by(&["nats_acks_lost", "old_events"]),
+    Bug::new("no_reconciler", "G7", &[GOOD_ORDERS], provoked_by!(broker::empty_it_twice))
+        .not_shown(
+            "a saga's last event is published again at half its deadline, and no nemesis empties the broker \
+            twice for one",
+        )
+        .settings(&[("SAGA_DEADLINE", "24s")]),
+    Bug::new(
+        "compensation_without_receipt",
+        "G6",
+        &["nothing_held_on_cancelled"],
+        provoked_by!(saga::cancel_while_a_participant_is_away),
+    )
+    .shown_by(&["freeze_service", "kill_service"]),
+    Bug::new(
+        "no_void_for_tombstones",
+        "G4",
+        &["gateway_charges", "gateway_totals"],
+        provoked_by!(gateway::forget_charges),
+    )
+    .not_shown("no nemesis sets the database back, so payment forgets no charge"),
+    Bug::new(
+        "attempts_burnt_while_unpublished",
+        "G10",
+        &["no_saga_stuck"],
+        provoked_by!(saga::cancel_while_the_relay_is_paused),
+    )
+    .not_shown("late confirmations end a FAILED saga, and the judge looks when everything is healed")
+    .settings(&[("COMPENSATION_DEADLINE", "100ms"), ("COMPENSATION_CHECK_EVERY", "100ms")]),
+    Bug::new("unknown_version_buried", "G12", &["dead_letters"], provoked_by!(consumer::publish_for_a_newer_build))
+        .not_shown("no newer build takes the events that unknown_version forges: they become dead letters in any case"),
+    Bug::new("retention_before_consumption", "G1", &[GOOD_ORDERS], provoked_by!(broker::fill_most_of_a_stream))
+        .not_shown("no nemesis keeps all replicas of a consumer away until what has stalled is published again")
+        .settings(&[("SAGA_DEADLINE", "36s"), ("STREAM_MAX_BYTES", "100000")]),
+    Bug::new("refusal_counted_against_processor", "G9", &[BREAKERS], provoked_by!(gateway::reject_charges_for_good))
+        .not_shown("no client of chaos has a charge that the card processor rejects for good")
+        .settings(&[("SAGA_DEADLINE", "20s"), ("RESILIENCE", "process_payment.open_for=2s")]),
 ];
 
 #[cfg(test)]

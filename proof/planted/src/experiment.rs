@@ -57,10 +57,10 @@ impl Experiment {
     }
 
     /// Places orders that must be confirmed.
-    pub async fn order_available(&mut self, count: usize) -> anyhow::Result<Vec<Uuid>> {
+    pub async fn order_available(&mut self, count: usize) -> anyhow::Result<()> {
         let orders = self.order(count, PLENTY, GOOD).await?;
-        self.must_be_confirmed.extend(&orders);
-        Ok(orders)
+        self.must_be_confirmed.extend(orders);
+        Ok(())
     }
 
     pub async fn cancel(&self, order: Uuid) -> anyhow::Result<()> {
@@ -111,11 +111,6 @@ impl Experiment {
         eventually(LIMIT, async || sqlx::query_scalar::<_, bool>(query).fetch_one(&self.testbed.pool).await)
             .await
             .with_context(|| format!("waited for this: {what}"))
-    }
-
-    /// The number of fault hits.
-    pub async fn hits(&self) -> anyhow::Result<i64> {
-        Ok(sqlx::query_scalar("select count(*) from saga.fault_hit").fetch_one(&self.testbed.pool).await?)
     }
 
     /// Waits until every saga has ended.

@@ -65,7 +65,8 @@ async fn try_to_run(
     let examined = provoke_and_examine(bug, &mut experiment).await;
     experiment.testbed.save_logs().await?;
     examined?;
-    let hits = experiment.hits().await?;
+    let hits = sqlx::query_scalar("select count(*) from saga.fault_hit");
+    let hits: i64 = hits.fetch_one(&experiment.testbed.pool).await?;
     ensure!(!experiment.armed || hits > 0, "a fault was armed and never hit, so nothing was provoked");
     Ok((experiment.findings, hits))
 }

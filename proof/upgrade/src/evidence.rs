@@ -42,17 +42,18 @@ pub async fn unread(pool: &PgPool) -> Result<i64, sqlx::Error> {
 
 pub async fn of(pool: &PgPool, phases: &[Phase], given_up: i64) -> anyhow::Result<Evidence> {
     let count = async |query: &'static str| sqlx::query_scalar::<_, i64>(query).fetch_one(pool).await;
-    let brought_up = match phases.iter().find(|phase| phase.name == ONLY_NEW_READERS) {
-        None => 0,
-        Some(phase) => {
-            let read = "select count(*)
-                from inventory.outbox_published p
-                join payment.inbox i using (event_id)
-                where p.event_type = 'StockReserved.v1' and i.consumer = 'payment-process_payment'
-                    and i.processed_at between $1 and $2";
-            sqlx::query_scalar(read).bind(phase.began).bind(phase.ended).fetch_one(pool).await?
-        }
-    };
+    let only_new_readers = phases.iter().find(|phase| phase.name == ONLY_NEW_READERS);
+    let brought_up = sqlx::query_scalar(
+        "select count(*)
+        from inventory.outbox_published p
+        join payment.inbox i using (event_id)
+        where p.event_type = 'StockReserved.v1' and i.consumer = 'payment-process_payment'
+            and i.processed_at between $1 and $2",
+    )
+    .bind(only_new_readers.map(|phase| phase.began))
+    .bind(only_new_readers.map(|phase| phase.ended))
+    .fetch_one(pool)
+    .await?;
     Ok(Evidence {
         in_new_version: count("select count(*) from inventory.outbox_published where event_type = 'StockReserved.v2'")
             .await?,

@@ -20,10 +20,8 @@ use contracts::{
     order_fulfillment::{DETECT_TIMEOUT, RELEASE_STOCK, RESERVE_STOCK, SAGA, SagaTimedOut},
 };
 use faults::Faults;
-use messaging::{Batch, Delivery, StepError, Subscription, subscribe};
+use messaging::{Subscription, subscribe};
 use participant::{Part, Participant, Source};
-use saga::{Event, StepOn};
-use saga_store::StepTransaction;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -72,14 +70,6 @@ impl App {
         let participant = Participant::join::<SagaTimedOut>(startup, PART, &config.participant, faults).await?;
         metrics::register(&startup.metrics, participant.metrics().clone());
         Ok(App { participant, config: Arc::new(config) })
-    }
-
-    async fn step<E: Event>(
-        &self,
-        step: &'static StepOn<E>,
-        batch: Batch<E>,
-    ) -> Result<StepTransaction<Delivery<E>>, StepError> {
-        self.participant.step(step, batch).await
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 
 /// Step 1: reserves all lines of an order or none. An order whose cancellation arrived first has a tombstone, and is skipped.
 pub(crate) async fn reserve_stock(app: App, batch: Batch<OrderCreated>) -> StepResult {
-    let mut tx = app.step(&RESERVE_STOCK, batch).await?;
+    let mut tx = app.participant.step(&RESERVE_STOCK, batch).await?;
     let deliveries = tx.deliveries();
     let mut requests = Vec::new();
     for order in deliveries.iter() {
@@ -68,7 +68,7 @@ fn reserved(order: &OrderCreated, lines: Vec<StockLine>) -> StockReserved {
 /// Undoes step 1: releases what the order holds, and publishes the receipt also when it holds nothing. An unknown order gets a
 /// tombstone, which turns a late step 1 into a no-op.
 pub(crate) async fn release_stock(app: App, batch: Batch<OrderCancelled>) -> StepResult {
-    let mut tx = app.step(&RELEASE_STOCK, batch).await?;
+    let mut tx = app.participant.step(&RELEASE_STOCK, batch).await?;
     let cancellations = tx.deliveries();
     store::insert_tombstones(tx.conn(), &with_sagas(cancellations.iter(), |e| e.order_id)?).await?;
     let order_ids: Vec<Uuid> = cancellations.iter().map(|c| c.event.order_id.0).collect();

@@ -3,34 +3,28 @@
 //! product, so events and rebuilds do not conflict.
 
 use contracts::catalogue::{Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged};
-use messaging::{Batch, Committed, StepError, lease, periodic::every};
+use messaging::{Batch, StepResult, lease, periodic::every};
 use serde::{Deserialize, Serialize};
-use sqlx::{PgConnection, PgPool};
+use sqlx::PgPool;
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use crate::{App, store};
 
-pub(crate) async fn project_product_created(app: App, batch: Batch<ProductCreated>) -> Result<Committed, StepError> {
+pub(crate) async fn project_product_created(app: App, batch: Batch<ProductCreated>) -> StepResult {
     project(app, batch, |event| event.product).await
 }
 
-pub(crate) async fn project_product_price_changed(
-    app: App,
-    batch: Batch<ProductPriceChanged>,
-) -> Result<Committed, StepError> {
+pub(crate) async fn project_product_price_changed(app: App, batch: Batch<ProductPriceChanged>) -> StepResult {
     project(app, batch, |event| event.product).await
 }
 
-pub(crate) async fn project_product_details_changed(
-    app: App,
-    batch: Batch<ProductDetailsChanged>,
-) -> Result<Committed, StepError> {
+pub(crate) async fn project_product_details_changed(app: App, batch: Batch<ProductDetailsChanged>) -> StepResult {
     project(app, batch, |event| event.product).await
 }
 
-async fn project<E>(app: App, batch: Batch<E>, product: fn(E) -> Product) -> Result<Committed, StepError> {
+async fn project<E>(app: App, batch: Batch<E>, product: fn(E) -> Product) -> StepResult {
     let (mut work, deliveries) = app.participant.outbox.claim(batch).await?;
     let products: Vec<Product> = deliveries.into_iter().map(|d| product(d.event)).collect();
     store::upsert_products(work.conn(), &products, false).await?;
@@ -88,40 +82,27 @@ async fn leased_rebuild(app: &App) -> Result<Option<Rebuilt>, RebuildError> {
     if !held {
         return Ok(None);
     }
-    let snapshot = Snapshot::take(app, pool).await?;
-    if snapshot.products.is_empty() { Ok(None) } else { snapshot.apply(pool).await.map(Some) }
+    // Before the transaction, which must not wait for inventory.
+    let begun = store::now(pool).await?;
+    let products = products_of_inventory(app).await?;
+    if products.is_empty() { Ok(None) } else { Ok(Some(replace(pool, &products, begun).await?)) }
 }
 
 /// Reads a snapshot from inventory, and updates the view to at least its versions.
 pub(crate) async fn rebuild(app: &App) -> Result<Rebuilt, RebuildError> {
     let pool = &app.participant.pools.http;
-    Snapshot::take(app, pool).await?.apply(pool).await
+    let begun = store::now(pool).await?;
+    let products = products_of_inventory(app).await?;
+    Ok(replace(pool, &products, begun).await?)
 }
 
-/// Inventory's products, read before the transaction begins: no transaction is open during a network call.
-struct Snapshot {
-    begun: OffsetDateTime,
-    products: Vec<Product>,
-}
-
-impl Snapshot {
-    async fn take(app: &App, pool: &PgPool) -> Result<Self, RebuildError> {
-        let begun = store::now(pool).await?;
-        Ok(Snapshot { begun, products: products_of_inventory(app).await? })
-    }
-
-    async fn apply(&self, pool: &PgPool) -> Result<Rebuilt, RebuildError> {
-        let mut transaction = pool.begin().await?;
-        let rebuilt = replace(&mut transaction, &self.products, self.begun).await?;
-        transaction.commit().await?;
-        Ok(rebuilt)
-    }
-}
-
-async fn replace(conn: &mut PgConnection, products: &[Product], begun: OffsetDateTime) -> Result<Rebuilt, sqlx::Error> {
+/// Makes the view equal to inventory's products, which were read from `begun` on.
+async fn replace(pool: &PgPool, products: &[Product], begun: OffsetDateTime) -> Result<Rebuilt, sqlx::Error> {
     let skus: Vec<String> = products.iter().map(|p| p.sku.to_string()).collect();
-    let removed = store::delete_products_not_in(conn, &skus, begun).await?;
-    let changed = store::upsert_products(conn, products, true).await?;
+    let mut transaction = pool.begin().await?;
+    let removed = store::delete_products_not_in(&mut transaction, &skus, begun).await?;
+    let changed = store::upsert_products(&mut transaction, products, true).await?;
+    transaction.commit().await?;
     Ok(Rebuilt { products: products.len(), changed, removed })
 }
 

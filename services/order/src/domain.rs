@@ -61,9 +61,12 @@ impl Quantity {
 }
 
 /// A requested line.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = PlaceOrderLine)]
 pub struct WantedLine {
     pub sku: Sku,
+    #[schema(minimum = 1, maximum = 1_000_000)]
     pub quantity: i64,
 }
 
@@ -316,20 +319,12 @@ mod tests {
     }
 
     #[test]
-    fn a_timed_out_order_is_cancelled_and_never_given_up() {
-        for attempts in 0..3 {
-            assert_eq!(overdue_action(Some(Status::TimedOut), false, attempts, 1), OverdueAction::Cancel);
-        }
-        assert_eq!(
-            [0, 1, 2].map(|n| overdue_action(Some(Status::Compensating), false, n, 1)),
-            [OverdueAction::Retry, OverdueAction::GiveUp, OverdueAction::GiveUp]
-        );
-    }
-
-    #[test]
-    fn nothing_is_retried_while_a_cancellation_is_under_way() {
-        for attempts in 0..3 {
-            assert_eq!(overdue_action(Some(Status::Compensating), true, attempts, 1), OverdueAction::Wait);
+    fn only_an_undelivered_or_exhausted_cancellation_is_not_retried() {
+        for (attempts, overdue) in [(0, OverdueAction::Retry), (1, OverdueAction::GiveUp), (2, OverdueAction::GiveUp)] {
+            let action = |status, under_way| overdue_action(Some(status), under_way, attempts, 1);
+            assert_eq!(action(Status::TimedOut, false), OverdueAction::Cancel);
+            assert_eq!(action(Status::Compensating, true), OverdueAction::Wait);
+            assert_eq!(action(Status::Compensating, false), overdue);
         }
     }
 

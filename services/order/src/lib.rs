@@ -25,11 +25,9 @@ use contracts::{
     },
 };
 use faults::Faults;
-use messaging::{Batch, Delivery, StepError, Subscription, subscribe};
+use messaging::{Subscription, subscribe};
 use participant::{Part, Participant, Source};
 use prometheus_client::metrics::counter::Counter;
-use saga::{Event, StepOn};
-use saga_store::StepTransaction;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -109,14 +107,6 @@ impl App {
             placements,
             draining: startup.draining.clone(),
         })
-    }
-
-    async fn step<E: Event>(
-        &self,
-        step: &'static StepOn<E>,
-        batch: Batch<E>,
-    ) -> Result<StepTransaction<Delivery<E>>, StepError> {
-        self.participant.step(step, batch).await
     }
 }
 

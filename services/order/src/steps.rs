@@ -26,7 +26,7 @@ const UNKNOWN: &str = "the order is not known";
 /// Step 3, the pivot: confirms a paid order. A payment of another amount is a dead letter, and the saga runs until its
 /// deadline.
 pub(crate) async fn confirm_order(app: App, batch: Batch<PaymentProcessed>) -> StepResult {
-    let mut tx = app.step(&CONFIRM_ORDER, batch).await?;
+    let mut tx = app.participant.step(&CONFIRM_ORDER, batch).await?;
     let payments = tx.deliveries();
     let mut orders = store::lock_orders(tx.conn(), payments.iter().map(|p| p.event.order_id)).await?;
     let mut confirmed = Vec::new();
@@ -78,7 +78,7 @@ async fn cancel<E: Event>(
     batch: Batch<E>,
     why: impl Fn(&E) -> (OrderId, CancelReason, String),
 ) -> StepResult {
-    let mut tx = app.step(step, batch).await?;
+    let mut tx = app.participant.step(step, batch).await?;
     let causes = tx.deliveries();
     let mut orders = store::lock_orders(tx.conn(), causes.iter().map(|cause| why(&cause.event).0)).await?;
     let mut cancelled = Vec::new();

@@ -7,7 +7,7 @@ mod products;
 mod sample;
 
 pub(crate) use keys::{KeyUse, StoredKey, delete_old_keys, find_keys, insert_keys, try_keys};
-pub(crate) use obstacles::{AtGateway, Fact, SagaConsumers, at_gateway, obstacles};
+pub(crate) use obstacles::{AtGateway, Fact, at_gateway, obstacles};
 pub(crate) use orders::{
     EndedOrder, OrderRow, end_orders, get_order, has_ended, insert_orders, lines_of, list_orders, lock_orders, saga_of,
     walk_orders,

@@ -29,7 +29,7 @@ pub(crate) async fn refund(app: &App, forgotten: NewPayment, context: &Context) 
     for stored in payments.values_mut() {
         stored.set_status(domain::apply_refund_answer(&stored.payment, answer.as_ref())?);
     }
-    store::save_payments(work.conn(), &store::changed(&payments)).await?;
+    store::save_payments(work.conn(), &payments).await?;
     work.commit_intent().await?;
     Ok(true)
 }

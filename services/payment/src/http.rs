@@ -108,7 +108,7 @@ async fn list_payments(
 async fn get_payment(State(app): State<App>, Path(id): Path<Uuid>) -> Result<Json<PaymentBody>, Problem> {
     let mut conn = app.participant.pools.http.acquire().await?;
     let row = store::get_payment(&mut conn, id).await?;
-    row.map_or_else(|| Err(Problem::not_found(format!("There is no payment {id}."))), |row| body(row).map(Json))
+    body(row.ok_or_else(|| Problem::not_found(format!("There is no payment {id}.")))?).map(Json)
 }
 
 /// A charge at the card processor whose order a restored database does not have
@@ -155,10 +155,8 @@ async fn refund_forgotten_charge(
         return Err(known());
     }
     let mut conn = app.participant.pools.http.acquire().await?;
-    store::find_payment(&mut conn, order_id.0, Uuid::max())
-        .await?
-        .pop()
-        .map_or_else(|| Err(known()), |row| body(row).map(Json))
+    let row = store::find_payment(&mut conn, order_id.0, Uuid::max()).await?.pop().ok_or_else(known)?;
+    body(row).map(Json)
 }
 
 fn problem(error: &StepError) -> Problem {
@@ -175,7 +173,7 @@ fn problem(error: &StepError) -> Problem {
 
 fn body(row: PaymentRow) -> Result<PaymentBody, Problem> {
     Ok(PaymentBody {
-        amount: row.money().map_err(|error| Problem::internal(&error))?,
+        amount: row.money()?,
         payment_id: row.payment_id,
         order_id: row.order_id,
         saga_id: row.saga_id,

@@ -53,7 +53,7 @@ static PART: Part = Part {
 pub struct App {
     pub participant: Arc<Participant>,
     config: Arc<GatewayArgs>,
-    gateway: Arc<dyn PaymentGateway>,
+    gateway: MeasuredGateway,
     declines: metrics::Declines,
 }
 
@@ -62,11 +62,8 @@ pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> 
     let faults = config.participant.faults(config.base.env())?;
     let app = App::connect(&startup, config, faults).await?;
     let subscriptions = subscriptions(&app);
-    Ok(Service::new(app.participant.routes(router(&app), &subscriptions)).with_tasks(app.participant.tasks(
-        &startup,
-        &subscriptions,
-        samples(),
-    )))
+    let tasks = app.participant.tasks(&startup, &subscriptions, samples());
+    Ok(Service::new(app.participant.routes(router(&app), &subscriptions)).with_tasks(tasks))
 }
 
 impl App {
@@ -87,8 +84,8 @@ impl App {
         gateway: impl FnOnce(&Participant) -> anyhow::Result<Arc<dyn PaymentGateway>>,
     ) -> anyhow::Result<Self> {
         let participant = Participant::join::<SagaTimedOut>(startup, PART, &config.participant, faults).await?;
-        let calls = startup.metrics.register(GatewayMetrics::register);
-        let gateway = Arc::new(MeasuredGateway::new(gateway(&participant)?, calls));
+        let metrics = startup.metrics.register(GatewayMetrics::register);
+        let gateway = MeasuredGateway { inner: gateway(&participant)?, metrics };
         let declines = startup.metrics.register(metrics::Declines::register);
         Ok(App { participant, config: Arc::new(config.gateway), gateway, declines })
     }

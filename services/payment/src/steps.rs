@@ -108,7 +108,7 @@ impl ThreePhases for Charge<'_> {
                 ChargeEvent::None(reason) => tx.skip(reserved, reason)?,
             }
         }
-        store::save_payments(tx.conn(), &store::changed(&payments)).await
+        store::save_payments(tx.conn(), &payments).await
     }
 }
 
@@ -166,7 +166,7 @@ impl ThreePhases for Refund<'_> {
             let receipt = PaymentRefunded { order_id, payment_id, amount };
             tx.undone(cancelled, stored.next_event(), &receipt)?;
         }
-        store::save_payments(tx.conn(), &store::changed(&payments)).await
+        store::save_payments(tx.conn(), &payments).await
     }
 }
 

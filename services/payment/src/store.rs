@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 pub(crate) use sample::{SAMPLED as GAUGES, read as read_gauges};
 
-pub(crate) use row::{PaymentRow, Payments, StoredPayment, changed};
+pub(crate) use row::{PaymentRow, Payments, StoredPayment};
 
 use crate::domain::Status;
 
@@ -58,7 +58,6 @@ pub(crate) async fn insert_intents(conn: &mut PgConnection, intents: &[NewPaymen
     if intents.is_empty() {
         return Ok(());
     }
-    let new = Columns::of(intents);
     sqlx::query!(
         "insert into payment (payment_id, order_id, saga_id, amount, currency, method, status)
         select payment_id, order_id, saga_id, amount, currency, method, 'PENDING'
@@ -66,12 +65,12 @@ pub(crate) async fn insert_intents(conn: &mut PgConnection, intents: &[NewPaymen
             as t (payment_id, order_id, saga_id, amount, currency, method)
         order by order_id
         on conflict do nothing",
-        &new.payment_ids,
-        &new.order_ids,
-        &new.saga_ids,
-        &new.amounts,
-        &new.currencies,
-        &new.methods,
+        &intents.iter().map(|p| PaymentId::of(p.order_id).0).collect::<Vec<_>>(),
+        &intents.iter().map(|p| p.order_id.0).collect::<Vec<_>>(),
+        &intents.iter().map(|p| p.saga_id).collect::<Vec<_>>(),
+        &intents.iter().map(|p| p.amount.amount).collect::<Vec<_>>(),
+        &intents.iter().map(|p| p.amount.currency.to_string()).collect::<Vec<_>>(),
+        &intents.iter().map(|p| p.method.clone()).collect::<Vec<_>>(),
     )
     .execute(conn)
     .await?;
@@ -84,7 +83,7 @@ pub(crate) async fn cancel_payments(conn: &mut PgConnection, tombstones: &[NewPa
     if tombstones.is_empty() {
         return Ok(Payments::new());
     }
-    let new = Columns::of(tombstones);
+    let order_ids: Vec<Uuid> = tombstones.iter().map(|p| p.order_id.0).collect();
     sqlx::query!(
         "insert into payment
             (payment_id, order_id, saga_id, amount, currency, method, status, cancelled_at, created_at)
@@ -93,12 +92,12 @@ pub(crate) async fn cancel_payments(conn: &mut PgConnection, tombstones: &[NewPa
             as t (payment_id, order_id, saga_id, amount, currency, method)
         order by order_id
         on conflict do nothing",
-        &new.payment_ids,
-        &new.order_ids,
-        &new.saga_ids,
-        &new.amounts,
-        &new.currencies,
-        &new.methods,
+        &tombstones.iter().map(|p| PaymentId::of(p.order_id).0).collect::<Vec<_>>(),
+        &order_ids,
+        &tombstones.iter().map(|p| p.saga_id).collect::<Vec<_>>(),
+        &tombstones.iter().map(|p| p.amount.amount).collect::<Vec<_>>(),
+        &tombstones.iter().map(|p| p.amount.currency.to_string()).collect::<Vec<_>>(),
+        &tombstones.iter().map(|p| p.method.clone()).collect::<Vec<_>>(),
     )
     .execute(&mut *conn)
     .await?;
@@ -114,7 +113,7 @@ pub(crate) async fn cancel_payments(conn: &mut PgConnection, tombstones: &[NewPa
         where p.order_id = locked.order_id
         returning p.payment_id, p.order_id, p.saga_id, p.amount, p.currency, p.method, p.status, p.gateway_reference,
             p.decline_code, p.cancelled_at, p.captured_at, p.refunded_at, p.version, p.created_at, p.updated_at",
-        &new.order_ids,
+        &order_ids,
     )
     .fetch_all(conn)
     .await?;
@@ -153,8 +152,9 @@ pub(crate) async fn lock_payments(conn: &mut PgConnection, orders: &[OrderId]) -
     by_order(rows)
 }
 
-/// Writes status and version of locked payments.
-pub(crate) async fn save_payments(conn: &mut PgConnection, changed: &[&StoredPayment]) -> Result<(), StepError> {
+/// Writes status and version of the locked payments that have changed.
+pub(crate) async fn save_payments(conn: &mut PgConnection, payments: &Payments) -> Result<(), StepError> {
+    let changed: Vec<&StoredPayment> = payments.values().filter(|payment| payment.changed).collect();
     if changed.is_empty() {
         return Ok(());
     }
@@ -239,32 +239,6 @@ pub(crate) async fn list_payments(
     )
     .fetch_all(conn)
     .await
-}
-
-/// New payments, as columns.
-#[derive(Default)]
-struct Columns {
-    payment_ids: Vec<Uuid>,
-    order_ids: Vec<Uuid>,
-    saga_ids: Vec<Uuid>,
-    amounts: Vec<i64>,
-    currencies: Vec<String>,
-    methods: Vec<String>,
-}
-
-impl Columns {
-    fn of(new: &[NewPayment]) -> Self {
-        let mut columns = Columns::default();
-        for payment in new {
-            columns.payment_ids.push(PaymentId::of(payment.order_id).0);
-            columns.order_ids.push(payment.order_id.0);
-            columns.saga_ids.push(payment.saga_id);
-            columns.amounts.push(payment.amount.amount);
-            columns.currencies.push(payment.amount.currency.to_string());
-            columns.methods.push(payment.method.clone());
-        }
-        columns
-    }
 }
 
 fn uuids(orders: &[OrderId]) -> Vec<Uuid> {

@@ -218,6 +218,14 @@ fn statement_timeout(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A topic's settings from these flags, for tests.
+#[cfg(test)]
+pub(crate) fn parsed<A: Args>(flags: &[&str]) -> A {
+    let command = A::augment_args(clap::Command::new("service"));
+    let matches = command.get_matches_from(["service"].iter().chain(flags));
+    A::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -3,6 +3,7 @@
 //! ends the process, because a service without it must not look healthy.
 
 use std::{
+    pin::{Pin, pin},
     process::ExitCode,
     sync::{Arc, OnceLock},
     time::Duration,
@@ -12,7 +13,7 @@ use anyhow::Context as _;
 use axum::Router;
 use tokio::{
     net::TcpListener,
-    signal::unix::{Signal, SignalKind, signal},
+    signal::unix::{SignalKind, signal},
 };
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
@@ -20,9 +21,8 @@ use utoipa_axum::router::OpenApiRouter;
 use crate::{
     config::BaseArgs,
     error::StartError,
-    http::{ServeLimits, ServiceInfo, Shell, assemble, chain, serve, starting},
-    metrics::Metrics,
-    readiness::{Readiness, ReadyFlag},
+    http::{ServiceInfo, Shell, assemble, chain, serve, starting},
+    readiness::ReadyFlag,
     telemetry,
 };
 
@@ -85,22 +85,23 @@ async fn live(
     build: impl AsyncFnOnce(Startup) -> anyhow::Result<Service>,
 ) -> anyhow::Result<()> {
     args.check()?;
-    let mut signals = Signals::listen()?;
+    let stop = pin!(stop_signal()?);
     let address = args.http.listen;
     let listener = TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
-    let startup = Startup::new(service, Readiness::default(), Metrics::default());
+    let startup = Startup::new(service);
     // Before the server listens: without a registered dependency the service would seem ready.
     let started = startup.readiness.register("startup");
     let shell = Shell::new(service, &args.http, startup.readiness.clone(), startup.metrics.clone());
-    let app = LiveApp { starting: starting(&shell), complete: Arc::default() };
+    let (starting, complete) = (starting(&shell), Arc::new(OnceLock::new()));
     let intake = CancellationToken::new();
     #[expect(clippy::disallowed_methods, reason = "joined a few lines below")]
     let http = tokio::spawn({
-        let (app, limits) = (app.clone(), ServeLimits::from(&args.http));
-        serve(listener, move || app.router(), limits, intake.clone())
+        let complete = complete.clone();
+        let router = move || complete.get().unwrap_or(&starting).clone();
+        serve(listener, router, args.http.clone(), intake.clone())
     });
 
-    let outcome = work(&startup, started, &shell, &app, build, &mut signals).await;
+    let outcome = work(&startup, started, &shell, &complete, build, stop).await;
 
     startup.draining.cancel();
     intake.cancel();
@@ -115,25 +116,25 @@ async fn work(
     startup: &Startup,
     started: ReadyFlag,
     shell: &Shell,
-    app: &LiveApp,
+    complete: &OnceLock<Router>,
     build: impl AsyncFnOnce(Startup) -> anyhow::Result<Service>,
-    signals: &mut Signals,
+    mut stop: Pin<&mut impl Future<Output = ()>>,
 ) -> anyhow::Result<()> {
     tracing::info!(service = shell.service.name, version = shell.service.version, "starting");
     let service = tokio::select! {
         service = build(startup.clone()) => service?,
-        () = signals.received() => return Ok(()),
+        () = stop.as_mut() => return Ok(()),
         failure = startup.tasks.failed() => return Err(failure.into()),
     };
     let (router, _) = assemble(shell, service.api);
     // Set only here, once.
-    let _ = app.complete.set(router);
+    let _ = complete.set(router);
     for (name, task) in service.tasks {
         startup.tasks.spawn(name, task);
     }
     started.ok();
     tokio::select! {
-        () = signals.received() => {
+        () = stop => {
             started.failing("shutting down");
             Ok(())
         }
@@ -141,38 +142,15 @@ async fn work(
     }
 }
 
-/// The current router: the one for the start until the complete one exists.
-#[derive(Clone)]
-struct LiveApp {
-    starting: Router,
-    complete: Arc<OnceLock<Router>>,
-}
-
-impl LiveApp {
-    fn router(&self) -> Router {
-        self.complete.get().unwrap_or(&self.starting).clone()
-    }
-}
-
-/// The stop signals; installed first, so that none is missed.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn listen() -> anyhow::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
-            interrupt: signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?,
-        })
-    }
-
-    async fn received(&mut self) {
+/// Waits for a stop signal. The handlers are installed by the call, so that none is missed.
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    Ok(async move {
         let name = tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
         };
         tracing::info!(signal = name, "stopping");
-    }
+    })
 }

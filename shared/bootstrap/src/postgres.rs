@@ -4,6 +4,7 @@
 
 use std::{str::FromStr as _, sync::Arc, time::Duration};
 
+use prometheus_client::metrics::gauge::ConstGauge;
 use sqlx::{
     Connection as _, PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -14,15 +15,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::PostgresArgs, error::StartError, readiness::ReadyFlag, wait::every_second};
+use crate::{config::PostgresArgs, error::StartError, metrics::Metrics, readiness::ReadyFlag, wait::every_second};
 
-mod collector;
 mod opener;
 mod schema;
 
-pub use collector::register_metrics;
 use opener::Opener;
-pub(crate) use opener::{TEST_TIMEOUT, within};
+pub(crate) use opener::TEST_TIMEOUT;
+pub use opener::within;
 pub use schema::{check_durability, expect_migrations};
 
 /// Consumers and the relay may wait longer than HTTP handlers, because no client waits for them.
@@ -108,6 +108,20 @@ impl Pools {
         tokio::join!(self.http.close(), self.read.close(), self.work.close(), self.relay.close());
     }
 
+    /// Registers `database_pool_connections{pool, state}` with state `idle` or `used`.
+    pub fn register_metrics(&self, metrics: &Metrics) {
+        let pools = self.clone();
+        metrics.on_scrape(move |scrape| {
+            let connections = pools.named().into_iter().flat_map(|(name, pool, opener)| {
+                let idle = i64::try_from(pool.num_idle()).unwrap_or(i64::MAX);
+                let used = (i64::from(pool.size()) - idle - i64::from(opener.lost())).max(0);
+                let count = |(state, count)| ([("pool", name), ("state", state)], ConstGauge::new(count));
+                [("idle", idle), ("used", used)].map(count)
+            });
+            scrape.family("database_pool_connections", "Open database connections", connections)
+        });
+    }
+
     /// Whether the HTTP pool has any open connection, in use or not.
     pub(crate) fn serve_http(&self) -> bool {
         let [opener, ..] = &self.openers;
@@ -121,7 +135,7 @@ impl Pools {
     }
 
     /// The pools with their names and openers.
-    pub(crate) fn named(&self) -> [(&'static str, &PgPool, &Arc<Opener>); 4] {
+    fn named(&self) -> [(&'static str, &PgPool, &Arc<Opener>); 4] {
         let [http, read, work, relay] = &self.openers;
         [
             ("http", &self.http, http),
@@ -201,19 +215,11 @@ fn server_of(options: &PgConnectOptions) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use clap::Parser;
-
     use super::*;
-    use crate::readiness::Readiness;
-
-    #[derive(Parser)]
-    struct Args {
-        #[command(flatten)]
-        postgres: PostgresArgs,
-    }
+    use crate::{config::parsed, readiness::Readiness};
 
     async fn refused(url: &str) -> StartError {
-        let args = Args::parse_from(["service", "--database-url", url, "--database-startup-limit", "0s"]).postgres;
+        let args: PostgresArgs = parsed(&["--database-url", url, "--database-startup-limit", "0s"]);
         let ready = Readiness::default().register("postgres");
         connect(&args, "orders", "order", &ready, &CancellationToken::new()).await.unwrap_err()
     }

@@ -14,13 +14,13 @@ const TICKS_PER_SECOND: f64 = 100.0;
 /// Writes `process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_virtual_memory_bytes`,
 /// `process_start_time_seconds`, `process_threads`, `process_open_fds` and `process_max_fds`.
 pub(crate) fn write_metrics(scrape: &mut Scrape<'_>) -> fmt::Result {
-    let stat = read("self/stat").as_deref().and_then(Stat::parse).unwrap_or_default();
+    let times = read("self/stat").as_deref().and_then(times);
     let status = read("self/status").unwrap_or_default();
-    if let Some(seconds) = stat.cpu_seconds {
-        scrape.one("process_cpu_seconds", "User and system CPU time spent", ConstCounter::new(seconds))?;
+    if let Some((cpu, _)) = times {
+        scrape.one("process_cpu_seconds", "User and system CPU time spent", ConstCounter::new(cpu))?;
     }
     let boot_time = read("stat").as_deref().and_then(|text| number(text, "btime"));
-    let started = stat.started_after_boot.zip(boot_time).map(|(after, boot)| boot + after);
+    let started = times.zip(boot_time).map(|((_, after), boot)| boot + after);
     let kibibytes = |key| number(&status, key).map(|kib| kib * 1024.0);
     let gauges = [
         ("process_resident_memory_bytes", "Memory in RAM", kibibytes("VmRSS:")),
@@ -38,22 +38,13 @@ pub(crate) fn write_metrics(scrape: &mut Scrape<'_>) -> fmt::Result {
     Ok(())
 }
 
-/// The values from `/proc/self/stat`.
-#[derive(Debug, Default, PartialEq)]
-struct Stat {
-    cpu_seconds: Option<f64>,
-    /// In seconds.
-    started_after_boot: Option<f64>,
-}
-
-impl Stat {
-    /// The second field is the program's name in parentheses, which may contain spaces and parentheses; so fields are
-    /// counted from its end. Their numbers are those of proc(5).
-    fn parse(text: &str) -> Option<Stat> {
-        let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_whitespace().collect();
-        let seconds = |number: usize| Some(fields.get(number - 3)?.parse::<f64>().ok()? / TICKS_PER_SECOND);
-        Some(Stat { cpu_seconds: Some(seconds(14)? + seconds(15)?), started_after_boot: seconds(22) })
-    }
+/// From `/proc/self/stat`: the CPU time, and the time from the machine's start to the process's, in seconds. The second
+/// field is the program's name in parentheses, which may contain spaces and parentheses; so fields are counted from its
+/// end. Their numbers are those of proc(5).
+fn times(stat: &str) -> Option<(f64, f64)> {
+    let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
+    let seconds = |number: usize| Some(fields.get(number - 3)?.parse::<f64>().ok()? / TICKS_PER_SECOND);
+    Some((seconds(14)? + seconds(15)?, seconds(22)?))
 }
 
 fn read(path: &str) -> Option<String> {
@@ -92,9 +83,8 @@ mod tests {
     #[test]
     fn a_programs_name_does_not_shift_later_fields() {
         let stat = "7 (a) (b c) S 1 2 3 4 5 6 7 8 9 10 250 50 13 14 15 16 9 18 12345 20 21\n";
-        let expected = Stat { cpu_seconds: Some(3.0), started_after_boot: Some(123.45) };
-        assert_eq!(Stat::parse(stat), Some(expected));
-        assert_eq!(Stat::parse("7 (short) S 1"), None);
+        assert_eq!(times(stat), Some((3.0, 123.45)));
+        assert_eq!(times("7 (short) S 1"), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Prints the contracts between builds of the services, for docs/contracts.json: the JSON schema of every version of
 //! every event that is published or read, and the subject of every durable consumer.
 
-use std::{collections::BTreeMap, process::ExitCode};
+use std::{collections::BTreeMap, error::Error};
 
 use contracts::{
     catalogue::{PROJECTIONS, ProductCreated, ProductDetailsChanged, ProductPriceChanged, StockReplenished},
@@ -43,7 +43,7 @@ macro_rules! add {
     };
 }
 
-fn main() -> ExitCode {
+fn main() -> Result<(), Box<dyn Error>> {
     let mut all = Contracts::default();
     add!(all: OrderCreated, OrderConfirmed, OrderCancelled, StockReserved, StockReservationFailed, StockReleased);
     add!(all: PaymentProcessed, PaymentFailed, PaymentRefunded, SagaTimedOut);
@@ -56,16 +56,9 @@ fn main() -> ExitCode {
     let awaited = PROJECTIONS.iter().filter_map(|step| step.consumes());
     for event in SAGA.events().into_iter().chain(awaited) {
         if !all.events.contains_key(&event.wire_name()) {
-            eprintln!("{} is missing in examples/contracts.rs", event.wire_name());
-            return ExitCode::FAILURE;
+            return Err(format!("{} is missing in examples/contracts.rs", event.wire_name()).into());
         }
     }
-    match serde_json::to_string_pretty(&all) {
-        Ok(text) => println!("{text}"),
-        Err(error) => {
-            eprintln!("{error}");
-            return ExitCode::FAILURE;
-        }
-    }
-    ExitCode::SUCCESS
+    println!("{}", serde_json::to_string_pretty(&all)?);
+    Ok(())
 }

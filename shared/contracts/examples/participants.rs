@@ -1,25 +1,16 @@
 //! Generates a file from the manifest of participants: `participants.tsv` as a whole, which scripts and dashboards read;
 //! in other files the parts between `# participants: NAME` and `# end of participants`. `./scripts/check generated` compares.
 
-use std::{fmt::Write, fs, process::ExitCode};
+use std::{fmt::Write, fs};
 
 use contracts::{PARTICIPANTS, Participant, broker_users, url_variable};
 
 const END: &str = "# end of participants";
 
-fn main() -> ExitCode {
-    let Some(file) = std::env::args().nth(1) else {
-        eprintln!("usage: participants FILE");
-        return ExitCode::FAILURE;
-    };
-    match generated(&file) {
-        Ok(text) => print!("{text}"),
-        Err(why) => {
-            eprintln!("{file}: {why}");
-            return ExitCode::FAILURE;
-        }
-    }
-    ExitCode::SUCCESS
+fn main() -> Result<(), String> {
+    let file = std::env::args().nth(1).ok_or("usage: participants FILE")?;
+    print!("{}", generated(&file).map_err(|why| format!("{file}: {why}"))?);
+    Ok(())
 }
 
 fn generated(file: &str) -> Result<String, String> {

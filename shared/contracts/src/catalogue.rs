@@ -38,8 +38,8 @@ pub struct Product {
     pub version: i64,
 }
 
-macro_rules! product_event {
-    ($(#[$doc:meta])* $name:ident) => {
+macro_rules! product_events {
+    ($($(#[$doc:meta])* $name:ident,)*) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
         pub struct $name {
@@ -54,21 +54,17 @@ macro_rules! product_event {
                 self.product.sku.to_string()
             }
         }
-    };
+    )*};
 }
 
-product_event!(
+product_events! {
     /// A product was added to the catalogue.
-    ProductCreated
-);
-product_event!(
+    ProductCreated,
     /// The price of a product changed (and perhaps other details, too).
-    ProductPriceChanged
-);
-product_event!(
+    ProductPriceChanged,
     /// The name or status of a product changed, its price did not.
-    ProductDetailsChanged
-);
+    ProductDetailsChanged,
+}
 
 /// More of a product was supplied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -69,7 +69,6 @@ pub(crate) fn new_shared_id() -> u64 {
     milliseconds * IDS_PER_MILLISECOND + random_below(IDS_PER_MILLISECOND)
 }
 
-/// An armed fault with its expiry.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) armed: Armed,

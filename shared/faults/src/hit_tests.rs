@@ -135,19 +135,6 @@ async fn a_fault_touches_nothing_outside_its_scope() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn the_first_fault_that_hits_a_pass_acts_alone() {
-    let (faults, point) = (Faults::armable(), FaultPoint::GatewayCall);
-    let second = faults.arm(spec(point, Kind::Drop).every(2), "test").expect("armed");
-    let always = faults.arm(spec(point, Kind::Decline), "test").expect("armed");
-    let elsewhere = faults.arm(spec(FaultPoint::InStep, Kind::Error), "test").expect("armed");
-    for expected in [&always, &second, &always, &second] {
-        assert_eq!(pass(&faults, point, &subject()).await, seen_of(expected));
-    }
-    let passes: Vec<_> = faults.armed().into_iter().map(|armed| (armed.id, armed.passes, armed.hits)).collect();
-    assert_eq!(passes, [(second.id, 4, 2), (always.id, 2, 2), (elsewhere.id, 0, 0)]);
-}
-
 #[tokio::test]
 async fn the_subject_is_read_only_when_a_fault_is_armed_there() {
     let asked = Cell::new(0);

@@ -54,12 +54,7 @@ impl StreamView {
         }
     }
 
-    /// Whether the consumer exists and is not ahead of the stream.
-    pub fn has(&self, consumer: &str) -> bool {
-        self.acknowledged.contains_key(consumer)
-    }
-
-    /// The sequence through which the consumer has acknowledged all its events.
+    /// The sequence through which the consumer has acknowledged all its events; `None` if it does not exist or is ahead.
     pub fn acknowledged(&self, consumer: &str) -> Option<u64> {
         self.acknowledged.get(consumer).copied()
     }

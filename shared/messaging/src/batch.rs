@@ -53,7 +53,6 @@ pub struct Committed {
 /// The result of a step.
 pub type StepResult = Result<Committed, StepError>;
 
-/// The effect of one event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Effect {
     Applied,

@@ -1,5 +1,6 @@
 //! The journal of the service's circuit breakers: each state change in each replica.
 
+use resilience::Change;
 use serde::Serialize;
 use sqlx::PgPool;
 use time::OffsetDateTime;
@@ -19,22 +20,15 @@ pub struct BreakerChange {
     pub why: String,
 }
 
-pub async fn write(
-    pool: &PgPool,
-    replica: &str,
-    step: &str,
-    from_state: &str,
-    to_state: &str,
-    why: &str,
-) -> Result<(), sqlx::Error> {
+pub async fn write(pool: &PgPool, replica: &str, change: &Change) -> Result<(), sqlx::Error> {
     sqlx::query!(
         "insert into breaker_change (replica, step, from_state, to_state, why)
         values ($1, $2, $3, $4, $5)",
         replica,
-        step,
-        from_state,
-        to_state,
-        why,
+        change.step,
+        change.from.label(),
+        change.to.label(),
+        change.why,
     )
     .execute(pool)
     .await?;

@@ -41,7 +41,6 @@ const BATCH_WINDOW: Duration = Duration::from_millis(15);
 const PAUSED_POLL: Duration = Duration::from_millis(250);
 /// How often the consumer of a half-open breaker looks for events to probe with.
 const PROBE_POLL: Duration = Duration::from_millis(250);
-/// How long a request for probe events may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A step's consumer on one stream. A step whose event has several publishers has one consumer for each.
@@ -58,13 +57,6 @@ pub struct Consumer {
     /// The step's breaker. [`Consumer::new`] makes a new one; give all consumers of a step in a process the same.
     pub breaker: Breaker,
     pub report: Report,
-}
-
-/// Why a pull ended.
-enum PullEnd {
-    Stopped,
-    Paused,
-    Broken(String),
 }
 
 impl Consumer {
@@ -91,8 +83,8 @@ impl Consumer {
         while !stop.is_cancelled() {
             if this.wait_until_allowed(&stop).await {
                 failures = match this.consume(&stop).await {
-                    PullEnd::Stopped | PullEnd::Paused => 0,
-                    PullEnd::Broken(error) => {
+                    Ok(()) => 0,
+                    Err(error) => {
                         (this.report)(Err(&error));
                         tracing::warn!(
                             consumer = this.name(),
@@ -124,24 +116,24 @@ impl Consumer {
         false
     }
 
-    /// Consumes as the breaker permits: everything, a few probes, or nothing until it is time to probe.
-    async fn consume(self: &Arc<Self>, stop: &CancellationToken) -> PullEnd {
+    /// Consumes as the breaker permits: everything, a few probes, or nothing until it is time to probe. Returns when it is to
+    /// stop or to check again what is permitted.
+    async fn consume(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), String> {
         let permits = tokio::select! {
             biased;
-            () = stop.cancelled() => return PullEnd::Stopped,
+            () = stop.cancelled() => return Ok(()),
             // Check again whether an operator has paused the consumer.
-            () = sleep(PAUSED_POLL) => return PullEnd::Paused,
+            () = sleep(PAUSED_POLL) => return Ok(()),
             permits = self.breaker.closed_or_probing() => permits,
         };
-        let ended = match permits {
+        match permits {
             u32::MAX => self.pull(stop).await,
             permits => self.probe(permits, stop).await,
-        };
-        ended.unwrap_or_else(PullEnd::Broken)
+        }
     }
 
     /// Pulls and processes batches until it is stopped, paused or fails.
-    async fn pull(self: &Arc<Self>, stop: &CancellationToken) -> Result<PullEnd, String> {
+    async fn pull(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), String> {
         let (_, progress) = self.find().await?;
         let mut pull = Pull::begin(&self.bus, &self.publisher.stream(), &self.name()).await?;
         (self.report)(Ok(()));
@@ -162,30 +154,30 @@ impl Consumer {
                 match Pull::begin(&self.bus, &self.publisher.stream(), &self.name()).await {
                     // Messages of the old connection are redelivered.
                     Ok(again) => (pull, prefetched) = (again, VecDeque::new()),
-                    Err(error) => break PullEnd::Broken(error),
+                    Err(error) => break Err(error),
                 }
             }
             if let Err(error) = pull.request(room.saturating_sub(prefetched.len())).await {
-                break PullEnd::Broken(error);
+                break Err(error);
             }
             tokio::select! {
                 biased;
-                () = stop.cancelled() => break PullEnd::Stopped,
-                () = halt.notified() => break PullEnd::Broken("the database is unavailable".to_owned()),
-                () = breaker_opens(&mut breaker) => break PullEnd::Paused,
+                () = stop.cancelled() => break Ok(()),
+                () = halt.notified() => break Err("the database is unavailable".to_owned()),
+                () = breaker_opens(&mut breaker) => break Ok(()),
                 Some(_) = in_progress.join_next() => {}
                 Some(_) = isolated.join_next() => {}
                 () = either(pause_check.tick(), check_requested.changed()) => {
                     match control::is_paused(&self.pool, &self.name()).await {
-                        Ok(true) => break PullEnd::Paused,
+                        Ok(true) => break Ok(()),
                         Ok(false) => {}
-                        Err(error) => break PullEnd::Broken(error.to_string()),
+                        Err(error) => break Err(error.to_string()),
                     }
                 }
                 _ = progress_tick.tick() => answer::send_progress(self, prefetched.iter()).await,
                 received = pull.next() => match received {
                     Ok(received) => prefetched.extend(received),
-                    Err(error) => break PullEnd::Broken(error),
+                    Err(error) => break Err(error),
                 },
                 () = sleep_until(next), if in_progress.len() < self.subscription.lanes && !prefetched.is_empty() => {
                     let chunk: Vec<Unacked> = prefetched.drain(..prefetched.len().min(self.settings.consumer_batch)).collect();
@@ -216,7 +208,7 @@ impl Consumer {
             }
         }
         answer::nak(self, pull.drain_buffered().iter()).await;
-        Ok(end)
+        end
     }
 
     async fn work_on(self: Arc<Self>, messages: Vec<Unacked>, progress: Duration, halt: Arc<Notify>) {
@@ -226,12 +218,12 @@ impl Consumer {
     }
 
     /// Pulls as many events as the breaker has probes left, and processes them.
-    async fn probe(self: &Arc<Self>, permits: u32, stop: &CancellationToken) -> Result<PullEnd, String> {
+    async fn probe(self: &Arc<Self>, permits: u32, stop: &CancellationToken) -> Result<(), String> {
         let connects = self.bus.connects();
         let (consumer, progress) = self.find().await?;
         let intake = self.subscription.intake.open();
         if control::is_paused(&self.pool, &self.name()).await.map_err(|e| e.to_string())? {
-            return Ok(PullEnd::Paused);
+            return Ok(());
         }
         let max_messages = usize::try_from(permits).unwrap_or(usize::MAX);
         let mut messages = consumer.fetch().max_messages(max_messages).messages().await.map_err(|e| chain(&e))?;
@@ -257,10 +249,8 @@ impl Consumer {
         }
         // Each alone, concurrently: a failing event fails only its own probe.
         let alone = probes.into_iter().map(|probe| batch::process(self, vec![probe], progress));
-        match join_all(alone).await.into_iter().collect::<Result<(), _>>() {
-            Ok(()) => Ok(PullEnd::Paused),
-            Err(_) => Err("the database is unavailable".to_owned()),
-        }
+        let processed: Result<(), _> = join_all(alone).await.into_iter().collect();
+        processed.map_err(|_| "the database is unavailable".to_owned())
     }
 
     /// The consumer, and the interval of its progress acknowledgements: a third of its ack wait.

@@ -1,7 +1,7 @@
 //! The consumers of a stream, as the broker describes them.
 
 use async_nats::jetstream::{
-    Context, Error, consumer,
+    Context, consumer,
     context::{RequestError, RequestErrorKind},
     response::Response,
 };
@@ -26,7 +26,7 @@ pub(crate) async fn of_stream(js: &Context, stream: &str) -> Result<Vec<consumer
         let page = js.request(format!("CONSUMER.LIST.{stream}"), &json!({ "offset": seen })).await?;
         let Page { total, consumers } = match page {
             Response::Ok(page) => page,
-            Response::Err { error } => return Err(refused(error)),
+            Response::Err { error } => return Err(RequestError::with_source(RequestErrorKind::Other, error)),
         };
         let consumers = consumers.unwrap_or_default();
         let nothing_more = consumers.is_empty();
@@ -36,10 +36,6 @@ pub(crate) async fn of_stream(js: &Context, stream: &str) -> Result<Vec<consumer
             return Ok(found);
         }
     }
-}
-
-fn refused(error: Error) -> RequestError {
-    RequestError::with_source(RequestErrorKind::Other, error)
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use crate::{StepError, error::Severity, response_timeout::watch_responses};
 /// The number of attempts at work that loses races for locks.
 pub(crate) const ATTEMPTS: u32 = 5;
 
-/// Waits a random time of at most 10 ms per lost race.
 pub(crate) async fn race_delay(races: u32) {
     sleep(Duration::from_millis(rand::random_range(0..=10 * u64::from(races)))).await;
 }

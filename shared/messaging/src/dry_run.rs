@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sqlx::{Postgres, Transaction};
 
-/// One dry run.
 #[derive(Debug, Default)]
 pub(crate) struct Trial(Mutex<Run>);
 
@@ -24,7 +23,6 @@ pub(crate) struct Seen {
     pub(crate) emits: Vec<String>,
     /// Why parts of the work would be no-ops.
     pub(crate) refusals: Vec<String>,
-    /// The calls to other systems.
     pub(crate) calls: Vec<&'static str>,
     committed: bool,
     /// A later unit of work was rolled back, and with it the writes of an earlier, "committed" one: the result is unreliable.

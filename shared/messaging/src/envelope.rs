@@ -4,7 +4,7 @@ use std::{str::FromStr, sync::Arc};
 
 use async_nats::HeaderMap;
 use saga::{EventType, Service, Step};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use uuid::Uuid;
 
 use crate::trace_context::TraceContext;
@@ -121,7 +121,7 @@ impl EnvelopeError {
 }
 
 /// The headers of an event that have no column in its outbox row.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize)]
 pub(crate) struct StoredHeaders {
     #[serde(rename = "ce-source")]
     source: String,
@@ -157,7 +157,7 @@ impl StoredHeaders {
 
 /// Reads the envelope of a delivered message, checks that its type is `expected` in some version, and returns the version.
 pub(crate) fn read(headers: &HeaderMap, expected: EventType) -> Result<(Metadata, u16), EnvelopeError> {
-    let found = required(headers, CE_TYPE)?;
+    let found = header(headers, CE_TYPE).ok_or(EnvelopeError::Missing(CE_TYPE))?;
     let (name, version) =
         parse_type(found).ok_or_else(|| EnvelopeError::Invalid { name: CE_TYPE, value: found.to_owned() })?;
     if name != expected.name {
@@ -190,10 +190,6 @@ fn parse_type(text: &str) -> Option<(&str, u16)> {
 
 pub(crate) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name).map(async_nats::HeaderValue::as_str)
-}
-
-fn required<'h>(headers: &'h HeaderMap, name: &'static str) -> Result<&'h str, EnvelopeError> {
-    header(headers, name).ok_or(EnvelopeError::Missing(name))
 }
 
 fn parsed<T: FromStr>(headers: &HeaderMap, name: &'static str) -> Result<Option<T>, EnvelopeError> {

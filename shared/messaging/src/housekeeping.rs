@@ -53,6 +53,7 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
     )
     .fetch_one(&mut *conn)
     .await?;
+    let kept = || interval(settings.dead_letter_retention);
     let letters = sqlx::query!(
         r#"with gone as (
             delete from dead_letter
@@ -63,7 +64,7 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
         )
         select count(*) as "all!", count(*) filter (where status = 'PENDING') as "pending!"
         from gone"#,
-        interval(settings.dead_letter_retention),
+        kept(),
     )
     .fetch_one(&mut *conn)
     .await?;
@@ -72,7 +73,7 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
         where (consumer, event_id) in (
             select consumer, event_id from delivery_attempt where updated_at < now() - $1::interval limit 1000
         )",
-        interval(settings.dead_letter_retention),
+        kept(),
     )
     .execute(&mut *conn)
     .await?;
@@ -81,28 +82,19 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
         where (event_id, attempt) in (
             select event_id, attempt from outbox_attempt where attempted_at < now() - $1::interval limit 1000
         )",
-        interval(settings.dead_letter_retention),
+        kept(),
     )
     .execute(&mut *conn)
     .await?;
-    let acting = sqlx::query!(
-        "delete from outbox_action where acted_at < now() - $1::interval",
-        interval(settings.dead_letter_retention),
-    )
-    .execute(&mut *conn)
-    .await?;
-    let breakers = sqlx::query!(
-        "delete from breaker_change where changed_at < now() - $1::interval",
-        interval(settings.dead_letter_retention),
-    )
-    .execute(&mut *conn)
-    .await?;
-    let replays = sqlx::query!(
-        "delete from dead_letter_replay where requested_at < now() - $1::interval",
-        interval(settings.dead_letter_retention),
-    )
-    .execute(&mut *conn)
-    .await?;
+    let acting = sqlx::query!("delete from outbox_action where acted_at < now() - $1::interval", kept())
+        .execute(&mut *conn)
+        .await?;
+    let breakers = sqlx::query!("delete from breaker_change where changed_at < now() - $1::interval", kept())
+        .execute(&mut *conn)
+        .await?;
+    let replays = sqlx::query!("delete from dead_letter_replay where requested_at < now() - $1::interval", kept())
+        .execute(&mut *conn)
+        .await?;
     // Leases of replicas that ended without releasing them. An expired lease is free before it is deleted.
     let leases =
         sqlx::query!("delete from lease where expires_at < now() - interval '1 hour'").execute(&mut *conn).await?;

@@ -18,7 +18,6 @@ mod envelope;
 mod error;
 pub mod housekeeping;
 pub mod inbox;
-mod interval;
 pub mod lease;
 pub mod metrics;
 mod migrations;
@@ -34,7 +33,9 @@ pub mod topology;
 mod trace_context;
 mod unit_of_work;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+use sqlx::postgres::types::PgInterval;
 
 pub use batch::{Batch, Committed, Delivery, StepResult};
 pub use bus::Bus;
@@ -44,7 +45,6 @@ pub(crate) use envelope::EnvelopeError;
 pub use envelope::{Context, Metadata, SagaRef};
 pub use error::{Severity, StepError};
 pub use faults::{FaultPoint, Faults, Subject};
-pub use interval::interval;
 pub use metrics::Metrics;
 pub use migrations::{MIGRATIONS, apply_migrations, migrate};
 pub use relay::Relay;
@@ -56,3 +56,9 @@ pub use unit_of_work::{ClaimedWork, Outbox, PublishError, UnitOfWork};
 
 /// Receives the state of a long-running component: that it works, or why it does not.
 pub type Report = Arc<dyn Fn(Result<(), &str>) + Send + Sync>;
+
+/// A duration as a PostgreSQL interval, at most some 290,000 years.
+pub fn interval(duration: Duration) -> PgInterval {
+    let microseconds = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+    PgInterval { months: 0, days: 0, microseconds }
+}

@@ -15,55 +15,26 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct StepLabel {
-    pub step: &'static str,
+/// Defines sets of labels, by the names of the labels.
+macro_rules! label_sets {
+    ($($set:ident { $($label:ident),* })*) => {$(
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+        pub struct $set {
+            $(pub $label: &'static str,)*
+        }
+    )*};
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct StepOutcome {
-    pub step: &'static str,
-    pub outcome: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct StepStatusLabel {
-    pub step: &'static str,
-    pub status: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Hop {
-    pub step: &'static str,
-    pub hop: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Outcome {
-    pub outcome: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct SagaLabel {
-    pub saga_type: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct SagaStep {
-    pub saga_type: &'static str,
-    pub step: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct SagaReason {
-    pub saga_type: &'static str,
-    pub reason: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct SagaOutcome {
-    pub saga_type: &'static str,
-    pub outcome: &'static str,
+label_sets! {
+    StepLabel { step }
+    StepOutcome { step, outcome }
+    StepStatusLabel { step, status }
+    Hop { step, hop }
+    Outcome { outcome }
+    SagaLabel { saga_type }
+    SagaStep { saga_type, step }
+    SagaReason { saga_type, reason }
+    SagaOutcome { saga_type, outcome }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -4,9 +4,9 @@
 use std::time::{Duration, SystemTime};
 
 use opentelemetry::{
-    Context as OtelContext, KeyValue, SpanId, TraceFlags, TraceId, global,
+    Context as OtelContext, KeyValue, global,
     global::BoxedSpan,
-    trace::{Link, Span as _, SpanContext, SpanKind, Status, TraceContextExt as _, TraceState, Tracer as _},
+    trace::{Link, Span as _, SpanKind, Status, TraceContextExt as _, Tracer as _},
 };
 
 use crate::TraceContext;
@@ -81,21 +81,5 @@ impl Span {
 
     pub fn fail(&mut self, error: impl Into<String>) {
         self.inner.set_status(Status::error(error.into()));
-    }
-}
-
-impl From<TraceContext> for SpanContext {
-    fn from(context: TraceContext) -> Self {
-        let (trace_id, span_id) = context.ids();
-        let flags = if context.is_sampled() { TraceFlags::SAMPLED } else { TraceFlags::default() };
-        SpanContext::new(TraceId::from(trace_id), SpanId::from(span_id), flags, true, TraceState::default())
-    }
-}
-
-impl From<SpanContext> for TraceContext {
-    fn from(context: SpanContext) -> Self {
-        let trace_id = u128::from_be_bytes(context.trace_id().to_bytes());
-        let span_id = u64::from_be_bytes(context.span_id().to_bytes());
-        TraceContext::of(trace_id, span_id, context.is_sampled())
     }
 }

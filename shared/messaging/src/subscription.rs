@@ -128,7 +128,7 @@ where
             ran
         })
     };
-    Subscription { step: &step.step, event: E::TYPE, lanes: 1, intake: Intake::new(), handler: Arc::new(run) }
+    Subscription { step: &step.step, event: E::TYPE, lanes: 1, intake: Intake::default(), handler: Arc::new(run) }
 }
 
 impl Subscription {

@@ -240,7 +240,6 @@ where
     move |error| TopologyError::Refused { action, object: object.to_owned(), source: Box::new(error) }
 }
 
-/// The stream; `None` if it does not exist.
 pub(crate) async fn find_stream(js: &Context, name: &str) -> Result<Option<stream::Stream>, GetStreamError> {
     match js.get_stream(name).await {
         Ok(found) => Ok(Some(found)),

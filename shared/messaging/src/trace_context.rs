@@ -3,6 +3,11 @@
 
 use std::{fmt, str::FromStr};
 
+use opentelemetry::{
+    SpanId, TraceFlags, TraceId,
+    trace::{SpanContext, TraceState},
+};
+
 /// `traceparent`, parsed. Ids are never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
@@ -33,14 +38,6 @@ impl TraceContext {
         TraceContext { span_id: rand::random::<u64>().max(1), ..self }
     }
 
-    pub(crate) fn of(trace_id: u128, span_id: u64, sampled: bool) -> Self {
-        TraceContext { trace_id, span_id, sampled }
-    }
-
-    pub(crate) fn ids(self) -> (u128, u64) {
-        (self.trace_id, self.span_id)
-    }
-
     /// Whether spans of this trace are collected.
     pub fn is_sampled(self) -> bool {
         self.sampled
@@ -63,17 +60,32 @@ impl FromStr for TraceContext {
     fn from_str(text: &str) -> Result<Self, InvalidTraceparent> {
         let mut parts = text.split('-');
         let mut field = |length: usize| match parts.next() {
-            Some(part) if part.len() == length && part.bytes().all(|b| b.is_ascii_hexdigit()) => Ok(part),
+            Some(part) if part.len() == length && part.bytes().all(|b| b.is_ascii_hexdigit()) => {
+                u128::from_str_radix(part, 16).map_err(|_| InvalidTraceparent)
+            }
             _ => Err(InvalidTraceparent),
         };
-        let version = field(2)?;
-        let trace_id = u128::from_str_radix(field(32)?, 16).map_err(|_| InvalidTraceparent)?;
-        let span_id = u64::from_str_radix(field(16)?, 16).map_err(|_| InvalidTraceparent)?;
-        let flags = u8::from_str_radix(field(2)?, 16).map_err(|_| InvalidTraceparent)?;
-        if version.eq_ignore_ascii_case("ff") || trace_id == 0 || span_id == 0 {
+        let (version, trace_id, span_id, flags) = (field(2)?, field(32)?, field(16)?, field(2)?);
+        let span_id = u64::try_from(span_id).map_err(|_| InvalidTraceparent)?;
+        if version == 0xff || trace_id == 0 || span_id == 0 {
             return Err(InvalidTraceparent);
         }
         Ok(TraceContext { trace_id, span_id, sampled: flags & 1 == 1 })
+    }
+}
+
+impl From<TraceContext> for SpanContext {
+    fn from(TraceContext { trace_id, span_id, sampled }: TraceContext) -> Self {
+        let flags = if sampled { TraceFlags::SAMPLED } else { TraceFlags::default() };
+        SpanContext::new(TraceId::from(trace_id), SpanId::from(span_id), flags, true, TraceState::default())
+    }
+}
+
+impl From<SpanContext> for TraceContext {
+    fn from(context: SpanContext) -> Self {
+        let trace_id = u128::from_be_bytes(context.trace_id().to_bytes());
+        let span_id = u64::from_be_bytes(context.span_id().to_bytes());
+        TraceContext { trace_id, span_id, sampled: context.is_sampled() }
     }
 }
 

@@ -14,7 +14,9 @@ use uuid::Uuid;
 
 use self::transactions::Origin;
 use crate::{
-    Context, FaultPoint, Metrics, Span, StepError, TraceContext, direct,
+    Context, FaultPoint, Metrics, Span, StepError, TraceContext,
+    batch::Effect,
+    direct,
     dry_run::Trial,
     envelope::StoredHeaders,
     outbox::{self, OutboxRow},
@@ -32,8 +34,8 @@ pub struct UnitOfWork {
     origin: Arc<Origin>,
     trial: Option<Arc<Trial>>,
     outgoing: Vec<OutboxRow>,
-    /// For each causing event, whether it was answered with a refusal.
-    answers: HashMap<Uuid, Answer>,
+    /// The effect of each causing event that was answered.
+    answers: HashMap<Uuid, Effect>,
     /// The scope that armed faults are matched against.
     subject: Subject,
     begun: Instant,
@@ -58,13 +60,6 @@ impl fmt::Debug for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} counts", self.0.len())
     }
-}
-
-/// The answer to a causing event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
-    Done,
-    Refused,
 }
 
 /// Why an event was not accepted for publishing. Each is a defect of the program, not of its input.
@@ -140,7 +135,7 @@ impl UnitOfWork {
         let encode = |source| PublishError::Encode { event: E::TYPE.name, source };
         let event_id = Uuid::now_v7();
         if let Some(cause) = context.causation_id {
-            self.answers.insert(cause, if E::TYPE.refusal { Answer::Refused } else { Answer::Done });
+            self.answers.insert(cause, if E::TYPE.refusal { Effect::Refused } else { Effect::Applied });
         }
         if self.subject == Subject::default() && self.origin.bus.faults.is_armed() {
             self.subject = fault_subject(context);

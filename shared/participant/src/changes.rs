@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 /// Logs and stores every change of every breaker.
 pub(crate) async fn write(changes: Receiver<Change>, pool: PgPool, replica: String, stop: CancellationToken) {
     let (pool, replica) = (&pool, &replica);
-    let write = |Change { step, from, to, why }| async move {
+    let write = |change: Change| async move {
+        let Change { step, from, to, why } = &change;
         tracing::warn!(step, %from, %to, why, "the step's circuit breaker has changed");
-        let written = breaker_change::write(pool, replica, step, from.label(), to.label(), &why).await;
-        if let Err(error) = written {
+        if let Err(error) = breaker_change::write(pool, replica, &change).await {
             tracing::warn!(step, %error, "the breaker's change could not be stored");
         }
     };

@@ -48,24 +48,18 @@ impl ParticipantArgs {
     ///
     /// # Errors
     /// If they are enabled in production, or the plan cannot be armed.
-    #[cfg(feature = "faults")]
     pub fn faults(&self, env: AppEnv) -> anyhow::Result<Faults> {
-        let FaultArgs { faults_enabled, fault_plan, without } = &self.faults;
-        if !faults_enabled {
-            return Ok(Faults::none());
+        #[cfg(feature = "faults")]
+        if let FaultArgs { faults_enabled: true, fault_plan, without } = &self.faults {
+            anyhow::ensure!(env != AppEnv::Production, "faults cannot be enabled in production (FAULTS_ENABLED)");
+            let faults = Faults::armable_without(without.clone());
+            tracing::warn!(?without, "faults can be armed in this process");
+            if let Some(path) = fault_plan {
+                faults.load_plan(path)?;
+            }
+            return Ok(faults);
         }
-        anyhow::ensure!(env != AppEnv::Production, "faults cannot be enabled in production (FAULTS_ENABLED)");
-        let faults = Faults::armable_without(without.clone());
-        tracing::warn!(?without, "faults can be armed in this process");
-        if let Some(path) = fault_plan {
-            faults.load_plan(path)?;
-        }
-        Ok(faults)
-    }
-
-    /// This build has no faults.
-    #[cfg(not(feature = "faults"))]
-    pub fn faults(&self, _env: AppEnv) -> anyhow::Result<Faults> {
+        let _ = env;
         Ok(Faults::none())
     }
 

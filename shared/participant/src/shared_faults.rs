@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use bootstrap::postgres::within;
 use faults::{Armed, FaultSpec, Faults, Kind};
 use saga::Service;
 use saga_store::{
@@ -14,7 +15,6 @@ use saga_store::{
     fault_hit::{self, FaultHit},
 };
 use sqlx::PgPool;
-use tokio::time::timeout;
 use uuid::Uuid;
 
 /// The time limit of the database for arming, disarming, and counting passes and hits.
@@ -73,7 +73,7 @@ impl SharedFaults {
     /// The counts of these faults in all replicas; `None` when the database cannot be read.
     pub(crate) async fn load(&self, ids: impl Iterator<Item = u64>) -> Option<Vec<SharedFault>> {
         let ids: Vec<i64> = ids.map(row_id).collect();
-        timeout(LIMIT, armed_fault::load(&self.pool, self.service, &ids)).await.ok()?.ok()
+        within(LIMIT, armed_fault::load(&self.pool, self.service, &ids)).await.ok()
     }
 
     /// Retries failed writes, and loads what other replicas have armed, disarmed or counted meanwhile.
@@ -111,12 +111,8 @@ impl SharedFaults {
 
     async fn write(&self, change: Change) {
         self.unwritten().push_back(change);
-        match timeout(LIMIT, self.flush()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "faults could not be stored and will be retried; each replica counts separately");
-            }
-            Err(_) => tracing::warn!("storing faults exceeded the time limit and will be retried"),
+        if let Err(error) = within(LIMIT, self.flush()).await {
+            tracing::warn!(%error, "faults could not be stored and will be retried; each replica counts separately");
         }
     }
 
@@ -147,17 +143,10 @@ fn count_passes(faults: &Faults, pool: PgPool, service: Service) {
             let lasting = matches!(armed.spec.kind, Kind::Latency | Kind::Hang);
             let last = armed.spec.last_pass().filter(|_| !lasting).map(row_id);
             let next = armed_fault::next_pass(&pool, service, row_id(armed.id), last);
-            match timeout(LIMIT, next).await {
-                Ok(Ok(number)) => number.map(i64::unsigned_abs),
-                Ok(Err(error)) => {
+            match within(LIMIT, next).await {
+                Ok(number) => number.map(i64::unsigned_abs),
+                Err(error) => {
                     tracing::warn!(fault = armed.id, %error, "the pass is counted in this replica only");
-                    None
-                }
-                Err(_) => {
-                    tracing::warn!(
-                        fault = armed.id,
-                        "the pass is counted in this replica only: the database timed out"
-                    );
                     None
                 }
             }
@@ -178,10 +167,8 @@ fn write_hits(faults: &Faults, pool: PgPool, service: Service) {
                 point: hit.point.as_str(),
                 kind: hit.kind.as_str(),
             };
-            match timeout(LIMIT, fault_hit::write(&pool, &row)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(?row, %error, "the hit could not be stored"),
-                Err(_) => tracing::warn!(?row, "the hit could not be stored: the database timed out"),
+            if let Err(error) = within(LIMIT, fault_hit::write(&pool, &row)).await {
+                tracing::warn!(?row, %error, "the hit could not be stored");
             }
         })
     }));

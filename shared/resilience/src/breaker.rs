@@ -207,19 +207,12 @@ impl fmt::Debug for Permit {
 }
 
 /// The call was not admitted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the circuit breaker is open, next probe in {retry_in:.1?}")]
 pub struct Open {
     /// When to try again at the earliest. While all probes are in flight this is an estimate.
     pub retry_in: Duration,
 }
-
-impl fmt::Display for Open {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the circuit breaker is open, next probe in {:.1?}", self.retry_in)
-    }
-}
-
-impl std::error::Error for Open {}
 
 /// No code that can panic during a change runs under these locks, so a poisoned lock is consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -129,7 +129,12 @@ async fn agree(policy: saga::Breaker, percent: usize, actions: Vec<Action>) -> R
         match action {
             Action::Admit => match (breaker.admit(), model.admit()) {
                 (Ok(permit), true) => in_flight.push((permit, model.number)),
-                (Err(Open { retry_in }), false) => prop_assert!(retry_in <= policy.open_for),
+                (Err(Open { retry_in }), false) => match model.phase {
+                    Phase::Open { since } => {
+                        prop_assert_eq!(retry_in, policy.open_for - Duration::from_millis(model.now - since));
+                    }
+                    _ => prop_assert!(retry_in <= policy.open_for),
+                },
                 (answer, expected) => prop_assert!(false, "{answer:?}, but admitted should be {expected}"),
             },
             Action::Report(place, end) if !in_flight.is_empty() => {

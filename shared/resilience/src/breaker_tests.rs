@@ -1,4 +1,4 @@
-//! The behaviour of a breaker.
+//! The behaviour of a breaker beyond its states, for which there is the model.
 
 use std::time::Duration;
 
@@ -55,14 +55,6 @@ async fn it_opens_at_the_failure_rate_and_then_admits_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_successes_do_not_delay_opening() {
-    let breaker = default_breaker();
-    succeed(&breaker, 100);
-    fail(&breaker, 5);
-    assert_eq!(state(&breaker), "open");
-}
-
-#[tokio::test(start_paused = true)]
 async fn refusals_count_as_neither_success_nor_failure() {
     let breaker = default_breaker();
     fail(&breaker, 4);
@@ -71,53 +63,6 @@ async fn refusals_count_as_neither_success_nor_failure() {
     assert_eq!((snapshot.window, snapshot.counts.ignored), (vec![true; 4], 1_000));
     fail(&breaker, 1);
     assert_eq!(state(&breaker), "open");
-}
-
-#[tokio::test(start_paused = true)]
-async fn all_probes_succeeding_close_it_with_an_empty_window() {
-    let breaker = half_open().await;
-    succeed(&breaker, 2);
-    assert_eq!(state(&breaker), "half-open");
-    succeed(&breaker, 1);
-    let snapshot = breaker.snapshot();
-    assert_eq!((snapshot.state, snapshot.calls), (State::Closed, 0));
-    fail(&breaker, 4);
-    assert_eq!(state(&breaker), "closed");
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_failing_probe_opens_it_again_for_the_whole_time() {
-    let breaker = half_open().await;
-    succeed(&breaker, 2);
-    advance(Duration::from_secs(3)).await;
-    fail(&breaker, 1);
-    assert_eq!(breaker.admit().expect_err("open"), Open { retry_in: OPEN_FOR });
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_failing_probe_among_succeeding_ones_does_not_open_it() {
-    let breaker = half_open().await;
-    let [first, second, third] = [permit(&breaker), permit(&breaker), permit(&breaker)];
-    first.failure("only this event fails");
-    second.success();
-    third.success();
-    assert_eq!(state(&breaker), "half-open");
-    succeed(&breaker, 1);
-    assert_eq!(state(&breaker), "closed");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_refused_or_cancelled_probe_returns_its_permit() {
-    let breaker = half_open().await;
-    let probes = [permit(&breaker), permit(&breaker), permit(&breaker)];
-    assert!(breaker.admit().is_err());
-    let [first, second, third] = probes;
-    first.ignored();
-    drop(second);
-    assert_eq!(state(&breaker), "half-open");
-    third.success();
-    succeed(&breaker, 2);
-    assert_eq!(state(&breaker), "closed");
 }
 
 #[tokio::test(start_paused = true)]

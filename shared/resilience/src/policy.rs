@@ -21,23 +21,17 @@ impl Policy {
 }
 
 /// A deployment's overrides: `process_payment.open_for=2s,reserve_stock.attempts=7`.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub struct Overrides {
     by_step: BTreeMap<String, Vec<Setting>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// A field of a policy, and the value that overrides it.
+#[derive(Debug, Clone, Copy)]
 enum Setting {
-    Attempts(u32),
-    Initial(Duration),
-    Multiplier(f64),
-    Max(Duration),
-    TimeLimit(Duration),
-    Window(u32),
-    MinCalls(u32),
-    FailureRate(f64),
-    OpenFor(Duration),
-    HalfOpenProbes(u32),
+    Count(fn(&mut Policy) -> &mut u32, u32),
+    Number(fn(&mut Policy) -> &mut f64, f64),
+    Time(fn(&mut Policy) -> &mut Duration, Duration),
 }
 
 /// Why a text is not an override.
@@ -95,33 +89,25 @@ impl Setting {
         let number =
             |least: f64, most: f64| value.parse::<f64>().ok().filter(|n| (least..=most).contains(n)).ok_or_else(wrong);
         Ok(match name {
-            "attempts" => Setting::Attempts(count()?),
-            "initial" => Setting::Initial(time()?),
-            "multiplier" => Setting::Multiplier(number(1.0, 100.0)?),
-            "max" => Setting::Max(time()?),
-            "time_limit" => Setting::TimeLimit(time()?),
-            "window" => Setting::Window(count()?),
-            "min_calls" => Setting::MinCalls(count()?),
-            "failure_rate" => Setting::FailureRate(number(0.0, 1.0)?),
-            "open_for" => Setting::OpenFor(time()?),
-            "half_open_probes" => Setting::HalfOpenProbes(count()?),
+            "attempts" => Setting::Count(|policy| &mut policy.retry.attempts, count()?),
+            "initial" => Setting::Time(|policy| &mut policy.retry.initial, time()?),
+            "multiplier" => Setting::Number(|policy| &mut policy.retry.multiplier, number(1.0, 100.0)?),
+            "max" => Setting::Time(|policy| &mut policy.retry.max, time()?),
+            "time_limit" => Setting::Time(|policy| &mut policy.time_limit, time()?),
+            "window" => Setting::Count(|policy| &mut policy.breaker.window, count()?),
+            "min_calls" => Setting::Count(|policy| &mut policy.breaker.min_calls, count()?),
+            "failure_rate" => Setting::Number(|policy| &mut policy.breaker.failure_rate, number(0.0, 1.0)?),
+            "open_for" => Setting::Time(|policy| &mut policy.breaker.open_for, time()?),
+            "half_open_probes" => Setting::Count(|policy| &mut policy.breaker.half_open_probes, count()?),
             unknown => return Err(InvalidOverride::Setting(unknown.to_owned())),
         })
     }
 
     fn apply(self, policy: &mut Policy) {
-        let Policy { retry, breaker, time_limit } = policy;
         match self {
-            Setting::Attempts(n) => retry.attempts = n,
-            Setting::Initial(time) => retry.initial = time,
-            Setting::Multiplier(factor) => retry.multiplier = factor,
-            Setting::Max(time) => retry.max = time,
-            Setting::TimeLimit(time) => *time_limit = time,
-            Setting::Window(n) => breaker.window = n,
-            Setting::MinCalls(n) => breaker.min_calls = n,
-            Setting::FailureRate(rate) => breaker.failure_rate = rate,
-            Setting::OpenFor(time) => breaker.open_for = time,
-            Setting::HalfOpenProbes(n) => breaker.half_open_probes = n,
+            Setting::Count(field, value) => *field(policy) = value,
+            Setting::Number(field, value) => *field(policy) = value,
+            Setting::Time(field, value) => *field(policy) = value,
         }
     }
 }

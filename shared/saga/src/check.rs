@@ -20,25 +20,16 @@ impl SagaDefinition {
                 wrong.push(format!("{} must be a cancellation if and only if it starts the compensation", step.name));
             }
         }
-        self.check_receipts(&mut wrong);
+        let compensations = self.steps.iter().copied().filter(|step| step.is_compensation());
+        check_services(compensations, "compensation", &mut wrong);
+        check_services(self.after_pivot(), "step after the pivot", &mut wrong);
         self.check_after_pivot(&mut wrong);
         wrong
     }
 
-    /// A receipt is identified by its service, so a service has at most one compensation.
-    fn check_receipts(&self, wrong: &mut Vec<String>) {
-        let mut undoing = HashSet::new();
-        for step in self.steps.iter().filter(|step| step.is_compensation()) {
-            if step.service.is_none_or(|service| !undoing.insert(service)) {
-                wrong.push(format!("{} needs a service of its own: each has at most one compensation", step.name));
-            }
-        }
-    }
-
-    /// An owed step is identified by its service, and only a step that the pivot triggers is owed.
+    /// Only a step that the pivot triggers is owed.
     fn check_after_pivot(&self, wrong: &mut Vec<String>) {
         let owed = self.after_pivot();
-        let mut owing = HashSet::new();
         for step in &owed {
             let before = |s: &&&Step| s.kind != Kind::Pivot && !owed.contains(*s);
             let triggers = |s: &&&Step| step.consumes().is_some_and(|event| s.emits.contains(&event));
@@ -46,12 +37,6 @@ impl SagaDefinition {
                 wrong.push(format!(
                     "{} is a step after the pivot, but {}, which is not, triggers it as well",
                     step.name, early.name
-                ));
-            }
-            if step.service.is_none_or(|service| !owing.insert(service)) {
-                wrong.push(format!(
-                    "{} needs a service of its own: each has at most one step after the pivot",
-                    step.name
                 ));
             }
         }
@@ -118,6 +103,16 @@ impl SagaDefinition {
                 }
                 Some(_) => {}
             }
+        }
+    }
+}
+
+/// Receipts and owed steps are identified by their service, so a service has at most one of each.
+fn check_services(steps: impl IntoIterator<Item = &'static Step>, what: &str, wrong: &mut Vec<String>) {
+    let mut services = HashSet::new();
+    for step in steps {
+        if step.service.is_none_or(|service| !services.insert(service)) {
+            wrong.push(format!("{} needs a service of its own: each has at most one {what}", step.name));
         }
     }
 }

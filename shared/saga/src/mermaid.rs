@@ -8,14 +8,12 @@ impl SagaDefinition {
     /// A Mermaid flowchart: steps are boxes in their service's lane, events are the arrows.
     pub fn to_mermaid(&self) -> String {
         let mut out = String::from("flowchart LR\n");
-        let mut lanes: Vec<&str> = self.steps.iter().map(|s| lane(s)).collect();
-        lanes.dedup();
-        let mut drawn = Vec::new();
-        for lane_name in lanes {
-            if drawn.contains(&lane_name) {
+        let mut lanes = Vec::new();
+        for lane_name in self.steps.iter().map(|s| lane(s)) {
+            if lanes.contains(&lane_name) {
                 continue;
             }
-            drawn.push(lane_name);
+            lanes.push(lane_name);
             let _ = writeln!(out, "    subgraph {lane_name}");
             for step in self.steps.iter().filter(|s| lane(s) == lane_name) {
                 let _ = writeln!(out, "        {}", node(step));

@@ -3,13 +3,14 @@
 use messaging::{Context, Delivery};
 use uuid::Uuid;
 
-use crate::{compensation::Overdue, instance::Sagas, timeout::DueSaga};
+use crate::{instance::Sagas, timeout::DueSaga};
 
 /// What triggers a step for one saga: a delivered event, a request, a deadline.
 pub trait Cause {
     /// Identifies the cause within its transaction.
     fn id(&self) -> Uuid;
 
+    /// Its saga, if it has one.
     fn saga_id(&self) -> Option<Uuid>;
 
     /// The context of the answer.
@@ -50,20 +51,6 @@ impl Cause for Request {
     fn context(&self, sagas: &Sagas) -> Context {
         let context = self.context.clone().in_saga(self.saga_id, sagas.definition().saga_type);
         context.with_baggage(sagas.baggage(self.saga_id))
-    }
-}
-
-impl Cause for Overdue {
-    fn id(&self) -> Uuid {
-        self.saga_id
-    }
-
-    fn saga_id(&self) -> Option<Uuid> {
-        Some(self.saga_id)
-    }
-
-    fn context(&self, sagas: &Sagas) -> Context {
-        Overdue::context(self, sagas.definition())
     }
 }
 

@@ -15,7 +15,7 @@ use saga::{EventType, SagaDefinition, Status};
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
-use crate::StepTransaction;
+use crate::{Cause, Sagas, StepTransaction};
 
 /// A saga whose compensation is overdue, or has not begun in time.
 #[derive(Debug, Clone)]
@@ -35,11 +35,18 @@ pub struct Overdue {
     traceparent: Option<String>,
 }
 
-impl Overdue {
-    /// The context of its retry.
-    pub fn context(&self, definition: &SagaDefinition) -> Context {
+impl Cause for Overdue {
+    fn id(&self) -> Uuid {
+        self.saga_id
+    }
+
+    fn saga_id(&self) -> Option<Uuid> {
+        Some(self.saga_id)
+    }
+
+    fn context(&self, sagas: &Sagas) -> Context {
         Context {
-            saga: Some(SagaRef { saga_id: self.saga_id, saga_type: definition.saga_type.to_owned() }),
+            saga: Some(SagaRef { saga_id: self.saga_id, saga_type: sagas.definition().saga_type.to_owned() }),
             correlation_id: self.correlation_id.clone(),
             causation_id: Some(self.last_event_id),
             trace: initial_trace(self.traceparent.as_deref(), &self.trace_id),

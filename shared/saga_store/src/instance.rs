@@ -300,7 +300,8 @@ async fn write_instances(
 ) -> Result<HashMap<Uuid, Written>, StepError> {
     let column =
         |of: fn(&Change) -> Option<String>| -> Vec<Option<String>> { changed.iter().map(|(_, c)| of(c)).collect() };
-    let written = sqlx::query!(
+    let written = sqlx::query_as!(
+        Written,
         r#"update saga.saga_instance s
         set status = t.status, current_step = t.current_step, past_pivot = t.past_pivot, version = t.version,
             reopened = s.reopened or t.reopened,
@@ -355,12 +356,7 @@ async fn write_instances(
     if written.len() != changed.len() {
         return Err(StepError::failed(format!("{} sagas were locked and {} written", changed.len(), written.len())));
     }
-    let known = written.into_iter().map(|row| {
-        let (since_start, failed_at_step) = (row.since_start, row.failed_at_step);
-        let (compensated_in, reopened) = (row.compensated_in, row.reopened);
-        (row.saga_id, Written { since_start, failed_at_step, compensated_in, reopened })
-    });
-    Ok(known.collect())
+    Ok(written.into_iter().map(|saga| (saga.saga_id, saga)).collect())
 }
 
 async fn write_journal(conn: &mut PgConnection, service: Service, journal: &[JournalEntry]) -> Result<(), StepError> {

@@ -141,17 +141,7 @@ pub async fn list(pool: &PgPool, saga_ids: &[Uuid]) -> Result<Vec<SagaView>, sql
 }
 
 pub async fn get(pool: &PgPool, saga_id: Uuid) -> Result<Option<SagaView>, sqlx::Error> {
-    sqlx::query_as!(
-        SagaView,
-        "select saga_id, saga_type, business_key, correlation_id, trace_id, status, current_step, total_steps,
-            receipts_due, started_at, deadline, compensation_deadline, compensation_attempts, completed_at,
-            failure_reason, failed_at_step, last_progress_at
-        from saga.saga_instance
-        where saga_id = $1",
-        saga_id,
-    )
-    .fetch_optional(pool)
-    .await
+    Ok(list(pool, &[saga_id]).await?.pop())
 }
 
 /// The saga's journal, from the first entry on.

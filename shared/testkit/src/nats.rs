@@ -11,7 +11,7 @@ use anyhow::Context;
 use tempfile::TempDir;
 
 use crate::process::{Process, Signal};
-use crate::programs::nats_server;
+use crate::programs::program;
 use crate::wait::free_port;
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -78,7 +78,7 @@ impl Nats {
         if self.process.is_some() {
             return Ok(());
         }
-        let mut command = Command::new(nats_server()?);
+        let mut command = Command::new(program("NATS_SERVER_BIN", "sbin", &["nats-server"])?);
         command.args(["-a", "127.0.0.1", "-p", &self.port.to_string()]);
         match &self.config {
             // With its store on the command line, nats-server 2.9 does not reload its configuration.

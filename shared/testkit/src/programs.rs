@@ -16,28 +16,14 @@ pub fn bin(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// nats-server: `NATS_SERVER_BIN`, or the usual path, or where ./scripts/up unpacks it.
-pub(crate) fn nats_server() -> anyhow::Result<PathBuf> {
-    program("NATS_SERVER_BIN", "sbin", &["nats-server"])
-}
-
-/// prometheus: `PROMETHEUS_BIN`, or the usual path, or where ./scripts/up unpacks it.
-pub(crate) fn prometheus() -> anyhow::Result<PathBuf> {
-    program("PROMETHEUS_BIN", "bin", &["prometheus"])
-}
-
-/// alertmanager, which Debian calls prometheus-alertmanager: `ALERTMANAGER_BIN`, or likewise.
-pub(crate) fn alertmanager() -> anyhow::Result<PathBuf> {
-    program("ALERTMANAGER_BIN", "bin", &["prometheus-alertmanager", "alertmanager"])
-}
-
-/// promtool, which comes with prometheus: `PROMTOOL_BIN`, or likewise.
+/// promtool, which comes with prometheus: `PROMTOOL_BIN`, or the usual path, or where ./scripts/up unpacks it.
 pub fn promtool() -> anyhow::Result<PathBuf> {
     program("PROMTOOL_BIN", "bin", &["promtool"])
 }
 
-/// The program that the variable names, or one of these names in `/usr/FOLDER` or on the search path.
-fn program(variable: &str, folder: &str, names: &[&str]) -> anyhow::Result<PathBuf> {
+/// The program that the variable names, or one of these names in `/usr/FOLDER`, on the search path, or where ./scripts/up
+/// unpacks it.
+pub(crate) fn program(variable: &str, folder: &str, names: &[&str]) -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os(variable) {
         return Ok(path.into());
     }

@@ -11,7 +11,7 @@ use anyhow::Context;
 use tempfile::TempDir;
 
 use crate::process::{Process, Signal};
-use crate::programs::{alertmanager, prometheus};
+use crate::programs::program;
 use crate::wait::free_port;
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -32,7 +32,8 @@ impl Monitor {
     /// When it is not installed, or does not start; the error shows its log.
     pub async fn prometheus(config: &str) -> anyhow::Result<Self> {
         let own = "--enable-feature=exemplar-storage";
-        Self::start("prometheus", prometheus()?, config, "--storage.tsdb.path", own).await
+        let program = program("PROMETHEUS_BIN", "bin", &["prometheus"])?;
+        Self::start("prometheus", program, config, "--storage.tsdb.path", own).await
     }
 
     /// Starts an Alertmanager with this configuration (YAML), without clustering.
@@ -40,7 +41,9 @@ impl Monitor {
     /// # Errors
     /// As [`Monitor::prometheus`].
     pub async fn alertmanager(config: &str) -> anyhow::Result<Self> {
-        Self::start("alertmanager", alertmanager()?, config, "--storage.path", "--cluster.listen-address=").await
+        // Debian calls it prometheus-alertmanager.
+        let program = program("ALERTMANAGER_BIN", "bin", &["prometheus-alertmanager", "alertmanager"])?;
+        Self::start("alertmanager", program, config, "--storage.path", "--cluster.listen-address=").await
     }
 
     async fn start(name: &str, program: PathBuf, config: &str, data: &str, own: &str) -> anyhow::Result<Self> {

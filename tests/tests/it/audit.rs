@@ -1,14 +1,8 @@
 //! Audits a suite under load: orders in flight are reported by name and left out, and every other violation is found.
 
-use std::time::Duration;
-
-use anyhow::ensure;
 use console::audit::{Options, Report, Verdict};
-use reqwest::Method;
-use serde_json::{Value, json};
-use suite_tests::{Participants, TestSuite};
 
-use crate::Test;
+use crate::prelude::*;
 
 #[suite_tests::test]
 async fn audits_under_load_are_clean_and_find_violations() -> Test {

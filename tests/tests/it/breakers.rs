@@ -1,26 +1,14 @@
 //! Circuit breakers with real consumers, a real broker and a real card processor; and every override of a step's policy.
 
-use std::time::Duration;
-
-use anyhow::{Context, ensure};
-use contracts::{INVENTORY, ORDER, PAYMENT, order_fulfillment::PROCESS_PAYMENT};
-use faults::{FaultPoint, FaultSpec, Faults, Kind, Scope};
+use contracts::order_fulfillment::PROCESS_PAYMENT;
+use faults::{FaultPoint, FaultSpec, Kind, Scope};
 use saga::Step;
-use serde_json::{Value, json};
-use suite_tests::{Participants, TestSuite, Tuning};
-use testkit::{Manner, Proxy, eventually};
+use testkit::{Manner, Proxy};
 
-use crate::Test;
-
-const LIMIT: Duration = Duration::from_secs(30);
+use crate::prelude::*;
 
 async fn becomes(participants: &Participants, state: &str) -> anyhow::Result<Value> {
-    eventually(LIMIT, async || {
-        let breaker = participants.payment.breaker("process_payment").await?;
-        ensure!(breaker["state"] == state, "the breaker is {breaker:#}");
-        anyhow::Ok(Some(breaker))
-    })
-    .await
+    participants.payment.breaker_until("process_payment", |breaker| breaker["state"] == state).await
 }
 
 /// The number of deliveries of the broker to the step.
@@ -52,16 +40,12 @@ async fn a_breaker_opens_probes_reopens_closes_and_loses_nothing() -> Test {
         ensure!(before.1 == after.0, "{} deliveries while it was open", after.0 - before.1);
         Ok(before.1)
     };
-    eventually(LIMIT, async || idle().await.map(Some)).await?;
+    eventually(async || idle().await.map(Some)).await?;
 
     // The card processor still fails, so the probes fail and it opens again.
-    let first = opened["totals"]["opened"].as_u64().context("no total")?;
-    eventually(LIMIT, async || {
-        let breaker = participants.payment.breaker("process_payment").await?;
-        ensure!(breaker["totals"]["opened"].as_u64() > Some(first), "{breaker:#}");
-        anyhow::Ok(())
-    })
-    .await?;
+    let first = opened["totals"]["opened"].as_u64();
+    let again = |breaker: &Value| breaker["totals"]["opened"].as_u64() > first;
+    participants.payment.breaker_until("process_payment", again).await?;
     suite.break_gateway(&json!({"error_rate": 0.0})).await?;
     becomes(&participants, "closed").await?;
     placed.extend(participants.place_many(3, "tok_visa").await?);
@@ -69,10 +53,8 @@ async fn a_breaker_opens_probes_reopens_closes_and_loses_nothing() -> Test {
     let changes = participants.payment.client.get("/api/admin/breakers").await?.expect(200)?["changes"].clone();
     let transitions: Vec<_> = changes.as_array().into_iter().flatten().rev().map(|c| (&c["from"], &c["to"])).collect();
     let (closed, open, half_open) = (json!("closed"), json!("open"), json!("half-open"));
-    ensure!(
-        transitions.first() == Some(&(&closed, &open)) && transitions.last() == Some(&(&half_open, &closed)),
-        "{changes:#}"
-    );
+    let ends = (transitions.first(), transitions.last());
+    ensure!(ends == (Some(&(&closed, &open)), Some(&(&half_open, &closed))), "{changes:#}");
     ensure!(transitions.contains(&(&half_open, &open)) && transitions.contains(&(&open, &half_open)), "{changes:#}");
     ensure!(suite.number("select count(*) from payment.dead_letter").await? == 0);
     suite.audit().await
@@ -82,10 +64,7 @@ async fn a_breaker_opens_probes_reopens_closes_and_loses_nothing() -> Test {
 async fn placed_while_open(participants: &Participants) -> Test {
     let order = participants.place(&[("A", 1)], "tok_visa").await?;
     let path = format!("/api/reservations/{}", order["order_id"].as_str().unwrap_or_default());
-    eventually(LIMIT, async || {
-        participants.inventory.client.get(&path).await.is_ok_and(|r| r.body["status"] == "RESERVED")
-    })
-    .await
+    participants.inventory.client.until(&path, |found| found["status"] == "RESERVED").await.map(drop)
 }
 
 #[suite_tests::test]
@@ -112,7 +91,7 @@ async fn refusals_leave_the_breaker_closed() -> Test {
 async fn operators_can_close_and_disable_breakers() -> Test {
     let resilience = "process_payment.open_for=1h,process_payment.attempts=30,process_payment.initial=10ms";
     let tuning = Tuning { resilience, ..Tuning::default() };
-    let (mut suite, participants) = TestSuite::selling_with(tuning, 100, 1000).await?;
+    let (mut suite, mut participants) = TestSuite::selling_with(tuning, 100, 1000).await?;
     let faults = json!({"error_rate": 1.0});
     suite.break_gateway(&faults).await?;
     let placed = participants.place_many(10, "tok_visa").await?;
@@ -123,14 +102,13 @@ async fn operators_can_close_and_disable_breakers() -> Test {
     ensure!(participants.payment.client.post("/api/admin/breakers/nope/reset", &json!({})).await?.status == 404);
     participants.sagas_become(&placed, "COMPLETED").await?;
 
-    let Participants { order, inventory, payment, .. } = participants;
-    payment.stop().await;
+    participants.payment.stop().await;
     suite.tuning.breakers_enabled = false;
-    let participants = Participants::of(order, inventory, suite.start(PAYMENT).await?);
+    participants.payment = suite.start(PAYMENT).await?;
     suite.break_gateway(&faults).await?;
     let placed = participants.place_many(10, "tok_visa").await?;
     let tried = "select count(*) from payment.delivery_attempt where attempts > 3";
-    eventually(LIMIT, async || suite.number(tried).await.is_ok_and(|n| n >= 5)).await?;
+    eventually(async || suite.number(tried).await.is_ok_and(|n| n >= 5)).await?;
     let breaker = participants.payment.breaker("process_payment").await?;
     ensure!(breaker["state"] == "closed" && breaker["calls"] == 0, "{breaker:#}");
     suite.break_gateway(&json!({"error_rate": 0.0})).await?;
@@ -148,10 +126,8 @@ async fn policy_with(resilience: &'static str) -> anyhow::Result<Value> {
 async fn breaker_overrides_are_visible_to_operators() -> Test {
     let row = PROCESS_PAYMENT.breaker;
     let shown = policy_with("").await?;
-    ensure!(
-        shown["failure_rate"] == row.failure_rate && shown["open_for_seconds"] == row.open_for.as_secs_f64(),
-        "{shown}"
-    );
+    let as_in_table = shown["failure_rate"] == row.failure_rate;
+    ensure!(as_in_table && shown["open_for_seconds"] == row.open_for.as_secs_f64(), "{shown}");
     let shown = policy_with(
         "process_payment.window=4,process_payment.min_calls=2,process_payment.failure_rate=0.9,\
          process_payment.open_for=7s,process_payment.half_open_probes=1",
@@ -168,35 +144,27 @@ async fn breaker_overrides_are_visible_to_operators() -> Test {
 /// Fails every attempt of `step` in this replica, and returns how many attempts the event got.
 async fn attempts_of(resilience: &'static str, step: &Step) -> anyhow::Result<(i64, Duration)> {
     let tuning = Tuning { resilience, ..Tuning::default() };
-    let (suite, participants) = TestSuite::faulty(tuning, 100, 10).await?;
+    let (_suite, participants) = TestSuite::faulty(tuning, 100, 10).await?;
     let fault = FaultSpec::new(FaultPoint::InStep, Kind::Error).scope(Scope::default().step(step.name));
     participants.inventory.faults.arm(fault, "test")?;
     let begun = tokio::time::Instant::now();
     participants.place(&[("A", 1)], "tok_visa").await?;
-    let letters = "select coalesce(max(attempts), 0)::bigint from inventory.dead_letter";
-    let attempts = eventually(LIMIT, async || match suite.number(letters).await? {
-        0 => anyhow::bail!("no dead letter yet"),
-        attempts => anyhow::Ok(Some(attempts)),
-    })
-    .await?;
-    Ok((attempts, begun.elapsed()))
+    let letter = participants.inventory.client.until_items("/api/admin/dlq", 1).await?.remove(0);
+    Ok((letter["attempts"].as_i64().context("no attempts")?, begun.elapsed()))
 }
 
 #[suite_tests::test(unaudited = "the dead letter is left")]
 async fn retry_overrides_take_effect() -> Test {
     let step = &contracts::order_fulfillment::RESERVE_STOCK.step;
-    let quick = "reserve_stock.initial=1ms,reserve_stock.open_for=1ms";
-    let (attempts, took) = attempts_of(quick, step).await?;
-    ensure!(attempts == i64::from(step.retry.attempts), "{attempts} attempts instead of {}", step.retry.attempts);
-    ensure!(took < Duration::from_secs(10));
-    let (attempts, _) =
-        attempts_of("reserve_stock.initial=1ms,reserve_stock.attempts=7,reserve_stock.open_for=1ms", step).await?;
-    ensure!(attempts == 7, "{attempts} attempts");
-    // 500 ms, 5 s, 50 s ... up to the bound.
-    let bounded =
-        "reserve_stock.multiplier=10,reserve_stock.max=2ms,reserve_stock.attempts=6,reserve_stock.open_for=1ms";
-    let (attempts, took) = attempts_of(bounded, step).await?;
-    ensure!(attempts == 6 && took < Duration::from_secs(10), "{attempts} attempts in {took:?}");
+    for (overrides, expected) in [
+        ("reserve_stock.initial=1ms,reserve_stock.open_for=1ms", i64::from(step.retry.attempts)),
+        ("reserve_stock.initial=1ms,reserve_stock.attempts=7,reserve_stock.open_for=1ms", 7),
+        // 500 ms, 5 s, 50 s ... up to the bound.
+        ("reserve_stock.multiplier=10,reserve_stock.max=2ms,reserve_stock.attempts=6,reserve_stock.open_for=1ms", 6),
+    ] {
+        let (attempts, took) = attempts_of(overrides, step).await?;
+        ensure!(attempts == expected && took < Duration::from_secs(10), "{overrides}: {attempts} in {took:?}");
+    }
     Ok(())
 }
 
@@ -215,21 +183,20 @@ async fn timeout_overrides_take_effect() -> Test {
 #[suite_tests::test]
 async fn a_connection_cut_while_probing_blocks_nothing() -> Test {
     let resilience = "process_payment.open_for=300ms,process_payment.attempts=50,process_payment.initial=50ms";
-    let (mut suite, inventory) = TestSuite::alone_with(Tuning { resilience, ..Tuning::default() }, INVENTORY).await?;
-    let order = suite.start_with(ORDER, Faults::none(), &inventory.url).await?;
+    let tuning = Tuning { resilience, ..Tuning::default() };
+    let (mut suite, mut participants) = TestSuite::selling_with(tuning, 100, 1000).await?;
+    participants.payment.stop().await;
     let direct = suite.nats_url.clone();
     let (_, port) = direct.rsplit_once(':').context("a URL without a port")?;
     let link = Proxy::start(port.parse()?).await?;
     suite.nats_url = format!("nats://127.0.0.1:{}", link.port());
-    let payment = suite.start(PAYMENT).await?;
+    participants.payment = suite.start(PAYMENT).await?;
     suite.nats_url = direct;
-    let participants = Participants::of(order, inventory, payment).with_others(&suite).await?;
-    participants.sell("A", 100, 1000).await?;
     suite.break_gateway(&json!({"error_rate": 1.0})).await?;
     let connected = link.clients();
     link.behave(Manner::CutBy("\"no_wait\":true"));
     let placed = participants.place_many(8, "tok_visa").await?;
-    eventually(LIMIT, async || link.clients() > connected).await?;
+    eventually(async || link.clients() > connected).await?;
     link.behave(Manner::Pass);
     suite.break_gateway(&json!({"error_rate": 0.0})).await?;
     participants.sagas_become(&placed, "COMPLETED").await?;

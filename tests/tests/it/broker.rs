@@ -1,15 +1,13 @@
 //! The broker is disposable: no order is lost when it is stopped, killed or emptied under load.
 
-use std::time::Duration;
-
-use anyhow::ensure;
-use contracts::{INVENTORY, ORDER, order_fulfillment::RESERVE_STOCK};
+use contracts::order_fulfillment::RESERVE_STOCK;
 use messaging::{MessagingArgs, consumer, housekeeping};
-use suite_tests::{CONFIRMED, Participants, Replica, TestSuite, Tuning, order_of};
-use testkit::{Store, eventually};
+use testkit::Store;
 use tokio::task::JoinHandle;
 
-use crate::Test;
+use crate::prelude::*;
+
+const RESERVED: &str = "select count(*) from inventory.outbox_published where event_type = 'StockReserved.v1'";
 
 /// Periodic checks are off: the suite must detect a loss when it happens.
 fn no_second_look() -> Tuning {
@@ -17,15 +15,10 @@ fn no_second_look() -> Tuning {
     Tuning { reconcile_every: long, saga_deadline: 2 * long, ..Tuning::default() }
 }
 
-/// Places `count` orders one after the other; each must be accepted at once, with or without a broker.
-fn place_many(participants: &Participants, count: usize) -> JoinHandle<Test> {
+/// Places 300 orders one after the other; each must be accepted at once, with or without a broker.
+fn load(participants: &Participants) -> JoinHandle<Test> {
     let client = participants.order.client.clone();
-    tokio::spawn(async move {
-        for _ in 0..count {
-            client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
-        }
-        Ok(())
-    })
+    tokio::spawn(async move { client.order_many(300, "tok_visa").await.map(drop) })
 }
 
 /// All orders are confirmed, also those in flight when the broker lost them, and no attempt was counted for an outage.
@@ -35,19 +28,16 @@ async fn all_confirmed_and_audited(suite: &TestSuite, count: i64) -> Test {
     suite.audit().await
 }
 
-async fn some_confirmed(suite: &TestSuite) -> Test {
-    eventually(Duration::from_secs(20), async || suite.number(CONFIRMED).await.is_ok_and(|n| n > 20)).await
+async fn confirmed_more_than(suite: &TestSuite, count: i64) -> Test {
+    eventually(async || suite.number(CONFIRMED).await.is_ok_and(|confirmed| confirmed > count)).await
 }
 
 #[suite_tests::test]
 async fn orders_placed_without_a_broker_are_confirmed_later() -> Test {
     let (suite, participants) = TestSuite::selling(100, 100_000).await?;
     suite.nats.lock().await.stop().await?;
-    place_many(&participants, 100).await??;
-    eventually(Duration::from_secs(10), async || {
-        participants.order.client.get("/health/ready").await.is_ok_and(|a| a.status == 503)
-    })
-    .await?;
+    participants.place_many(100, "tok_visa").await?;
+    eventually(async || participants.order.client.get("/health/ready").await.is_ok_and(|a| a.status == 503)).await?;
     suite.nats.lock().await.start_again().await?;
     all_confirmed_and_audited(&suite, 100).await
 }
@@ -55,13 +45,10 @@ async fn orders_placed_without_a_broker_are_confirmed_later() -> Test {
 #[suite_tests::test]
 async fn the_broker_killed_under_load_loses_no_order() -> Test {
     let (suite, participants) = TestSuite::selling_with(no_second_look(), 100, 100_000).await?;
-    let load = place_many(&participants, 300);
-    some_confirmed(&suite).await?;
-    for _ in 0..2 {
-        let mut nats = suite.nats.lock().await;
-        nats.kill();
-        nats.start_again().await?;
-    }
+    let load = load(&participants);
+    confirmed_more_than(&suite, 20).await?;
+    suite.crash_broker().await?;
+    suite.crash_broker().await?;
     load.await??;
     all_confirmed_and_audited(&suite, 300).await
 }
@@ -69,8 +56,8 @@ async fn the_broker_killed_under_load_loses_no_order() -> Test {
 #[suite_tests::test]
 async fn the_broker_emptied_under_load_loses_no_order() -> Test {
     let (suite, participants) = TestSuite::selling_with(no_second_look(), 100, 100_000).await?;
-    let load = place_many(&participants, 300);
-    some_confirmed(&suite).await?;
+    let load = load(&participants);
+    confirmed_more_than(&suite, 20).await?;
     suite.nats.lock().await.wipe().await?;
     load.await??;
     all_confirmed_and_audited(&suite, 300).await
@@ -81,9 +68,8 @@ async fn an_emptied_broker_gets_the_events_still_needed() -> Test {
     let (suite, participants) = TestSuite::selling_with(no_second_look(), 100, 100_000).await?;
     // The payment step is paused, so every order waits for an event that exists only in the broker.
     suite.pause(&participants.payment, "process_payment").await?;
-    place_many(&participants, 50).await??;
-    let reserved = "select count(*) from inventory.outbox_published where event_type = 'StockReserved.v1'";
-    suite.becomes(reserved, 50).await?;
+    participants.place_many(50, "tok_visa").await?;
+    suite.becomes(RESERVED, 50).await?;
     suite.nats.lock().await.wipe().await?;
     suite.resume(&participants.payment, "process_payment").await?;
     suite.all_confirmed(50).await?;
@@ -92,28 +78,19 @@ async fn an_emptied_broker_gets_the_events_still_needed() -> Test {
     suite.audit().await
 }
 
-#[suite_tests::test]
-async fn a_rolled_back_broker_loses_no_order() -> Test {
-    rolled_back(Store::Whole).await
-}
-
-#[suite_tests::test]
-async fn a_stream_behind_its_consumers_loses_no_order() -> Test {
-    rolled_back(Store::Messages).await
-}
-
-#[suite_tests::test]
-async fn a_power_cut_that_keeps_consumer_state_loses_no_order() -> Test {
-    rolled_back(Store::PowerCut).await
+cases! {
+    fn a_rolled_back_broker_loses_no_order() = rolled_back(Store::Whole);
+    fn a_stream_behind_its_consumers_loses_no_order() = rolled_back(Store::Messages);
+    fn a_power_cut_that_keeps_consumer_state_loses_no_order() = rolled_back(Store::PowerCut);
 }
 
 async fn rolled_back(what: Store) -> Test {
     let (suite, participants) = TestSuite::selling_with(no_second_look(), 100, 100_000).await?;
-    place_many(&participants, 20).await??;
+    participants.place_many(20, "tok_visa").await?;
     suite.all_confirmed(20).await?;
     let older = suite.nats.lock().await.keep_copy().await?;
-    let load = place_many(&participants, 300);
-    eventually(Duration::from_secs(20), async || suite.number(CONFIRMED).await.is_ok_and(|n| n > 100)).await?;
+    let load = load(&participants);
+    confirmed_more_than(&suite, 100).await?;
     suite.nats.lock().await.roll_back(&older, what).await?;
     load.await??;
     all_confirmed_and_audited(&suite, 320).await
@@ -123,15 +100,15 @@ async fn rolled_back(what: Store) -> Test {
 #[suite_tests::test]
 async fn a_broker_killed_while_it_hangs_delays_orders_by_seconds() -> Test {
     let (suite, participants) = TestSuite::selling_with(no_second_look(), 100, 100_000).await?;
-    place_many(&participants, 5).await??;
+    participants.place_many(5, "tok_visa").await?;
     suite.all_confirmed(5).await?;
     suite.nats.lock().await.pause()?;
-    place_many(&participants, 5).await??;
+    participants.place_many(5, "tok_visa").await?;
     let all_miss_it = |replica: &Replica| {
         let checks = replica.startup.readiness.snapshot();
         checks.iter().filter(|(name, _)| name.starts_with("consumer")).all(|(_, check)| !check.ok)
     };
-    eventually(Duration::from_secs(20), async || {
+    eventually(async || {
         let relay = participants.order.startup.readiness.snapshot()["relay"].ok;
         !relay && participants.all().all(all_miss_it)
     })
@@ -140,10 +117,7 @@ async fn a_broker_killed_while_it_hangs_delays_orders_by_seconds() -> Test {
     let bus = &participants.order.app.participant().bus;
     let answer = consumer::broker_side(bus, &RESERVE_STOCK.consumer(), ORDER).await;
     ensure!(answer.is_err() && began.elapsed() < Duration::from_secs(5), "{answer:?} after {:?}", began.elapsed());
-    let mut nats = suite.nats.lock().await;
-    nats.kill();
-    nats.start_again().await?;
-    drop(nats);
+    suite.crash_broker().await?;
     all_confirmed_and_audited(&suite, 10).await
 }
 
@@ -151,12 +125,11 @@ async fn a_broker_killed_while_it_hangs_delays_orders_by_seconds() -> Test {
 #[suite_tests::test]
 async fn voiding_many_publish_acks_delays_no_order() -> Test {
     let tuning = Tuning { statement_timeout: Duration::from_secs(1), ..no_second_look() };
-    let (suite, participants) = TestSuite::selling_with(tuning, 100, 100_000).await?;
-    place_many(&participants, 5).await??;
+    let (suite, mut participants) = TestSuite::selling_with(tuning, 100, 100_000).await?;
+    participants.place_many(5, "tok_visa").await?;
     suite.all_confirmed(5).await?;
     // A running relay knows the end of its stream better than these acknowledgements; a new relay trusts them.
-    let Participants { order, inventory, payment, .. } = participants;
-    order.stop().await;
+    participants.order.stop().await;
     for sql in [
         "insert into orders.outbox_published
             (event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload,
@@ -169,12 +142,9 @@ async fn voiding_many_publish_acks_delays_no_order() -> Test {
     ] {
         suite.execute(sql).await?;
     }
-    let mut nats = suite.nats.lock().await;
-    nats.kill();
-    nats.start_again().await?;
-    drop(nats);
-    let participants = Participants::of(suite.start(ORDER).await?, inventory, payment);
-    place_many(&participants, 5).await??;
+    suite.crash_broker().await?;
+    participants.order = suite.start(ORDER).await?;
+    participants.place_many(5, "tok_visa").await?;
     suite.all_confirmed(10).await?;
     suite.audit().await
 }
@@ -195,21 +165,17 @@ async fn events_stamped_by_a_slow_clock_are_kept_and_republished() -> Test {
     housekeeping::tidy(&mut conn, &MessagingArgs::default()).await?;
     ensure!(suite.number(published).await? == 10, "receipts of the last minute are gone");
     suite.nats.lock().await.wipe().await?;
-    eventually(Duration::from_secs(20), async || {
-        let relay = inventory.client.get("/api/admin/relay").await?.expect(200)?;
-        ensure!(relay["republished"] == 10 && relay["lag"] == 0, "{relay}");
-        anyhow::Ok(())
-    })
-    .await
+    let complete = |relay: &Value| relay["republished"] == 10 && relay["lag"] == 0;
+    inventory.client.until("/api/admin/relay", complete).await.map(drop)
 }
 
 #[suite_tests::test(unaudited = "it would miss the events whose publish acknowledgements were forged")]
 async fn nothing_is_published_to_consumers_ahead_of_the_stream() -> Test {
     let (suite, participants) = TestSuite::selling_with(no_second_look(), 100, 100_000).await?;
-    place_many(&participants, 20).await??;
+    participants.place_many(20, "tok_visa").await?;
     suite.all_confirmed(20).await?;
     let older = suite.nats.lock().await.keep_copy().await?;
-    place_many(&participants, 10).await??;
+    participants.place_many(10, "tok_visa").await?;
     suite.all_confirmed(30).await?;
     suite.stop_reconciler();
     let mut nats = suite.nats.lock().await;
@@ -218,9 +184,9 @@ async fn nothing_is_published_to_consumers_ahead_of_the_stream() -> Test {
     suite.execute("update orders.relay_lease set last_sequence = 1, last_event_id = null").await?;
     nats.roll_back(&older, Store::Messages).await?;
     drop(nats);
-    place_many(&participants, 15).await??;
+    participants.place_many(15, "tok_visa").await?;
     let waiting = "select count(*) from orders.outbox";
-    eventually(Duration::from_secs(20), async || {
+    eventually(async || {
         let ready = participants.order.client.get("/health/ready").await?;
         ensure!(ready.body.to_string().contains("re-created") || suite.number(waiting).await? == 0, "{ready:?}");
         anyhow::Ok(())
@@ -233,15 +199,12 @@ async fn nothing_is_published_to_consumers_ahead_of_the_stream() -> Test {
 
 #[suite_tests::test]
 async fn a_lost_message_is_republished_at_half_the_deadline() -> Test {
-    let tuning = suite_tests::Tuning { saga_deadline: Duration::from_secs(6), ..Default::default() };
+    let tuning = Tuning { saga_deadline: Duration::from_secs(6), ..Default::default() };
     let (suite, participants) = TestSuite::selling_with(tuning, 100, 100).await?;
     suite.pause(&participants.payment, "process_payment").await?;
     let order = participants.place(&[("A", 1)], "tok_visa").await?;
-    let reserved = "select count(*) from inventory.outbox_published where event_type = 'StockReserved.v1'";
-    suite.becomes(reserved, 1).await?;
-    let stream = suite.jetstream().await?.get_stream("INVENTORY").await?;
-    let last = stream.cached_info().state.last_sequence;
-    stream.delete_message(last).await?;
+    suite.becomes(RESERVED, 1).await?;
+    suite.lose_last("events.inventory.StockReserved").await?;
     suite.resume(&participants.payment, "process_payment").await?;
     participants.saga_becomes(&order, "COMPLETED").await?;
     suite.audit().await

@@ -1,14 +1,6 @@
 //! The catalogue: inventory owns the products, and order keeps a view of them.
 
-use std::time::Duration;
-
-use anyhow::ensure;
-use contracts::INVENTORY;
-use serde_json::json;
-use suite_tests::{App, TestSuite, Tuning};
-use testkit::eventually;
-
-use crate::Test;
+use crate::prelude::*;
 
 #[suite_tests::test]
 async fn two_replicas_replenish_a_product_once() -> Test {
@@ -23,19 +15,13 @@ async fn two_replicas_replenish_a_product_once() -> Test {
     };
     // The replicas' own rounds may come first; each product is supplied once by the holder of the lease.
     tokio::try_join!(inventory::replenish_what_runs_low(one), inventory::replenish_what_runs_low(two))?;
-    eventually(Duration::from_secs(20), async || {
-        participants.product("PLENTY").await.is_ok_and(|p| p["supplied"] == 1150 && p["available"] == 1030)
-    })
-    .await?;
+    let client = &participants.inventory.client;
+    client.until("/api/products/PLENTY", |p| p["supplied"] == 1150 && p["available"] == 1030).await?;
     ensure!(participants.product("SCARCE").await?["supplied"] == 5);
-    let replenished = "select count(*) from inventory.outbox_published where event_type = 'StockReplenished.v1'";
-    suite.becomes(replenished, 1).await?;
-    let more = participants
-        .inventory
-        .client
-        .post("/api/products/SCARCE/replenish", &json!({"quantity": 7}))
-        .await?
-        .expect(200)?;
+    suite
+        .becomes("select count(*) from inventory.outbox_published where event_type = 'StockReplenished.v1'", 1)
+        .await?;
+    let more = client.post("/api/products/SCARCE/replenish", &json!({"quantity": 7})).await?.expect(200)?;
     ensure!(more["available"] == 12 && more["supplied"] == 12, "{more}");
     suite.audit().await
 }
@@ -63,10 +49,8 @@ async fn a_view_that_missed_an_event_is_rebuilt_from_inventory() -> Test {
 async fn a_price_change_without_an_event_is_found() -> Test {
     let tuning = Tuning { catalogue_rebuild_every: Duration::from_millis(300), ..Default::default() };
     let (suite, _participants) = TestSuite::selling_with(tuning, 100, 10).await?;
-    let missed = "update inventory.product set price = 250, version = version + 1";
-    suite.execute(missed).await?;
-    let view = "select count(*) from orders.product_view where price = 250";
-    suite.becomes(view, 1).await?;
+    suite.execute("update inventory.product set price = 250, version = version + 1").await?;
+    suite.becomes("select count(*) from orders.product_view where price = 250", 1).await?;
     suite.audit().await
 }
 
@@ -80,7 +64,7 @@ async fn an_inventory_without_products_empties_no_catalogue() -> Test {
         from orders.lease where name = 'catalogue'";
     let mut last = suite.number(renewed).await?;
     for _ in 0..2 {
-        eventually(Duration::from_secs(20), async || suite.number(renewed).await.is_ok_and(|at| at > last)).await?;
+        eventually(async || suite.number(renewed).await.is_ok_and(|at| at > last)).await?;
         last = suite.number(renewed).await?;
     }
     ensure!(suite.number("select count(*) from orders.product_view").await? == 1);
@@ -98,9 +82,7 @@ async fn a_reservation_shows_its_lines_and_their_status() -> Test {
     participants.saga_becomes(&order, "COMPENSATED").await?;
     let released = participants.inventory.client.get(&path).await?.expect(200)?;
     ensure!(released["status"] == "RELEASED" && released["lines"][0]["status"] == "RELEASED", "{released}");
-    ensure!(
-        participants.inventory.client.get(&format!("/api/reservations/{}", uuid::Uuid::now_v7())).await?.status == 404
-    );
+    ensure!(participants.inventory.client.get(&format!("/api/reservations/{}", Uuid::now_v7())).await?.status == 404);
     suite.audit().await
 }
 
@@ -113,15 +95,8 @@ async fn an_order_whose_saga_was_purged_cannot_be_cancelled() -> Test {
     make_old(&suite).await?;
     ensure!(saga_store::query::purge(&mut service, DAY, 10).await? == 1);
     ensure!(participants.cancel(&order).await? == 409, "no saga is left that could undo it");
-    ensure!(
-        participants
-            .order
-            .client
-            .get(&format!("/api/orders/{}/explain", order["order_id"].as_str().unwrap()))
-            .await?
-            .status
-            == 200
-    );
+    let explained = format!("/api/orders/{}/explain", order["order_id"].as_str().unwrap());
+    ensure!(participants.order.client.get(&explained).await?.status == 200);
     Ok(())
 }
 
@@ -139,10 +114,7 @@ async fn a_purge_keeps_a_saga_that_is_being_cancelled() -> Test {
     // The purge has run: it has finished, or it waits for the lock.
     let waits = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query like '%purge_terminal%'
         and datname = current_database()";
-    eventually(Duration::from_secs(20), async || {
-        purge.is_finished() || suite.number(waits).await.is_ok_and(|n| n == 1)
-    })
-    .await?;
+    eventually(async || purge.is_finished() || suite.number(waits).await.is_ok_and(|n| n == 1)).await?;
     cancelling.commit().await?;
     ensure!(purge.await?? == 0 && suite.number("select count(*) from saga.saga_instance").await? == 1);
     Ok(())
@@ -157,15 +129,11 @@ async fn as_order(suite: &TestSuite) -> anyhow::Result<sqlx::PgConnection> {
 
 /// As if the saga had ended two days ago.
 async fn make_old(suite: &TestSuite) -> Test {
-    suite
-        .execute(
-            "begin;
+    let old = "begin;
         alter table saga.saga_step drop constraint saga_step_saga;
         update saga.saga_instance set completed_at = now() - interval '2 days',
             saga_id = orders.uuid_v7_floor(now() - interval '2 days');
         update orders.customer_order set saga_id = (select saga_id from saga.saga_instance);
-        commit;",
-        )
-        .await?;
-    Ok(())
+        commit;";
+    suite.execute(old).await.map(drop)
 }

@@ -1,45 +1,28 @@
 //! Slow compensations: what counts as an attempt, what completes a saga that was given up, and what an operator can do.
 
-use std::time::Duration;
-
-use anyhow::{Context, ensure};
 use console::audit::Options;
-use contracts::{ORDER, PAYMENT, order_fulfillment::SagaTimedOut};
-use reqwest::Method;
-use serde_json::{Value, json};
-use suite_tests::{App, Participants, Replica, TestSuite, Tuning};
-use testkit::eventually;
-use uuid::Uuid;
+use contracts::order_fulfillment::SagaTimedOut;
 
-use crate::Test;
-
-const LIMIT: Duration = Duration::from_secs(30);
+use crate::prelude::*;
 
 /// Lets the compensation's deadline pass, more often than order needs to give up.
-async fn the_deadline_passes_again_and_again(suite: &TestSuite, order: &Replica, saga: &Value) -> Test {
+async fn the_deadline_passes_again_and_again(suite: &TestSuite, order: &Replica) -> Test {
     let App::Order(app) = &order.app else { anyhow::bail!("this is not order") };
-    let saga_id: Uuid = saga["saga_id"].as_str().context("no saga")?.parse()?;
     for _ in 0..7 {
-        sqlx::query("update saga.saga_instance set compensation_deadline = now() - interval '1 s' where saga_id = $1")
-            .bind(saga_id)
-            .execute(&suite.pool)
-            .await?;
+        suite.execute("update saga.saga_instance set compensation_deadline = now() - interval '1 s'").await?;
         order::drive_compensation(app).await?;
     }
     Ok(())
 }
 
-async fn saga(order: &Replica, placed: &Value) -> anyhow::Result<Value> {
-    order.client.get(&format!("/api/sagas/{}", placed["saga_id"].as_str().context("no saga")?)).await?.expect(200)
-}
-
-async fn due(order: &Replica, placed: &Value, services: &[&str]) -> Test {
-    eventually(LIMIT, async || {
-        let saga = saga(order, placed).await?;
-        ensure!(saga["receipts_due"] == json!(services), "{saga:#}");
-        anyhow::Ok(())
-    })
-    .await
+/// The same, and no attempt is counted.
+async fn nothing_is_tried(suite: &TestSuite, order: &Replica, placed: &Value) -> Test {
+    the_deadline_passes_again_and_again(suite, order).await?;
+    let saga = order.client.saga(placed).await?;
+    ensure!(saga["status"] == "COMPENSATING" && saga["compensation_attempts"] == 0, "{saga:#}");
+    let driven = saga["steps"].as_array().into_iter().flatten().any(|step| step["step"] == "drive_compensation");
+    ensure!(!driven, "{saga:#}");
+    Ok(())
 }
 
 async fn cancel(order: &Replica, placed: &Value) -> Test {
@@ -47,11 +30,11 @@ async fn cancel(order: &Replica, placed: &Value) -> Test {
     order.client.post(&path, &json!({"reason": "too late"})).await?.expect(202).map(drop)
 }
 
-fn nothing_was_tried(saga: &Value) -> Test {
-    ensure!(saga["status"] == "COMPENSATING" && saga["compensation_attempts"] == 0, "{saga:#}");
-    let driven = saga["steps"].as_array().into_iter().flatten().any(|step| step["step"] == "drive_compensation");
-    ensure!(!driven, "{saga:#}");
-    Ok(())
+/// The same, until only payment has not confirmed its undo.
+async fn cancel_until_payment_is_due(order: &Replica, placed: &Value) -> Test {
+    cancel(order, placed).await?;
+    let path = format!("/api/sagas/{}", placed["saga_id"].as_str().context("no saga")?);
+    order.client.until(&path, |saga| saga["receipts_due"] == json!(["payment"])).await.map(drop)
 }
 
 #[suite_tests::test]
@@ -60,8 +43,7 @@ async fn no_attempt_is_counted_before_the_cancellation_is_published() -> Test {
     let placed = participants.confirmed(&[("A", 1)]).await?;
     participants.order.client.act("/api/admin/relay/pause").await?;
     cancel(&participants.order, &placed).await?;
-    the_deadline_passes_again_and_again(&suite, &participants.order, &placed).await?;
-    nothing_was_tried(&saga(&participants.order, &placed).await?)?;
+    nothing_is_tried(&suite, &participants.order, &placed).await?;
     participants.order.client.act("/api/admin/relay/resume").await?;
     participants.saga_becomes(&placed, "COMPENSATED").await?;
     suite.audit().await
@@ -69,15 +51,12 @@ async fn no_attempt_is_counted_before_the_cancellation_is_published() -> Test {
 
 #[suite_tests::test]
 async fn no_attempt_is_counted_while_a_participant_is_down() -> Test {
-    let (suite, participants) = TestSuite::selling(700, 10).await?;
+    let (suite, mut participants) = TestSuite::selling(700, 10).await?;
     let placed = participants.confirmed(&[("A", 1)]).await?;
-    let Participants { order, inventory, payment, .. } = participants;
-    payment.stop().await;
-    cancel(&order, &placed).await?;
-    due(&order, &placed, &["payment"]).await?;
-    the_deadline_passes_again_and_again(&suite, &order, &placed).await?;
-    nothing_was_tried(&saga(&order, &placed).await?)?;
-    let participants = Participants::of(order, inventory, suite.start(PAYMENT).await?);
+    participants.payment.stop().await;
+    cancel_until_payment_is_due(&participants.order, &placed).await?;
+    nothing_is_tried(&suite, &participants.order, &placed).await?;
+    participants.payment = suite.start(PAYMENT).await?;
     participants.saga_becomes(&placed, "COMPENSATED").await?;
     ensure!(participants.payment_of(&placed).await?.context("no payment")?["status"] == "REFUNDED");
     suite.audit().await
@@ -88,12 +67,10 @@ async fn no_attempt_is_counted_while_the_broker_is_down() -> Test {
     let (suite, participants) = TestSuite::selling(700, 10).await?;
     let placed = participants.confirmed(&[("A", 1)]).await?;
     suite.pause(&participants.payment, "refund_payment").await?;
-    cancel(&participants.order, &placed).await?;
-    due(&participants.order, &placed, &["payment"]).await?;
+    cancel_until_payment_is_due(&participants.order, &placed).await?;
     suite.nats.lock().await.stop().await?;
-    eventually(LIMIT, async || !participants.order.app.participant().bus.is_connected()).await?;
-    the_deadline_passes_again_and_again(&suite, &participants.order, &placed).await?;
-    nothing_was_tried(&saga(&participants.order, &placed).await?)?;
+    eventually(async || !participants.order.app.participant().bus.is_connected()).await?;
+    nothing_is_tried(&suite, &participants.order, &placed).await?;
     suite.nats.lock().await.start_again().await?;
     suite.resume(&participants.payment, "refund_payment").await?;
     participants.saga_becomes(&placed, "COMPENSATED").await?;
@@ -111,12 +88,11 @@ async fn a_lost_cancellation_is_published_again() -> Test {
         let (suite, participants) = TestSuite::selling(700, 10).await?;
         let placed = participants.confirmed(&[("A", 1)]).await?;
         suite.pause(&participants.payment, "refund_payment").await?;
-        cancel(&participants.order, &placed).await?;
-        due(&participants.order, &placed, &["payment"]).await?;
+        cancel_until_payment_is_due(&participants.order, &placed).await?;
         suite.execute(hidden).await?;
         suite.lose_last("events.order.OrderCancelled").await?;
-        the_deadline_passes_again_and_again(&suite, &participants.order, &placed).await?;
-        let driven = saga(&participants.order, &placed).await?;
+        the_deadline_passes_again_and_again(&suite, &participants.order).await?;
+        let driven = participants.saga(&placed).await?;
         ensure!(driven["compensation_attempts"] == 1, "once, and that one waits: {driven:#}");
         suite.resume(&participants.payment, "refund_payment").await?;
         participants.saga_becomes(&placed, "COMPENSATED").await?;
@@ -137,10 +113,8 @@ async fn stuck(orders: usize) -> anyhow::Result<(TestSuite, Participants, Vec<Va
         ..Tuning::default()
     };
     let (suite, participants) = TestSuite::faulty(tuning, 700, 10).await?;
-    participants
-        .payment
-        .arm(&json!({"point": "in_step", "kind": "error", "scope": {"step": "refund_payment"}}))
-        .await?;
+    let fault = json!({"point": "in_step", "kind": "error", "scope": {"step": "refund_payment"}});
+    participants.payment.arm(&fault).await?;
     let mut placed = Vec::new();
     for _ in 0..orders {
         let order = participants.confirmed(&[("A", 1)]).await?;
@@ -182,9 +156,9 @@ async fn a_failed_compensation_is_resumed_by_an_operator() -> Test {
 #[suite_tests::test]
 async fn the_last_confirmation_ends_a_failed_saga() -> Test {
     let (suite, participants, placed) = stuck(1).await?;
-    let given_up = saga(&participants.order, &placed[0]).await?;
-    let letters = participants.payment.client.get("/api/admin/dlq?step=refund_payment").await?.expect(200)?;
-    let letter = letters["items"][0]["id"].as_str().context("no dead letter")?;
+    let given_up = participants.saga(&placed[0]).await?;
+    let letters = participants.payment.client.items("/api/admin/dlq?step=refund_payment").await?;
+    let letter = letters[0]["id"].as_str().context("no dead letter")?;
     participants.payment.client.act(&format!("/api/admin/dlq/{letter}/replay")).await?;
     let ended = participants.saga_becomes(&placed[0], "COMPENSATED").await?;
     ensure!(ended["completed_at"] != given_up["completed_at"], "it ended when it was given up: {ended:#}");
@@ -209,7 +183,7 @@ async fn stuck_sagas_are_resumed_in_bulk_after_a_dry_run() -> Test {
     let others = resume(&participants.order, &json!({"filter": {"due_from": "inventory"}, "reason": "r"})).await?;
     ensure!(others["matched"] == 0, "{others:#}");
     for order in &placed {
-        ensure!(saga(&participants.order, order).await?["status"] == "FAILED", "a dry run changes nothing");
+        ensure!(participants.saga(order).await?["status"] == "FAILED", "a dry run changes nothing");
     }
     let done = resume(&participants.order, &request(json!({"dry_run": false, "limit": 2}))).await?;
     ensure!(done == json!({"dry_run": false, "matched": 3, "resumed": 2, "saga_ids": ids[..2]}), "{done:#}");
@@ -218,7 +192,7 @@ async fn stuck_sagas_are_resumed_in_bulk_after_a_dry_run() -> Test {
         let why = "ann resumed it: the processor is back";
         ensure!(ended["steps"].as_array().into_iter().flatten().any(|step| step["reason"] == why), "{ended:#}");
     }
-    ensure!(saga(&participants.order, &placed[2]).await?["status"] == "FAILED", "it was not among the oldest two");
+    ensure!(participants.saga(&placed[2]).await?["status"] == "FAILED", "it was not among the oldest two");
     resume(&participants.order, &request(json!({"dry_run": false}))).await?;
     participants.saga_becomes(&placed[2], "COMPENSATED").await?;
     for (wrong, pointer) in [
@@ -235,28 +209,19 @@ async fn stuck_sagas_are_resumed_in_bulk_after_a_dry_run() -> Test {
 /// Order checks once at its start, and then not for an hour.
 #[suite_tests::test]
 async fn more_overdue_sagas_than_a_batch_are_retried_in_one_round() -> Test {
-    const SAGAS: i64 = 250;
-    let hour = Duration::from_secs(3600);
-    let tuning = Tuning { timeout_check_every: hour, ..Tuning::default() };
-    let (suite, participants) = TestSuite::selling_with(tuning, 700, 1_000).await?;
+    let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
+    let (suite, mut participants) = TestSuite::selling_with(tuning, 700, 1_000).await?;
     suite.pause(&participants.payment, "process_payment").await?;
     suite.pause(&participants.order, "cancel_timed_out_order").await?;
-    for _ in 0..SAGAS {
-        participants.place(&[("A", 1)], "tok_visa").await?;
-    }
-    let in_progress = "select count(*) from saga.saga_instance where status = 'IN_PROGRESS'";
-    suite.becomes(in_progress, SAGAS).await?;
-    let Participants { order, inventory, payment, .. } = participants;
-    order.stop().await;
+    participants.place_many(250, "tok_visa").await?;
+    suite.becomes("select count(*) from saga.saga_instance where status = 'IN_PROGRESS'", 250).await?;
+    participants.order.stop().await;
     suite.execute("update saga.saga_instance set deadline = now()").await?;
-    while payment.app.participant().timeout_detector::<SagaTimedOut>().detect_timeout().await? > 0 {}
+    while participants.payment.app.participant().timeout_detector::<SagaTimedOut>().detect_timeout().await? > 0 {}
     suite.execute("update saga.saga_instance set compensation_deadline = now()").await?;
-    let order = suite.start(ORDER).await?;
-    let cancelled = "select count(*) from orders.customer_order where status = 'CANCELLED'";
-    suite.becomes(cancelled, SAGAS).await?;
-    suite.resume(&payment, "process_payment").await?;
-    suite.resume(&order, "cancel_timed_out_order").await?;
-    suite.audit().await?;
-    drop(inventory);
-    Ok(())
+    participants.order = suite.start(ORDER).await?;
+    suite.becomes("select count(*) from orders.customer_order where status = 'CANCELLED'", 250).await?;
+    suite.resume(&participants.payment, "process_payment").await?;
+    suite.resume(&participants.order, "cancel_timed_out_order").await?;
+    suite.audit().await
 }

@@ -7,9 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use anyhow::{Context, ensure};
-
-use crate::Test;
+use crate::prelude::*;
 
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts");
 
@@ -186,10 +184,8 @@ fn new_settings_reach_all_replicas_of_a_service() -> Test {
     ensure!(output.status.success(), "{}", said(&output));
     ensure!(calls.contains("docker stop -t 30 one two\ndocker rm -f one two\n"), "{calls}");
     ensure!(calls.contains("docker compose up -d --no-deps --no-build --scale order=2 order\n"), "{calls}");
-    ensure!(
-        calls.contains("  order:\n    environment:\n      SAGA_DEADLINE: '4s'\n      RESILIENCE: 'a.open_for=5s'\n"),
-        "{calls}"
-    );
+    let settings = "  order:\n    environment:\n      SAGA_DEADLINE: '4s'\n      RESILIENCE: 'a.open_for=5s'\n";
+    ensure!(calls.contains(settings), "{calls}");
     Ok(())
 }
 

@@ -1,26 +1,16 @@
 //! Database connections that open more slowly than a request waits for one.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
-use anyhow::{Context, ensure};
-use contracts::ORDER;
 use sqlx::postgres::PgPoolOptions;
-use suite_tests::{Running, TestSuite};
-use testkit::{Manner, Proxy, eventually};
+use testkit::{Manner, Proxy};
 use tokio::task::JoinSet;
 
-use crate::Test;
+use crate::prelude::*;
 
-/// Why no test of this file audits.
-const UNAUDITED: &str = "nothing is ordered";
-
-const LIMIT: Duration = Duration::from_secs(30);
 const SLOW: Duration = Duration::from_millis(600);
 const IMPATIENT: [(&str, &str); 2] = [("DATABASE_ACQUIRE_TIMEOUT", "500ms"), ("DATABASE_HTTP_POOL", "4")];
 
@@ -35,22 +25,20 @@ async fn link(suite: &TestSuite) -> anyhow::Result<(Proxy, String)> {
     Ok((link, url))
 }
 
-#[suite_tests::test(unaudited = UNAUDITED)]
+#[suite_tests::test(unaudited = "nothing is ordered")]
 async fn a_service_waits_for_a_slow_database_and_logs_why() -> Test {
     let suite = TestSuite::new().await?;
     let (link, url) = link(&suite).await?;
     let settings = [&IMPATIENT[..], &[("DATABASE_URL", url.as_str())]].concat();
     let mut order = Running::launch(&suite, ORDER, "order", &settings)?;
     let reports = async |order: &Running, why: &str| {
-        let answer = order.client.get("/health/ready").await?;
-        ensure!(answer.status == 503, "{answer:?}");
-        let reason = answer.body["checks"]["postgres"]["reason"].as_str().unwrap_or_default();
+        let reason = order.client.unready("postgres").await?;
         ensure!(reason.contains(why), "{reason}");
         anyhow::Ok(())
     };
-    eventually(LIMIT, async || reports(&order, "no connection can be opened").await).await?;
+    eventually(async || reports(&order, "no connection can be opened").await).await?;
     link.behave(Manner::SlowToOpen(SLOW));
-    eventually(LIMIT, async || reports(&order, "connections are open").await).await?;
+    eventually(async || reports(&order, "connections are open").await).await?;
     order.ready().await?;
     let log = order.process.log();
     for waiting in ["waiting for PostgreSQL at ", "waiting for all 4 http connections to PostgreSQL at "] {
@@ -59,7 +47,7 @@ async fn a_service_waits_for_a_slow_database_and_logs_why() -> Test {
     Ok(())
 }
 
-#[suite_tests::test(unaudited = UNAUDITED)]
+#[suite_tests::test(unaudited = "nothing is ordered")]
 async fn connections_are_opened_again_though_300_requests_wait() -> Test {
     let suite = TestSuite::new().await?;
     let (link, url) = link(&suite).await?;
@@ -67,8 +55,7 @@ async fn connections_are_opened_again_though_300_requests_wait() -> Test {
     let settings = [&IMPATIENT[..], &[("DATABASE_URL", url.as_str())]].concat();
     let mut order = Running::start(&suite, ORDER, &settings).await?;
     link.behave(Manner::Shut);
-    eventually(LIMIT, async || order.client.get("/health/ready").await.is_ok_and(|answer| answer.status == 503))
-        .await?;
+    eventually(async || order.client.get("/health/ready").await.is_ok_and(|answer| answer.status == 503)).await?;
     let (served, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let mut waiting = JoinSet::new();
     for _ in 0..300 {
@@ -83,7 +70,7 @@ async fn connections_are_opened_again_though_300_requests_wait() -> Test {
     }
     let more = async |count: &AtomicU64| {
         let before = count.load(Ordering::Relaxed);
-        eventually(LIMIT, async || count.load(Ordering::Relaxed) > before + 600).await
+        eventually(async || count.load(Ordering::Relaxed) > before + 600).await
     };
     more(&refused).await?;
     link.behave(Manner::SlowToOpen(SLOW));
@@ -91,7 +78,7 @@ async fn connections_are_opened_again_though_300_requests_wait() -> Test {
     order.ready().await
 }
 
-#[suite_tests::test(unaudited = UNAUDITED)]
+#[suite_tests::test(unaudited = "nothing is ordered")]
 async fn a_service_waits_for_an_unreadable_schema() -> Test {
     let suite = TestSuite::new().await?;
     let (link, url) = link(&suite).await?;
@@ -100,7 +87,7 @@ async fn a_service_waits_for_an_unreadable_schema() -> Test {
     ensure!(expect(&pool, "orders._migration", &order::MIGRATIONS, Duration::ZERO).await.is_err());
     let before = link.clients();
     let (expected, came) = tokio::join!(expect(&pool, "orders._migration", &order::MIGRATIONS, LIMIT), async {
-        eventually(LIMIT, async || link.clients() > before).await?;
+        eventually(async || link.clients() > before).await?;
         link.behave(Manner::Pass);
         anyhow::Ok(())
     });

@@ -1,29 +1,19 @@
 //! Operators pause and resume consumers.
 
-use std::time::Duration;
+use contracts::order_fulfillment::RESERVE_STOCK;
 
-use anyhow::ensure;
-use contracts::{INVENTORY, ORDER, order_fulfillment::RESERVE_STOCK};
-use serde_json::json;
-use suite_tests::TestSuite;
-use testkit::eventually;
-
-use crate::Test;
-
-const LIMIT: Duration = Duration::from_secs(20);
+use crate::prelude::*;
 
 #[suite_tests::test]
 async fn a_confirmed_pause_holds_in_every_replica() -> Test {
-    let suite = TestSuite::new().await?;
-    let participants = suite.participants().await?;
+    let (suite, participants) = TestSuite::selling(100, 1000).await?;
     let second = suite.start(INVENTORY).await?;
-    participants.sell("A", 100, 1000).await?;
     let orders = suite.jetstream().await?.get_stream(ORDER.stream()).await?;
     for round in 0..6 {
         let replica = if round % 2 == 0 { &participants.inventory } else { &second };
         let paused = replica.client.act("/api/admin/consumers/reserve_stock/pause").await?;
         let order = participants.place(&[("A", 1)], "tok_visa").await?;
-        eventually(LIMIT, async || {
+        eventually(async || {
             // The order is in the stream, and no replica pulls it.
             let asked_for = orders.consumer_info(RESERVE_STOCK.consumer()).await?.num_waiting;
             let unpublished = suite.number("select count(*) from orders.outbox").await?;

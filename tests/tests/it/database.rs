@@ -6,25 +6,18 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
-    time::Duration,
 };
 
-use anyhow::{Context, ensure};
 use bootstrap::CancellationToken;
-use contracts::{
-    INVENTORY, ORDER, PAYMENT,
-    catalogue::{PROJECT_PRODUCT_CREATED, ProductCreated},
-};
+use contracts::catalogue::{PROJECT_PRODUCT_CREATED, ProductCreated};
 use messaging::{Batch, Committed, Consumer, Outbox, Severity, StepError, retry_contended, subscribe};
 use sqlx::{
     Connection, PgConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
-use suite_tests::{CONFIRMED, Forged, TestSuite, Tuning, order_of};
-use testkit::{Database, Postgres, eventually};
-use uuid::Uuid;
+use testkit::Postgres;
 
-use crate::{Test, messages::product};
+use crate::{messages::product, prelude::*};
 
 #[suite_tests::test(unaudited = "the saga is changed by hand")]
 async fn an_illegal_saga_transition_is_refused_by_the_database() -> Test {
@@ -63,7 +56,7 @@ async fn an_unanswered_unit_of_work_is_an_outage() -> Test {
     let error = silent.err().context("an hour went by")?;
     ensure!(Severity::of(&error) == Severity::Unavailable, "{error}");
     let work = &participant.pools.work;
-    eventually(Duration::from_secs(20), async || work.size() as usize == work.num_idle()).await?;
+    eventually(async || work.size() as usize == work.num_idle()).await?;
     ensure!(sqlx::query_scalar::<_, i32>("select 1").fetch_one(work).await? == 1);
     Ok(())
 }
@@ -75,30 +68,20 @@ pub(crate) fn code(error: &sqlx::Error) -> String {
 #[suite_tests::test]
 async fn postgres_restarted_at_once_under_load_loses_no_order() -> Test {
     let mut server = Postgres::with_settings(&[("fsync", "on"), ("synchronous_commit", "on")]).await?;
-    let prepare = async |url| Ok(provision::database::prepare(url).await?);
-    let database = Database::from_template_on(&server.server(), "suite", prepare).await?;
-    let suite = TestSuite::on(database, Tuning::default()).await?;
+    let suite = TestSuite::with_server(&server, Tuning::default()).await?;
     let participants = suite.participants().await?;
     participants.sell("A", 100, 100_000).await?;
     let client = participants.order.client.clone();
-    let load = tokio::spawn(async move {
-        let mut accepted = 0;
-        for n in 0..150 {
-            let placed = client.place_until_accepted(&format!("k-{n}"), &order_of(&[("A", 1)], "tok_visa")).await;
-            accepted += i32::from(placed.is_ok());
-        }
-        accepted
-    });
-    for placed in [30, 80] {
-        let enough =
-            async || suite.number("select count(*) from orders.customer_order").await.is_ok_and(|n| n >= placed);
-        eventually(Duration::from_secs(20), enough).await?;
+    let load = tokio::spawn(async move { client.order_many_until_accepted(150).await });
+    for enough in [30, 80] {
+        let placed = "select count(*) from orders.customer_order";
+        eventually(async || suite.number(placed).await.is_ok_and(|placed| placed >= enough)).await?;
         server.stop_immediate().await?;
         let refused = participants.order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?;
         ensure!(refused.status == 503 && refused.header("retry-after").is_some(), "{refused:?}");
         server.start_again().await?;
     }
-    ensure!(load.await? == 150, "not every order was accepted in the end");
+    load.await?.context("not every order was accepted in the end")?;
     suite.audit().await?;
     suite.nothing_was_counted().await?;
     ensure!(suite.number(CONFIRMED).await? == 150);
@@ -109,9 +92,7 @@ async fn postgres_restarted_at_once_under_load_loses_no_order() -> Test {
 async fn a_server_that_refuses_all_logins_is_an_outage() -> Test {
     let server = Postgres::start().await?;
     let mut admin = PgConnection::connect(&server.server().url("postgres")).await?;
-    for sql in
-        ["create role locked_out nologin", "create database closed", "alter database closed allow_connections false"]
-    {
+    for sql in ["create role locked_out nologin", "create database closed allow_connections false"] {
         sqlx::query(sql).execute(&mut admin).await?;
     }
     let server = server.server();
@@ -132,9 +113,7 @@ async fn a_server_that_refuses_all_logins_is_an_outage() -> Test {
 #[suite_tests::test(unaudited = "the event is made up")]
 async fn a_login_that_is_refused_costs_no_attempt() -> Test {
     let server = Postgres::start().await?;
-    let prepare = async |url| Ok(provision::database::prepare(url).await?);
-    let database = Database::from_template_on(&server.server(), "suite", prepare).await?;
-    let suite = TestSuite::on(database, Tuning { by_hand: true, ..Tuning::default() }).await?;
+    let suite = TestSuite::with_server(&server, Tuning { by_hand: true, ..Tuning::default() }).await?;
     let order = suite.start(ORDER).await?;
     // As after a change of the password: open sessions go on, and no new one opens.
     suite.execute("alter role order_service nologin").await?;
@@ -156,15 +135,14 @@ async fn a_login_that_is_refused_costs_no_attempt() -> Test {
     let stop = CancellationToken::new();
     let running = tokio::spawn(consumer.run(stop.clone()));
     suite.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &product("A"))).await?;
-    eventually(Duration::from_secs(20), async || {
+    eventually(async || {
         suite.nothing_was_counted().await?;
         ensure!(outages.load(Ordering::Relaxed) >= 5, "the consumer does not pause");
         anyhow::Ok(())
     })
     .await?;
     suite.execute("alter role order_service login").await?;
-    let processed = "select count(*) from orders.inbox";
-    suite.becomes(processed, 1).await?;
+    suite.becomes("select count(*) from orders.inbox", 1).await?;
     stop.cancel();
     running.await?;
     suite.nothing_was_counted().await
@@ -219,15 +197,13 @@ async fn housekeeping_adds_partitions_and_drops_only_old_ones() -> Test {
         insert into inbox (event_id, consumer) select uuid_v7_floor(now()), 'c';
         insert into inbox (event_id, consumer) select uuid_v7_floor(now() + interval '8 days'), 'c';";
     suite.execute(setup).await?;
-    let mut service = sqlx::PgConnection::connect(&suite.database.url_for("payment_service:payment_service")).await?;
+    let mut service = PgConnection::connect(&suite.database.url_for("payment_service:payment_service")).await?;
     sqlx::query("set search_path = payment, saga").execute(&mut service).await?;
     let settings = messaging::MessagingArgs::default();
     let tidied = messaging::housekeeping::tidy(&mut service, &settings).await?;
     ensure!(tidied.partitions_dropped == 1, "{tidied:?}");
-    ensure!(
-        suite.number("select count(*) from payment.inbox").await? == 3,
-        "the 9 days old one is within its retention"
-    );
+    let kept = suite.number("select count(*) from payment.inbox").await?;
+    ensure!(kept == 3, "the 9 days old one is within its retention");
     let ahead: i32 = sqlx::query_scalar("select ensure_partitions(9)").fetch_one(&mut service).await?;
     ensure!(ahead == 4, "two days more of two tables, not {ahead}");
     ensure!(suite.number("select count(*) from payment.inbox_default").await? == 1, "its day has a partition now");
@@ -241,8 +217,7 @@ async fn provisioning_again_is_harmless() -> Test {
     let order = participants.place(&[("A", 1)], "tok_visa").await?;
     provision::database::prepare(suite.database.admin_url()).await?;
     participants.saga_becomes(&order, "COMPLETED").await?;
-    let again = participants.inventory.client.create_product("A", 1, 1).await?;
-    ensure!(again.status == 409);
+    ensure!(participants.inventory.client.create_product("A", 1, 1).await?.status == 409);
     let _second = suite.start(ORDER).await?;
     suite.audit().await
 }

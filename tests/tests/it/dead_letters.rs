@@ -7,20 +7,13 @@ mod dry_run;
 mod forgotten;
 mod single;
 
-use std::time::Duration;
-
-use anyhow::{Context, ensure};
 use async_nats::HeaderMap;
-use contracts::{INVENTORY, ORDER, catalogue::ProductCreated};
-use reqwest::Method;
-use serde_json::{Value, json};
-use suite_tests::{Answer, Forged, Replica, TestSuite, Tuning};
-use testkit::eventually;
-use uuid::Uuid;
+use contracts::catalogue::ProductCreated;
 
-use crate::messages::product;
+use crate::{messages::product, prelude::*};
 
-const LIMIT: Duration = Duration::from_secs(30);
+/// Why most tests of dead letters do not audit.
+const UNAUDITED: &str = "most dead letters are made up, and left as they are";
 
 const STEP: &str = "project_product_created";
 
@@ -35,16 +28,13 @@ fn unwelcome(n: usize) -> ProductCreated {
 }
 
 /// Makes the step fail for the SKUs that match this pattern.
-async fn forbid(suite: &TestSuite, like: &str) -> anyhow::Result<()> {
-    let sql = format!("alter table orders.product_view add constraint forbidden check (sku not like '{like}')");
-    suite.execute(sql).await?;
-    Ok(())
+async fn forbid(suite: &TestSuite, like: &str) -> Test {
+    suite.forbid("orders.product_view", &format!("sku not like '{like}'")).await
 }
 
 /// Removes the cause.
-async fn remove_cause(suite: &TestSuite) -> anyhow::Result<()> {
-    suite.execute("alter table orders.product_view drop constraint forbidden").await?;
-    Ok(())
+async fn remove_cause(suite: &TestSuite) -> Test {
+    suite.allow("orders.product_view").await
 }
 
 /// Blocks every replay of the step until it is dropped, for at most the lock timeout.
@@ -61,12 +51,9 @@ async fn make_letters(suite: &TestSuite, order: &Replica, n: usize) -> anyhow::R
     for n in 0..n {
         suite.publish_to(&jetstream, &Forged::new(INVENTORY, Uuid::now_v7(), &unwelcome(n))).await?;
     }
-    eventually(LIMIT, async || {
-        let letters = letters(order, &format!("step={STEP}")).await?;
-        ensure!(letters.len() == n, "{} dead letters", letters.len());
-        anyhow::Ok(Some(letters))
-    })
-    .await
+    let mut letters = order.client.until_items(&format!("/api/admin/dlq?limit=200&step={STEP}"), n).await?;
+    letters.reverse();
+    Ok(letters)
 }
 
 /// A suite with `n` dead letters of order, whose cause is removed.
@@ -79,8 +66,7 @@ async fn suite_with_dead_letters(n: usize) -> anyhow::Result<(TestSuite, Replica
 
 /// The dead letters of a service that match a query, oldest first.
 async fn letters(replica: &Replica, query: &str) -> anyhow::Result<Vec<Value>> {
-    let page = replica.client.get(&format!("/api/admin/dlq?limit=200&{query}")).await?.expect(200)?;
-    let mut letters = page["items"].as_array().context("no items")?.clone();
+    let mut letters = replica.client.items(&format!("/api/admin/dlq?limit=200&{query}")).await?;
     letters.reverse();
     Ok(letters)
 }
@@ -114,23 +100,21 @@ async fn start(replica: &Replica, body: &Value) -> anyhow::Result<Value> {
     let answer = ask(replica, body).await?;
     let location = answer.header("location").unwrap_or_default().to_owned();
     let batch = answer.expect(202)?;
-    ensure!(location == format!("/api/admin/dlq/replays/{}", batch["replay_id"].as_str().unwrap()), "{location}");
+    ensure!(location == path(&batch), "{location}");
     Ok(batch)
 }
 
 /// The batch, once it has ended.
 async fn ended(replica: &Replica, batch: &Value) -> anyhow::Result<Value> {
-    eventually(LIMIT, async || {
-        let batch = shown(replica, batch).await?;
-        ensure!(batch["state"] != "RUNNING", "{batch:#}");
-        anyhow::Ok(Some(batch))
-    })
-    .await
+    replica.client.until(&path(batch), |batch| batch["state"] != "RUNNING").await
 }
 
 async fn shown(replica: &Replica, batch: &Value) -> anyhow::Result<Value> {
-    let path = format!("/api/admin/dlq/replays/{}", batch["replay_id"].as_str().unwrap());
-    replica.client.get(&path).await?.expect(200)
+    replica.client.get(&path(batch)).await?.expect(200)
+}
+
+fn path(batch: &Value) -> String {
+    format!("/api/admin/dlq/replays/{}", batch["replay_id"].as_str().unwrap())
 }
 
 /// Publishes the message of a dead letter again.

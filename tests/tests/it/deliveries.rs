@@ -2,29 +2,23 @@
 
 use std::{
     future::ready,
-    io,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
-use anyhow::ensure;
 use bootstrap::CancellationToken;
 use contracts::{
-    ORDER, OrderId, PAYMENT,
+    OrderId,
     order_fulfillment::{CONFIRM_ORDER, PaymentProcessed},
 };
 use futures_util::FutureExt as _;
 use messaging::{Batch, Committed, StepError, subscribe, topology};
-use suite_tests::{Forged, Replica, TestSuite, Tuning};
-use testkit::eventually;
-use tokio::{sync::Semaphore, task::JoinHandle};
-use tracing_subscriber::util::SubscriberInitExt as _;
-use uuid::Uuid;
+use tokio::{sync::Notify, task::JoinHandle};
+use tracing_subscriber::{filter::LevelFilter, util::SubscriberInitExt as _};
 
-use crate::Test;
+use crate::prelude::*;
 
 /// Why no test of this file audits.
 const UNAUDITED: &str = "events are made up, with no order behind them";
@@ -108,13 +102,11 @@ fn paid() -> Forged {
 /// Waits until this many events are processed and all are acknowledged; returns the number of deliveries.
 async fn deliveries_of(suite: &TestSuite, events: i64) -> anyhow::Result<u64> {
     let stream = suite.jetstream().await?.get_stream(PAYMENT.stream()).await?;
-    eventually(Duration::from_secs(20), async || {
+    eventually(async || {
         let processed = suite.number("select count(*) from orders.inbox").await?;
         let info = stream.consumer_info(CONFIRM_ORDER.consumer()).await?;
-        ensure!(
-            processed == events && info.num_pending == 0 && info.num_ack_pending == 0,
-            "{processed} of {events}: {info:?}"
-        );
+        let acknowledged = info.num_pending == 0 && info.num_ack_pending == 0;
+        ensure!(processed == events && acknowledged, "{processed} of {events}: {info:?}");
         Ok(Some(info.delivered.consumer_sequence))
     })
     .await
@@ -127,8 +119,7 @@ async fn prefetched_events_are_not_redelivered_during_slow_work() -> Test {
         suite.publish(&paid()).await?;
     }
     let _consuming = consume(&order, 1, |_| ready(Work::Takes(2 * ACK_WAIT)));
-    let delivered = deliveries_of(&suite, 3).await?;
-    ensure!(delivered == 3, "{delivered} deliveries of 3 events");
+    ensure!(deliveries_of(&suite, 3).await? == 3);
     Ok(())
 }
 
@@ -140,8 +131,7 @@ async fn the_second_half_of_a_batch_is_not_redelivered() -> Test {
     }
     let alone = |ids: Vec<Uuid>| ready(if ids.len() > 1 { Work::Fails } else { Work::Takes(ACK_WAIT / 2) });
     let _consuming = consume(&order, 8, alone);
-    let delivered = deliveries_of(&suite, 8).await?;
-    ensure!(delivered == 8, "{delivered} deliveries of 8 events");
+    ensure!(deliveries_of(&suite, 8).await? == 8);
     Ok(())
 }
 
@@ -150,17 +140,15 @@ async fn the_second_half_of_a_batch_is_not_redelivered() -> Test {
 async fn events_of_a_stopping_consumer_go_to_another() -> Test {
     let (suite, order) = suite_with(Duration::from_secs(600)).await?;
     suite.publish(&paid()).await?;
-    let (in_hand, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-    let first = consume(&order, 1, {
-        let (in_hand, go_on) = (in_hand.clone(), go_on.clone());
-        move |_| hold(in_hand.clone(), go_on.clone(), Work::Takes(Duration::ZERO))
-    });
-    in_hand.acquire().await?.forget();
+    let held = Arc::<Held>::default();
+    let holding = held.clone();
+    let first = consume(&order, 1, move |_| holding.clone().hold(Work::Takes(Duration::ZERO)));
+    held.begun.notified().await;
     first.stop.cancel();
     suite.publish(&paid()).await?;
     let second = consume(&order, 1, |_| ready(Work::Takes(Duration::ZERO)));
     suite.becomes("select count(*) from orders.inbox", 1).await?;
-    go_on.add_permits(1);
+    held.go_on.notify_one();
     first.end().await?;
     deliveries_of(&suite, 2).await?;
     second.end().await
@@ -173,63 +161,48 @@ async fn the_ack_of_a_lost_message_does_not_ack_its_successor() -> Test {
     let (suite, order) = suite().await?;
     let (lost, successor) = (paid(), paid());
     suite.publish(&lost).await?;
-    let (in_hand, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-    let first = consume(&order, 1, {
-        let (in_hand, go_on) = (in_hand.clone(), go_on.clone());
-        move |_| hold(in_hand.clone(), go_on.clone(), Work::Takes(Duration::ZERO))
-    });
-    in_hand.acquire().await?.forget();
+    let (held, deferred) = (Arc::<Held>::default(), Arc::<Held>::default());
+    let holding = held.clone();
+    let first = consume(&order, 1, move |_| holding.clone().hold(Work::Takes(Duration::ZERO)));
+    held.begun.notified().await;
     let bus = &order.app.participant().bus;
     suite.nats.lock().await.kill();
-    eventually(Duration::from_secs(10), async || !bus.is_connected()).await?;
+    eventually(async || !bus.is_connected()).await?;
     suite.nats.lock().await.wipe().await?;
-    eventually(Duration::from_secs(10), async || suite.publish(&successor).await.is_ok()).await?;
-    let given_back = Arc::new(Semaphore::new(0));
-    let second = consume(&order, 1, {
-        let (in_hand, given_back) = (in_hand.clone(), given_back.clone());
-        let before = Arc::new(AtomicBool::new(false));
-        move |_| match before.swap(true, Ordering::Relaxed) {
-            false => hold(in_hand.clone(), given_back.clone(), Work::Defers).left_future(),
-            true => ready(Work::Takes(Duration::ZERO)).right_future(),
-        }
+    eventually(async || suite.publish(&successor).await.is_ok()).await?;
+    let (deferring, before) = (deferred.clone(), Arc::new(AtomicBool::new(false)));
+    let second = consume(&order, 1, move |_| match before.swap(true, Ordering::Relaxed) {
+        false => deferring.clone().hold(Work::Defers).left_future(),
+        true => ready(Work::Takes(Duration::ZERO)).right_future(),
     });
-    in_hand.acquire().await?.forget();
-    go_on.add_permits(1);
+    deferred.begun.notified().await;
+    held.go_on.notify_one();
     first.end().await?;
-    given_back.add_permits(1);
+    deferred.go_on.notify_one();
     deliveries_of(&suite, 2).await?;
     second.end().await
 }
 
-/// Reports that it has begun, and waits for permission to continue.
-async fn hold(begun: Arc<Semaphore>, go_on: Arc<Semaphore>, work: Work) -> Work {
-    begun.add_permits(1);
-    if let Ok(permit) = go_on.acquire().await {
-        permit.forget();
-    }
-    work
+/// Work that reports that it has begun, and waits for permission to continue.
+#[derive(Default)]
+struct Held {
+    begun: Notify,
+    go_on: Notify,
 }
 
-/// The target of error logs.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+impl Held {
+    async fn hold(self: Arc<Self>, work: Work) -> Work {
+        self.begun.notify_one();
+        self.go_on.notified().await;
+        work
     }
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn an_event_deferred_twice_in_a_batch_is_no_error() -> Test {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
-    let _guard = subscriber.with_max_level(tracing_subscriber::filter::LevelFilter::ERROR).finish().set_default();
+    let log = tempfile::NamedTempFile::new()?;
+    let subscriber = tracing_subscriber::fmt().with_writer(log.reopen()?);
+    let _guard = subscriber.with_max_level(LevelFilter::ERROR).finish().set_default();
     let (suite, order) = suite().await?;
     let twice = paid();
     for _ in 0..10 {
@@ -244,7 +217,7 @@ async fn an_event_deferred_twice_in_a_batch_is_no_error() -> Test {
     });
     deliveries_of(&suite, 1).await?;
     ensure!(seen.load(Ordering::Relaxed), "no batch held two copies");
-    let log = String::from_utf8(log.0.lock().unwrap_or_else(PoisonError::into_inner).clone())?;
+    let log = std::fs::read_to_string(log.path())?;
     ensure!(log.is_empty(), "{log}");
     Ok(())
 }

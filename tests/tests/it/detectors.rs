@@ -1,32 +1,21 @@
 //! Timeout detectors race with successes, with cancellations and with each other.
 
-use std::time::Duration;
+use contracts::{OrderId, order_fulfillment::SagaTimedOut};
 
-use anyhow::ensure;
-use contracts::{ORDER, OrderId, PAYMENT, order_fulfillment::SagaTimedOut};
-use suite_tests::{CONFIRMED, Forged, Participants, TestSuite, Tuning};
-use testkit::eventually;
-use uuid::Uuid;
-
-use crate::Test;
+use crate::prelude::*;
 
 #[suite_tests::test(unaudited = "the payments are forged. The detector never runs by itself here: the test fires it")]
 async fn a_timeout_racing_a_success_has_one_outcome() -> Test {
     let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
-    let (suite, participants) = TestSuite::selling_with(tuning, 100, 1000).await?;
-    let Participants { order, inventory, payment, .. } = participants;
-    payment.stop().await;
-    let mut placed = Vec::new();
-    for _ in 0..200 {
-        let body = suite_tests::order_of(&[("A", 1)], "tok_visa");
-        placed.push(order.client.post("/api/orders", &body).await?.expect(201)?);
-    }
+    let (suite, mut participants) = TestSuite::selling_with(tuning, 100, 1000).await?;
+    participants.payment.stop().await;
+    let placed = participants.order.client.order_many(200, "tok_visa").await?;
     in_progress(&suite, 200).await?;
     let forged: Vec<Forged> = placed.iter().map(paid).collect();
     // Ten at a time, so that the two really race.
     let jetstream = suite.jetstream().await?;
-    let detector =
-        saga_store::timeout::Detector { batch: 10, ..order.app.participant().timeout_detector::<SagaTimedOut>() };
+    let order = participants.order.app.participant();
+    let detector = saga_store::timeout::Detector { batch: 10, ..order.timeout_detector::<SagaTimedOut>() };
     for (round, events) in forged.chunks(10).enumerate() {
         let sagas: Vec<Uuid> = events.iter().map(|e| e.saga_id).collect();
         let due = sqlx::query("update saga.saga_instance set deadline = now() where saga_id = any($1)").bind(&sagas);
@@ -39,7 +28,7 @@ async fn a_timeout_racing_a_success_has_one_outcome() -> Test {
         };
         let detect = async {
             if round.is_multiple_of(2) {
-                eventually(Duration::from_secs(10), first_success).await?;
+                eventually(first_success).await?;
             }
             anyhow::Ok(detector.detect_timeout().await?)
         };
@@ -47,22 +36,11 @@ async fn a_timeout_racing_a_success_has_one_outcome() -> Test {
         tokio::try_join!(detect, succeed)?;
     }
     while detector.detect_timeout().await? > 0 {}
-    let participants = Participants::of(order, inventory, suite.start(PAYMENT).await?);
-    eventually(Duration::from_secs(30), async || {
-        let open = suite
-            .number("select count(*) from saga.saga_instance where status not in ('COMPLETED', 'COMPENSATED')")
-            .await?;
-        ensure!(open == 0, "{open} sagas have not ended");
-        anyhow::Ok(())
-    })
-    .await?;
-    let disagreeing = suite
-        .number(
-            "select count(*) from saga.saga_instance s join orders.customer_order o using (saga_id)
-            where (s.status = 'COMPLETED') <> (o.status = 'CONFIRMED')",
-        )
-        .await?;
-    ensure!(disagreeing == 0, "{disagreeing} orders and sagas disagree");
+    participants.payment = suite.start(PAYMENT).await?;
+    suite.all_ended().await?;
+    let disagreeing = "select count(*) from saga.saga_instance s join orders.customer_order o using (saga_id)
+        where (s.status = 'COMPLETED') <> (o.status = 'CONFIRMED')";
+    ensure!(suite.number(disagreeing).await? == 0, "orders and sagas disagree");
     let held = participants.product("A").await?["reserved"].as_i64();
     let confirmed = suite.number(CONFIRMED).await?;
     ensure!(held == Some(confirmed), "{held:?} units are held for {confirmed} orders");
@@ -76,9 +54,7 @@ async fn two_detectors_time_out_each_saga_once() -> Test {
     let (suite, participants) = TestSuite::selling_with(tuning, 100, 1000).await?;
     let Participants { order, inventory, payment, .. } = participants;
     payment.stop().await;
-    for _ in 0..150 {
-        order.client.post("/api/orders", &suite_tests::order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
-    }
+    order.client.order_many(150, "tok_visa").await?;
     in_progress(&suite, 150).await?;
     let second = suite.start(ORDER).await?;
     suite.execute("update saga.saga_instance set deadline = now()").await?;
@@ -109,8 +85,7 @@ async fn an_event_still_in_the_outbox_uses_up_no_nudge() -> Test {
     participants.place(&[("A", 1)], "tok_visa").await?;
     let outbox = &participants.order.app.participant().outbox;
     let republish = async || {
-        let long_ago = "update saga.saga_instance set last_progress_at = now() - interval '1 hour'";
-        suite.execute(long_ago).await?;
+        suite.execute("update saga.saga_instance set last_progress_at = now() - interval '1 hour'").await?;
         anyhow::Ok(saga_store::stalled::republish(outbox, Duration::from_secs(60)).await?)
     };
     ensure!(republish().await? == 0, "it waits in the outbox");
@@ -128,7 +103,7 @@ async fn in_progress(suite: &TestSuite, count: i64) -> Test {
 }
 
 /// The event that would confirm the order.
-fn paid(order: &serde_json::Value) -> Forged {
+fn paid(order: &Value) -> Forged {
     let id = |name: &str| order[name].as_str().and_then(|id| id.parse::<Uuid>().ok()).expect("an id");
     Forged::paid(OrderId(id("order_id")), id("saga_id"))
 }

@@ -5,11 +5,10 @@ mod crates;
 
 use std::{collections::BTreeSet, fs};
 
-use anyhow::{Context, ensure};
 use contracts::order_fulfillment::SAGA;
 
 use crate::{
-    Test,
+    prelude::*,
     sources::{self, path, read},
 };
 

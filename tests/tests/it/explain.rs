@@ -2,25 +2,19 @@
 
 mod obstacles;
 
-use std::time::Duration;
-
-use anyhow::{Context, ensure};
 use contracts::order_fulfillment::SAGA;
-use reqwest::Method;
-use serde_json::{Value, json};
-use suite_tests::{Participants, Replica, TestSuite, Tuning, order_of};
-use testkit::eventually;
 
-use crate::Test;
+use crate::prelude::*;
 
 /// Why no test of this file audits.
 const UNAUDITED: &str = "orders are left in the middle of their saga";
 
-const LIMIT: Duration = Duration::from_secs(20);
+fn path(placed: &Value) -> String {
+    format!("/api/orders/{}/explain", placed["order_id"].as_str().unwrap())
+}
 
 async fn explained(order: &Replica, placed: &Value) -> anyhow::Result<Value> {
-    let path = format!("/api/orders/{}/explain", placed["order_id"].as_str().context("no order")?);
-    order.client.get(&path).await?.expect(200)
+    order.client.get(&path(placed)).await?.expect(200)
 }
 
 /// The findings' kinds, in their order.
@@ -30,7 +24,7 @@ fn kinds(explanation: &Value) -> Vec<&str> {
 
 /// Waits until the explanation has a finding of this kind whose sentence contains these words; returns both.
 async fn found(order: &Replica, placed: &Value, kind: &str, words: &[&str]) -> anyhow::Result<(Value, Value)> {
-    eventually(LIMIT, async || {
+    eventually(async || {
         let explanation = explained(order, placed).await?;
         let finding = explanation["findings"].as_array().into_iter().flatten().find(|f| f["kind"] == kind).cloned();
         let finding = finding.with_context(|| format!("there is no {kind}: {explanation:#}"))?;
@@ -69,12 +63,11 @@ async fn the_step_an_order_waits_for_is_named() -> Test {
     participants.sell("RARE", 100, 1).await?;
     for step in SAGA.steps.iter().filter(|step| step.consumes().is_some()) {
         let service = step.service.context("no service")?;
-        let replica = participants.all().find(|r| r.service == service);
-        let replica = replica.context("no replica")?;
+        let replica = participants.all().find(|r| r.service == service).context("no replica")?;
         suite.pause(replica, step.name).await?;
         let placed =
             bring_to(&suite, &participants, step.name).await.with_context(|| format!("going to {}", step.name))?;
-        let (explanation, paused) = eventually(LIMIT, async || {
+        let (explanation, paused) = eventually(async || {
             let (explanation, paused) = found(&participants.order, &placed, "consumer_paused", &["operator"]).await?;
             ensure!(awaited(&explanation) == [format!("{} of {service}", step.name)], "{explanation:#}");
             anyhow::Ok(Some((explanation, paused)))
@@ -85,7 +78,7 @@ async fn the_step_an_order_waits_for_is_named() -> Test {
         let summary = explanation["summary"].as_str().unwrap_or_default();
         ensure!(summary.contains(step.name), "the summary does not name {}: {summary}", step.name);
         follow(&paused, replica).await?;
-        let ended = eventually(LIMIT, async || {
+        let ended = eventually(async || {
             let status = participants.saga(&placed).await?["status"].clone();
             ensure!(status == "COMPLETED" || status == "COMPENSATED", "{status}");
             anyhow::Ok(Some(explained(&participants.order, &placed).await?))
@@ -129,16 +122,11 @@ async fn a_compensation_shows_its_attempts_until_it_is_stuck() -> Test {
     ensure!(participants.cancel(&placed).await? == 202);
     let (explanation, _) = found(&participants.order, &placed, "consumer_paused", &[]).await?;
     ensure!(explanation["at_deadline"].as_str().is_some_and(|s| s.contains("1 of 5 times")), "{explanation:#}");
-    eventually(LIMIT, async || {
-        let explanation = explained(&participants.order, &placed).await?;
-        ensure!(awaited(&explanation) == ["refund_payment of payment"], "inventory has not answered: {explanation:#}");
-        anyhow::Ok(())
-    })
-    .await?;
+    let inventory_has_answered = |explanation: &Value| awaited(explanation) == ["refund_payment of payment"];
+    participants.order.client.until(&path(&placed), inventory_has_answered).await?;
     // Payment gets no event, and all five retries have failed.
     suite.lose_last("events.order.OrderCancelled").await?;
-    let in_vain = "update saga.saga_instance set compensation_attempts = 5, compensation_deadline = now()";
-    suite.execute(in_vain).await?;
+    suite.execute("update saga.saga_instance set compensation_attempts = 5, compensation_deadline = now()").await?;
     participants.saga_becomes(&placed, "FAILED").await?;
     let stuck = explained(&participants.order, &placed).await?;
     ensure!(stuck["summary"].as_str().is_some_and(|s| s.contains("an operator has to resume it")), "{stuck:#}");
@@ -152,12 +140,10 @@ async fn a_compensation_shows_its_attempts_until_it_is_stuck() -> Test {
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn an_order_is_explained_while_all_else_is_down() -> Test {
-    let tuning = Tuning { saga_deadline: Duration::from_secs(60), ..Tuning::default() };
-    let (suite, Participants { order, inventory, payment, others }) =
-        TestSuite::selling_with(tuning, 100, 1_000).await?;
+    let (suite, Participants { order, inventory, payment, others }) = TestSuite::selling(100, 1_000).await?;
     suite.nats.lock().await.kill();
     drop((inventory, payment, others));
-    let placed = order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
+    let placed = order.client.order(&[("A", 1)], "tok_visa").await?;
     let (explanation, _) = found(&order, &placed, "broker_away", &[]).await?;
     ensure!(awaited(&explanation) == ["reserve_stock of inventory"], "{explanation:#}");
     Ok(())

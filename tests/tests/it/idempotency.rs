@@ -2,17 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::ensure;
 use futures_util::future::join_all;
-use serde_json::json;
-use suite_tests::{Answer, TestSuite, order_of};
 
-use crate::Test;
+use crate::prelude::*;
 
 #[suite_tests::test]
 async fn eight_identical_concurrent_requests_place_one_order() -> Test {
     let (suite, participants) = TestSuite::selling(100, 1000).await?;
-    let second = suite.start(contracts::ORDER).await?;
+    let second = suite.start(ORDER).await?;
     let body = order_of(&[("A", 1)], "tok_visa");
     for round in 0..100 {
         let key = format!("key-{round}");
@@ -65,7 +62,7 @@ async fn each_of_ninety_concurrent_requests_gets_its_own_answer() -> Test {
 async fn a_key_with_another_body_is_refused() -> Test {
     let (suite, participants) = TestSuite::selling(100, 1000).await?;
     let client = &participants.order.client;
-    let place = async |body: serde_json::Value| client.place("k", &body).await;
+    let place = async |body: Value| client.place("k", &body).await;
     let first = place(order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
     ensure!(place(order_of(&[("A", 2)], "tok_visa")).await?.status == 422);
     let mut another = order_of(&[("A", 1)], "tok_visa");
@@ -81,7 +78,7 @@ async fn a_client_that_hangs_up_has_one_order_after_its_retry() -> Test {
     let client = &participants.order.client;
     let body = order_of(&[("A", 1)], "tok_visa");
     for round in 0u64..200 {
-        let abort_after = std::time::Duration::from_micros(round * 50);
+        let abort_after = Duration::from_micros(round * 50);
         let _ = tokio::time::timeout(abort_after, client.place(&format!("key-{round}"), &body)).await;
     }
     for round in 0..200 {

@@ -1,16 +1,8 @@
 //! Bad input gets a problem document with the right status and a helpful sentence, and writes nothing.
 
-use anyhow::ensure;
-use reqwest::Method;
-use serde_json::{Value, json};
-use suite_tests::{TestSuite, order_of};
+use crate::prelude::*;
 
-use crate::Test;
-
-/// Why no test of this file audits.
-const UNAUDITED: &str = "nothing is written";
-
-#[suite_tests::test(unaudited = UNAUDITED)]
+#[suite_tests::test(unaudited = "nothing is written")]
 async fn every_bad_order_is_refused_and_nothing_is_written() -> Test {
     let (suite, participants) = TestSuite::selling(9_000_000_000_000_000, 1000).await?;
     let line = |sku: &str, quantity: Value| json!({"customer_id": "a", "payment_method": "t", "lines": [{"sku": sku, "quantity": quantity}]});
@@ -35,41 +27,33 @@ async fn every_bad_order_is_refused_and_nothing_is_written() -> Test {
         ("NUL", order_of(&[("A", 1)], "tok\u{0}").to_string(), 422),
         ("huge", format!("{{\"customer_id\":\"{}\"}}", "x".repeat(70_000)), 413),
     ];
+    let client = &participants.order.client;
+    let send = async |kind: &str, body: String| {
+        client.send(client.request(Method::POST, "/api/orders").header("content-type", kind).body(body)).await
+    };
     for (name, body, status) in cases {
-        let request = participants.order.client.request(Method::POST, "/api/orders");
-        let answer =
-            participants.order.client.send(request.header("content-type", "application/json").body(body)).await?;
+        let answer = send("application/json", body).await?;
         ensure!(answer.status == status, "{name}: {} instead of {status}: {}", answer.status, answer.body);
         ensure!(answer.header("content-type") == Some("application/problem+json"), "{name}");
         ensure!(answer.body["detail"].as_str().is_some_and(|d| d.len() > 10), "{name}: {}", answer.body);
-        ensure!(
-            answer.body["status"] == status
-                && answer.body["title"].is_string()
-                && answer.body["instance"] == "/api/orders"
-        );
+        ensure!(answer.body["status"] == status && answer.body["instance"] == "/api/orders", "{name}: {}", answer.body);
+        ensure!(answer.body["title"].is_string(), "{name}: {}", answer.body);
     }
-    let request =
-        participants.order.client.request(Method::POST, "/api/orders").header("content-type", "text/plain").body("{}");
-    ensure!(participants.order.client.send(request).await?.status == 415);
-    ensure!(
-        participants.order.client.send(participants.order.client.request(Method::PUT, "/api/orders")).await?.status
-            == 405
-    );
-    ensure!(participants.order.client.get("/api/orders/not-an-id").await?.status == 422);
-    ensure!(participants.order.client.get("/nowhere").await?.status == 404);
+    ensure!(send("text/plain", "{}".to_owned()).await?.status == 415);
+    ensure!(client.send(client.request(Method::PUT, "/api/orders")).await?.status == 405);
+    ensure!(client.get("/api/orders/not-an-id").await?.status == 422);
+    ensure!(client.get("/nowhere").await?.status == 404);
     let exact = json!({"amount": 1, "currency": "USD", "exponent": 2});
     let product = json!({"sku": "B", "name": "b", "initial_quantity": 1, "price": exact});
-    ensure!(
-        participants.inventory.client.post("/api/products", &product).await?.status == 422,
-        "a price with another member"
-    );
+    let status = participants.inventory.client.post("/api/products", &product).await?.status;
+    ensure!(status == 422, "a price with another member");
     let written = "select (select count(*) from orders.customer_order) + (select count(*) from saga.saga_instance)
         + (select count(*) from orders.outbox) + (select count(*) from orders.idempotency_key)";
     ensure!(suite.number(written).await? == 0, "something was written");
     Ok(())
 }
 
-#[suite_tests::test(unaudited = UNAUDITED)]
+#[suite_tests::test(unaudited = "nothing is written")]
 async fn values_that_cannot_be_stored_unchanged_are_refused() -> Test {
     let (_suite, participants) = TestSuite::selling(100, 1000).await?;
     let placed = async |address: &str, wait: &str| {

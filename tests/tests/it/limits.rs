@@ -1,21 +1,9 @@
 //! Full streams, and an outbox that does not drain.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, ensure};
-use contracts::{INVENTORY, ORDER, PAYMENT, consumers};
+use contracts::consumers;
 use saga::Service;
-use suite_tests::{Participants, Scrape, TestSuite, Tuning, order_of};
-use testkit::eventually;
 
-use crate::Test;
-
-async fn place_many(participants: &Participants, count: usize) -> Test {
-    for n in 0..count {
-        participants.order.client.place_until_accepted(&n.to_string(), &order_of(&[("A", 1)], "tok_visa")).await?;
-    }
-    Ok(())
-}
+use crate::prelude::*;
 
 async fn outbox_is_empty(suite: &TestSuite) -> Test {
     suite.becomes("select count(*) from orders.outbox", 0).await
@@ -31,12 +19,12 @@ async fn streams_never_fill_while_consumers_take_their_events() -> Test {
     const ROOM: i64 = 300_000;
     let tuning = Tuning { stream_max_bytes: ROOM, ..Tuning::default() };
     let (suite, participants) = TestSuite::selling_with(tuning, 100, 100_000).await?;
-    place_many(&participants, 500).await?;
+    participants.order.client.order_many_until_accepted(500).await?;
     suite.all_confirmed(500).await?;
     outbox_is_empty(&suite).await?;
     suite.nothing_was_counted().await?;
     for stream in STREAMS {
-        eventually(Duration::from_secs(10), async || {
+        eventually(async || {
             let bytes = bytes_of(&suite, stream).await?;
             ensure!(bytes <= (ROOM / 100 * 52).unsigned_abs(), "{stream} holds {bytes} bytes");
             anyhow::Ok(())
@@ -56,7 +44,7 @@ async fn place_of_three_lines(participants: &Participants) -> Test {
     }
     for _ in 0..ORDERS {
         let lines = [("LAPTOP-15", 1), ("DOCK-USB-C", 1), ("MOUSE-WIRELESS", 2)];
-        let request = participants.order.client.request(reqwest::Method::POST, "/api/orders");
+        let request = participants.order.client.request(Method::POST, "/api/orders");
         let request = request.header("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
         participants.order.client.send(request.json(&order_of(&lines, "tok_visa"))).await?.expect(201)?;
     }
@@ -112,10 +100,9 @@ async fn the_last_tenth_of_a_stream_is_kept_for_cancellations() -> Test {
 }
 
 async fn a_step_takes_no_events_and_their_stream_fills_up(publisher: Service, step: &str) -> Test {
-    let suite = TestSuite::with(Tuning { stream_max_bytes: 1_000_000, ..Tuning::default() }).await?;
-    let participants = suite.participants().await?;
+    let tuning = Tuning { stream_max_bytes: 1_000_000, ..Tuning::default() };
     // Orders placed before the next check of the stream are accepted, too.
-    participants.sell("A", 100, 10_000).await?;
+    let (suite, participants) = TestSuite::selling_with(tuning, 100, 10_000).await?;
     let taker = match step {
         "reserve_stock" => &participants.inventory,
         "process_payment" => &participants.payment,
@@ -125,26 +112,24 @@ async fn a_step_takes_no_events_and_their_stream_fills_up(publisher: Service, st
     let waiting = participants.place(&[("A", 1)], "tok_visa").await?;
     let jetstream = suite.jetstream().await?;
     let waits = consumers().into_iter().find(|c| c.step.name == step).context("no such step")?.step.consumer();
-    eventually(Duration::from_secs(10), async || {
+    eventually(async || {
         let info = jetstream.get_stream(publisher.stream()).await?.consumer_info(&waits).await?;
-        ensure!(info.num_pending == 1, "the order is not there yet");
-        anyhow::Ok(())
+        anyhow::Ok(info.num_pending == 1)
     })
     .await?;
     for _ in 0..91 {
         jetstream.publish(format!("events.{publisher}.Filler"), vec![b' '; 10_000].into()).await?.await?;
     }
     let body = order_of(&[("A", 1)], "tok_visa");
-    let refused = eventually(Duration::from_secs(10), async || {
+    let refused = eventually(async || {
         let answer = participants.order.client.post("/api/orders", &body).await?;
         ensure!(answer.status == 503, "{answer:?}");
         anyhow::Ok(Some(answer))
     })
     .await?;
     ensure!(refused.header("retry-after") == Some("10"), "{refused:?}");
-    let ready = participants.order.client.get("/health/ready").await?;
-    let reason = ready.body["checks"]["placement"]["reason"].as_str().unwrap_or_default();
-    ensure!(reason.contains(&format!("the stream of {publisher} is almost full")), "{ready:?}");
+    let reason = participants.order.client.unready("placement").await?;
+    ensure!(reason.contains(&format!("the stream of {publisher} is almost full")), "{reason}");
 
     ensure!(participants.cancel(&waiting).await? == 202);
     outbox_is_empty(&suite).await?;
@@ -164,9 +149,8 @@ async fn orders_are_refused_while_the_outbox_is_stale() -> Test {
     let waiting = participants.place(&[("A", 1)], "tok_visa").await?;
     ensure!(participants.order.startup.readiness.is_ready(), "a moment is no reason to refuse orders");
 
-    let older = "update orders.outbox set created_at = created_at - interval '31 seconds'";
-    suite.execute(older).await?;
-    eventually(Duration::from_secs(10), async || !participants.order.startup.readiness.is_ready()).await?;
+    suite.execute("update orders.outbox set created_at = created_at - interval '31 seconds'").await?;
+    eventually(async || !participants.order.startup.readiness.is_ready()).await?;
     let client = &participants.order.client;
     for refused in [client.post("/api/orders", &body).await?, client.place("after", &body).await?] {
         ensure!(refused.status == 503, "{refused:?}");
@@ -176,9 +160,8 @@ async fn orders_are_refused_while_the_outbox_is_stale() -> Test {
     }
     let repeated = client.place("before", &body).await?;
     ensure!(repeated.status == 200 && repeated.body["order_id"] == confirmed["order_id"], "{repeated:?}");
-    let ready = participants.order.client.get("/health/ready").await?;
-    let reason = ready.body["checks"]["placement"]["reason"].as_str().unwrap_or_default();
-    ensure!(ready.status == 503 && reason.contains("an event has waited for 3"), "{ready:?}");
+    let reason = participants.order.client.unready("placement").await?;
+    ensure!(reason.contains("an event has waited for 3"), "{reason}");
     let shown = Scrape::of(&participants.order.client).await?;
     ensure!(shown.sum("orders_shedding", &[]) == Some(1.0), "the gauge differs");
     ensure!(shown.sum("orders_shed_total", &[]) == Some(2.0), "the counter differs");
@@ -188,12 +171,9 @@ async fn orders_are_refused_while_the_outbox_is_stale() -> Test {
     ensure!(participants.order(&waiting).await?["status"] == "CANCELLED");
     participants.order.client.act("/api/admin/relay/resume").await?;
     participants.sagas_become([&waiting, &confirmed], "COMPENSATED").await?;
-    eventually(Duration::from_secs(10), async || {
-        participants.order.client.post("/api/orders", &body).await.is_ok_and(|answer| answer.status == 201)
-    })
-    .await?;
+    eventually(async || client.post("/api/orders", &body).await.is_ok_and(|answer| answer.status == 201)).await?;
     ensure!(suite.number("select count(*) from orders.customer_order").await? == 3, "a refused order was placed");
-    eventually(Duration::from_secs(10), async || participants.order.startup.readiness.is_ready()).await?;
+    eventually(async || participants.order.startup.readiness.is_ready()).await?;
     suite.audit().await
 }
 
@@ -220,33 +200,23 @@ async fn a_parked_event_blocks_no_new_orders() -> Test {
 /// As after a full disk: NATS keeps its connections, and JetStream does not answer.
 #[suite_tests::test(unaudited = "nothing is ordered")]
 async fn a_silent_broker_is_distinguished_from_a_dead_one() -> Test {
-    let (suite, inventory) = TestSuite::alone(contracts::INVENTORY).await?;
-    let silent = async || Scrape::of(&inventory.client).await.map(|shown| shown.sum("broker_silent", &[]));
-    ensure!(silent().await? == Some(0.0));
-    let reason = async || -> anyhow::Result<String> {
-        let ready = inventory.client.get("/health/ready").await?;
-        Ok(ready.body["checks"]["relay"]["reason"].as_str().unwrap_or_default().to_owned())
+    let (suite, inventory) = TestSuite::alone(INVENTORY).await?;
+    ensure!(Scrape::of(&inventory.client).await?.sum("broker_silent", &[]) == Some(0.0));
+    let shows = async |gauge: f64, fits: fn(&str) -> bool| {
+        let (reason, shown) = (inventory.client.unready("relay").await?, Scrape::of(&inventory.client).await?);
+        ensure!(fits(&reason), "{reason:?}");
+        ensure!(shown.sum("broker_silent", &[]) == Some(gauge), "the gauge differs");
+        anyhow::Ok(())
     };
     suite.nats.lock().await.pause()?;
     inventory.client.create_product("A", 1, 1).await?.expect(201)?;
-    eventually(Duration::from_secs(20), async || {
-        let reason = reason().await?;
-        ensure!(reason.contains("JetStream does not answer") && reason.contains("restart nats"), "{reason}");
-        ensure!(silent().await? == Some(1.0), "the gauge differs");
-        anyhow::Ok(())
-    })
-    .await?;
+    let silent = |reason: &str| reason.contains("JetStream does not answer") && reason.contains("restart nats");
+    eventually(async || shows(1.0, silent).await).await?;
     // At last the connection is given up, and the broker counts as unreachable.
-    eventually(Duration::from_secs(30), async || {
-        let reason = reason().await?;
-        ensure!(!reason.is_empty() && !reason.contains("restart nats"), "{reason:?}");
-        ensure!(silent().await? == Some(0.0), "the gauge differs");
-        anyhow::Ok(())
-    })
-    .await?;
+    let dead = |reason: &str| !reason.is_empty() && !reason.contains("restart nats");
+    eventually(async || shows(0.0, dead).await).await?;
     suite.nats.lock().await.resume()?;
-    let published = "select count(*) from inventory.outbox_published";
-    suite.becomes(published, 1).await?;
-    eventually(Duration::from_secs(20), async || inventory.startup.readiness.is_ready()).await?;
+    suite.becomes("select count(*) from inventory.outbox_published", 1).await?;
+    eventually(async || inventory.startup.readiness.is_ready()).await?;
     suite.nothing_was_counted().await
 }

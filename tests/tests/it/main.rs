@@ -31,6 +31,7 @@ mod observability;
 mod overtaking;
 mod parked;
 mod plans;
+mod prelude;
 mod processes;
 mod redelivery;
 mod refusals;
@@ -42,5 +43,3 @@ mod traces;
 mod trip_booking;
 mod tutorial;
 mod windows;
-
-type Test = anyhow::Result<()>;

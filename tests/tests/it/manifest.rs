@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::ensure;
 use contracts::SERVICES;
 
-use crate::{Test, sources};
+use crate::{prelude::*, sources};
 
 /// Generated from the manifest; `./scripts/check generated` or a test compares.
 const MADE: &[&str] = &[
@@ -58,10 +57,8 @@ fn participants_are_listed_only_in_the_manifest() -> Test {
     let listed = listing_files()?;
     let allowed: BTreeSet<String> = ALLOWED.iter().map(|(file, _)| (*file).to_owned()).collect();
     let more: Vec<_> = listed.difference(&allowed).collect();
-    ensure!(
-        more.is_empty(),
-        "these files list the participants; read contracts::PARTICIPANTS instead, or generate the list: {more:?}"
-    );
+    let instead = "read contracts::PARTICIPANTS instead, or generate the list";
+    ensure!(more.is_empty(), "these files list the participants; {instead}: {more:?}");
     let gone: Vec<_> = allowed.difference(&listed).collect();
     ensure!(gone.is_empty(), "these files no longer list them: {gone:?}");
     Ok(())

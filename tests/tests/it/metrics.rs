@@ -6,10 +6,7 @@ mod exposed;
 mod sampled;
 mod scenario;
 
-use anyhow::{Context, ensure};
-use suite_tests::{Client, Participants, Scrape};
-
-use crate::Test;
+use crate::prelude::*;
 
 /// A name, labels, and the sum over all jobs.
 type Expected<'e> = (&'e str, &'e [(&'e str, &'e str)], f64);

@@ -5,9 +5,8 @@
 mod by_hand;
 mod seen;
 
-use std::{collections::BTreeMap, sync::Mutex, time::Duration};
+use std::{collections::BTreeMap, sync::Mutex};
 
-use anyhow::{Context, ensure};
 use contracts::order_fulfillment::SAGA;
 use model::{Action, Bounds, Guards, Saga, World, mail::Kind, payment::Side};
 use proptest::{
@@ -17,7 +16,7 @@ use proptest::{
 use stateright::Model;
 
 use self::{by_hand::ByHand, seen::Seen};
-use crate::Test;
+use crate::prelude::*;
 
 /// Why no test of this file audits.
 const UNAUDITED: &str = "the walk replaces relays and broker, so the streams are empty";
@@ -44,13 +43,16 @@ const BOUNDS: Bounds = Bounds {
     bad_cards: true,
 };
 
+/// An action, with the index of its order.
+type Step = (usize, Action);
+
 /// A walk: the state of suite and model, and the steps so far.
 struct Walk<'s> {
     saga: Saga,
     world: World,
     suite: &'s ByHand,
     case: by_hand::Case,
-    steps: Vec<Action>,
+    steps: Vec<Step>,
 }
 
 impl<'s> Walk<'s> {
@@ -64,38 +66,38 @@ impl<'s> Walk<'s> {
     }
 
     /// The enabled actions that a test can carry out.
-    fn enabled(&self) -> Vec<Action> {
+    fn enabled(&self) -> Vec<Step> {
         let mut actions = Vec::new();
         self.saga.actions(&self.world, &mut actions);
-        actions.retain(|a| !matches!(a, Action::Crash(..) | Action::LateCharge(_) | Action::LateVoid(_)));
+        actions.retain(|(_, a)| !matches!(a, Action::Crash(..) | Action::LateCharge | Action::LateVoid));
         actions
     }
 
     /// Most steps move the orders forward; the others are any enabled action.
     async fn step(&mut self, (kind, which): Choice) -> anyhow::Result<bool> {
         let enabled = self.enabled();
-        let forward: Vec<Action> = enabled.iter().copied().filter(|a| is_traffic(*a)).collect();
+        let forward: Vec<Step> = enabled.iter().copied().filter(|(_, a)| is_traffic(*a)).collect();
         let from = if kind % 6 != 0 && !forward.is_empty() { forward } else { enabled };
         match from.get(usize::from(which) % from.len().max(1)) {
-            Some(action) => self.take(*action).await.map(|()| true),
+            Some(step) => self.take(*step).await.map(|()| true),
             None => Ok(false),
         }
     }
 
     /// Takes every action that must happen, until none is left.
     async fn rest(&mut self) -> Test {
-        while let Some(action) = self.enabled().into_iter().find(|a| a.must_happen()) {
-            self.take(action).await?;
+        while let Some(step) = self.enabled().into_iter().find(|(_, a)| a.must_happen()) {
+            self.take(step).await?;
         }
         ensure!(self.saga.is_at_rest(&self.world), "the walk stopped before the model was at rest");
         Ok(())
     }
 
     /// One step in both, and a comparison.
-    async fn take(&mut self, action: Action) -> Test {
-        self.steps.push(action);
-        self.in_model(action)?;
-        self.suite.take(&self.case, action).await?;
+    async fn take(&mut self, step: Step) -> Test {
+        self.steps.push(step);
+        self.in_model(step)?;
+        self.suite.take(&self.case, step).await?;
         for (order, fulfilment) in self.world.orders.iter().enumerate() {
             let real = self.suite.seen(&self.case, order).await?;
             let predicted = Seen::predicted(&self.world, fulfilment);
@@ -104,13 +106,13 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    fn in_model(&mut self, action: Action) -> Test {
-        self.advance(action)?;
+    fn in_model(&mut self, (order, action): Step) -> Test {
+        self.advance((order, action))?;
         match action {
-            Action::FindDue(order) => self.advance(Action::DetectTimeout(order))?,
-            Action::Take(order, side, _) => {
+            Action::FindDue => self.advance((order, Action::DetectTimeout))?,
+            Action::Take(side, _) => {
                 while self.works(order, side) {
-                    self.advance(Action::Work(order, side, 0))?;
+                    self.advance((order, Action::Work(side, 0)))?;
                 }
             }
             _ => {}
@@ -119,11 +121,11 @@ impl<'s> Walk<'s> {
     }
 
     fn works(&self, order: usize, side: Side) -> bool {
-        self.world.orders[order].workers(side).iter().any(|worker| !worker.is_idle())
+        self.world.orders[order].workers[side as usize].iter().any(|worker| !worker.is_idle())
     }
 
-    fn advance(&mut self, action: Action) -> Test {
-        self.world = self.saga.next_state(&self.world, action).context("the model has no such step")?;
+    fn advance(&mut self, step: Step) -> Test {
+        self.world = self.saga.next_state(&self.world, step).context("the model has no such step")?;
         for property in self.saga.properties() {
             let always = property.expectation == stateright::Expectation::Always;
             ensure!(!always || (property.condition)(&self.saga, &self.world), "violated: {}", property.name);
@@ -155,37 +157,23 @@ async fn walk(suite: &ByHand, stock: i8, good_cards: [bool; 2], choices: &[Choic
     let predicted = Seen::money(&walk.world);
     ensure!(kept == predicted, "{kept} was kept instead of {predicted}: {:#?}", walk.steps);
     let ends = walk.world.orders.iter().map(|order| order.saga.status.to_string());
-    Ok(walk.steps.iter().map(|step| landmark(*step)).chain(ends).collect())
+    Ok(walk.steps.iter().map(|(_, action)| landmark(*action)).chain(ends).collect())
 }
 
 /// The kind of the step; of a delivery also the reader.
 fn landmark(action: Action) -> String {
     match action {
-        Action::Deliver(_, id, place) => format!("{:?}", id.0.readers()[place]),
-        Action::Take(_, side, _) => format!("{side:?}"),
+        Action::Deliver(id, place) => format!("{:?}", id.0.readers()[place]),
+        Action::Take(side, _) => format!("{side:?}"),
         other => format!("{other:?}").split('(').next().unwrap_or_default().to_owned(),
     }
 }
 
 /// Every step of the saga was taken, events were duplicated, and orders ended in both ways.
 fn went_everywhere(seen: &BTreeMap<String, usize>) -> Test {
-    let places = [
-        "ReserveStock",
-        "Charge",
-        "ConfirmOrder",
-        "CancelUnfillableOrder",
-        "CancelUnpaidOrder",
-        "CancelTimedOutOrder",
-        "ReleaseStock",
-        "Refund",
-        "FindDue",
-        "RetryCompensation",
-        "Cancel",
-        "Duplicate",
-        "COMPLETED",
-        "COMPENSATED",
-    ];
-    let missed: Vec<_> = places.into_iter().filter(|place| !seen.contains_key(*place)).collect();
+    let places = "ReserveStock Charge ConfirmOrder CancelUnfillableOrder CancelUnpaidOrder CancelTimedOutOrder \
+        ReleaseStock Refund FindDue RetryCompensation Cancel Duplicate COMPLETED COMPENSATED";
+    let missed: Vec<_> = places.split(' ').filter(|place| !seen.contains_key(*place)).collect();
     ensure!(missed.is_empty(), "no walk came to {missed:?}: {seen:?}");
     Ok(())
 }
@@ -228,7 +216,7 @@ fn random_walks_of_suite_and_model_agree() -> Test {
 }
 
 fn rand_seed() -> anyhow::Result<u64> {
-    let (seed, _) = uuid::Uuid::now_v7().as_u64_pair();
+    let (seed, _) = Uuid::now_v7().as_u64_pair();
     Ok(seed)
 }
 
@@ -237,23 +225,21 @@ async fn giving_up_and_resuming_match_the_model() -> Test {
     let suite = ByHand::new().await?;
     let saga = Saga::new(Bounds { faults: 20, ..BOUNDS });
     let mut walk = Walk::with(&suite, saga, [true, true]).await?;
-    walk.take(Action::Cancel(0)).await?;
-    ensure!(!walk.enabled().contains(&Action::RetryCompensation(0)), "the cancellation is not published");
+    walk.take((0, Action::Cancel)).await?;
+    ensure!(!walk.enabled().contains(&(0, Action::RetryCompensation)), "the cancellation is not published");
     for published in 0..=u8::try_from(BOUNDS.max_attempts)? {
         // As if both participants had made a dead letter of it.
         let cancelled = (Kind::OrderCancelled, published);
-        walk.take(Action::Publish(0, cancelled)).await?;
+        walk.take((0, Action::Publish(cancelled))).await?;
         for place in 0..2 {
-            ensure!(
-                !walk.enabled().contains(&Action::RetryCompensation(0)),
-                "a participant has not processed the cancellation"
-            );
-            walk.take(Action::Lose(0, cancelled, place)).await?;
+            let retries = walk.enabled().contains(&(0, Action::RetryCompensation));
+            ensure!(!retries, "a participant has not processed the cancellation");
+            walk.take((0, Action::Lose(cancelled, place))).await?;
         }
-        walk.take(Action::RetryCompensation(0)).await?;
+        walk.take((0, Action::RetryCompensation)).await?;
     }
     ensure!(walk.world.orders[0].history.given_up, "it is given up after {} attempts", BOUNDS.max_attempts);
-    walk.take(Action::Resume(0)).await?;
+    walk.take((0, Action::Resume)).await?;
     walk.rest().await
 }
 
@@ -262,9 +248,8 @@ async fn a_model_without_a_guard_differs_from_the_suite() -> Test {
     let suite = ByHand::new().await?;
     let created = (Kind::OrderCreated, 0);
     let cancelled = (Kind::OrderCancelled, 0);
-    let twice =
-        [Action::Publish(0, created), Action::DeliverUnacknowledged(0, created, 0), Action::Deliver(0, created, 0)];
-    let early = [Action::Cancel(0), Action::Publish(0, cancelled), Action::Deliver(0, cancelled, 0)];
+    let twice = [Action::Publish(created), Action::DeliverUnacknowledged(created, 0), Action::Deliver(created, 0)];
+    let early = [Action::Cancel, Action::Publish(cancelled), Action::Deliver(cancelled, 0)];
     let cases = [
         (Guards { inbox: false, ..Guards::ALL }, twice),
         (Guards { tombstones: false, ..Guards::ALL }, early),
@@ -274,9 +259,9 @@ async fn a_model_without_a_guard_differs_from_the_suite() -> Test {
         let mut sound = Walk::begin(&suite, 1, [true, true]).await?;
         let mut lacking = Walk::with(&suite, Saga { guards, ..sound.saga }, [true, true]).await?;
         let mut differs = false;
-        for step in steps {
-            sound.take(step).await?;
-            differs = differs || lacking.take(step).await.is_err();
+        for action in steps {
+            sound.take((0, action)).await?;
+            differs = differs || lacking.take((0, action)).await.is_err();
         }
         ensure!(differs, "suite and model agree without a guard: {guards:?}");
     }

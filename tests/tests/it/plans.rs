@@ -2,13 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use anyhow::{Context, ensure};
-use contracts::ORDER;
-use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
-use suite_tests::{TestSuite, Tuning};
 
-use crate::{Test, database::code};
+use crate::{database::code, prelude::*};
 
 /// Tables that are read in full because they stay short, and the statements that read others in full.
 const READ_WHOLE: [(&str, &str); 14] = [

@@ -1,13 +1,10 @@
 //! The real programs, killed and frozen.
 
-use std::{process::Command, time::Duration};
+use std::process::Command;
 
-use anyhow::ensure;
-use contracts::{INVENTORY, ORDER, PAYMENT};
-use suite_tests::{Client, Running, TestSuite, order_of};
-use testkit::{Process, Signal, bin, eventually, free_port};
+use testkit::{Process, Signal, bin, free_port};
 
-use crate::Test;
+use crate::prelude::*;
 
 #[suite_tests::test]
 async fn each_service_killed_under_load_loses_no_order() -> Test {
@@ -16,10 +13,8 @@ async fn each_service_killed_under_load_loses_no_order() -> Test {
     let mut placed = 0;
     for (place, service) in [ORDER, INVENTORY, PAYMENT].into_iter().enumerate() {
         for n in 0..60 {
-            running[0]
-                .client
-                .place_until_accepted(&format!("{service}-{n}"), &order_of(&[("A", 1)], "tok_visa"))
-                .await?;
+            let (client, key) = (&running[0].client, format!("{service}-{n}"));
+            client.place_until_accepted(&key, &order_of(&[("A", 1)], "tok_visa")).await?;
             placed += 1;
             if n == 20 {
                 running[place].process.kill();
@@ -45,23 +40,13 @@ async fn a_relay_frozen_past_its_lease_breaks_no_order() -> Test {
         async || Ok::<_, anyhow::Error>(second.client.get("/api/admin/relay").await?.expect(200)?["epoch"].as_i64());
     let before = epoch().await?;
     let client = second.client.clone();
-    let load = tokio::spawn(async move {
-        for n in 0..300 {
-            client.place_until_accepted(&format!("zombie-{n}"), &order_of(&[("A", 1)], "tok_visa")).await?;
-        }
-        anyhow::Ok(())
-    });
-    eventually(Duration::from_secs(20), async || {
-        suite.number("select count(*) from orders.outbox_published").await.is_ok_and(|n| n > 30)
-    })
-    .await?;
+    let load = tokio::spawn(async move { client.order_many_until_accepted(300).await });
+    let published = async || suite.number("select count(*) from orders.outbox_published").await;
+    eventually(async || published().await.is_ok_and(|n| n > 30)).await?;
     first.process.pause()?;
-    eventually(Duration::from_secs(20), async || epoch().await.is_ok_and(|now| now > before)).await?;
-    let published = suite.number("select count(*) from orders.outbox_published").await?;
-    eventually(Duration::from_secs(20), async || {
-        suite.number("select count(*) from orders.outbox_published").await.is_ok_and(|n| n > published + 30)
-    })
-    .await?;
+    eventually(async || epoch().await.is_ok_and(|now| now > before)).await?;
+    let taken_over = published().await?;
+    eventually(async || published().await.is_ok_and(|n| n > taken_over + 30)).await?;
     first.process.resume()?;
     load.await??;
     suite.all_confirmed(300).await?;
@@ -81,12 +66,11 @@ async fn a_service_without_its_servers_is_not_ready_and_gives_up() -> Test {
         .env("DATABASE_STARTUP_LIMIT", "4s");
     let mut process = Process::start(&mut command)?;
     let client = Client::new(&format!("http://{address}"));
-    eventually(Duration::from_secs(10), async || client.get("/health/live").await.is_ok_and(|a| a.status == 200))
-        .await?;
+    eventually(async || client.get("/health/live").await.is_ok_and(|a| a.status == 200)).await?;
     ensure!(client.get("/health/ready").await?.status == 503);
     let refused = client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?;
     ensure!(refused.status == 503 && refused.header("retry-after").is_some(), "{refused:?}");
-    eventually(Duration::from_secs(20), async || !process.is_running()).await?;
+    eventually(async || !process.is_running()).await?;
     let log = process.log();
     let lines = log.lines().filter(|line| line.contains("PostgreSQL at")).count();
     ensure!((3..=7).contains(&lines), "one line a second, not {lines}:\n{log}");

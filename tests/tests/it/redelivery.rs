@@ -1,11 +1,8 @@
 //! However often an event is delivered, and to any replica, it takes effect once.
 
-use anyhow::ensure;
-use contracts::{INVENTORY, ORDER, PAYMENT, SERVICES, consumers};
-use suite_tests::{Participants, TestSuite};
-use testkit::eventually;
+use contracts::{SERVICES, consumers};
 
-use crate::Test;
+use crate::prelude::*;
 
 /// Everything that an effect could change, as one text.
 const STATE: &str = "
@@ -28,10 +25,10 @@ async fn three_more_deliveries_of_every_event_change_nothing() -> Test {
     let (_order, _inventory, _payment) =
         tokio::try_join!(suite.start(ORDER), suite.start(INVENTORY), suite.start(PAYMENT))?;
     let before: String = sqlx::query_scalar(STATE).fetch_one(&suite.pool).await?;
-    let steps_taken = inbox_by_consumer(&suite).await?;
     for consumer in consumers() {
         let name = consumer.step.consumer();
-        ensure!(steps_taken.iter().any(|step| step == &name), "{name} was never taken");
+        let taken = format!("select count(*) from audit.inbox where consumer = '{name}'");
+        ensure!(suite.number(taken).await? > 0, "{name} was never taken");
     }
     let mut delivered = 0;
     for _ in 0..3 {
@@ -66,13 +63,11 @@ async fn every_event_tripled_takes_effect_once() -> Test {
         }
         orders.push(order);
     }
-    let open = "select count(*) from saga.saga_instance where status not in ('COMPLETED', 'COMPENSATED')";
-    suite.becomes(open, 0).await?;
+    suite.all_ended().await?;
     repeater.abort();
     all_consumed(&suite).await?;
-    let duplicates = |replica: &suite_tests::Replica| replica.duplicates();
-    let seen =
-        duplicates(&participants.order)? + duplicates(&participants.inventory)? + duplicates(&participants.payment)?;
+    let Participants { order, inventory, payment, .. } = &participants;
+    let seen = order.duplicates()? + inventory.duplicates()? + payment.duplicates()?;
     ensure!(seen > 50, "only {seen} duplicates reached the first replicas, too few for a proof");
     suite.audit().await
 }
@@ -81,8 +76,8 @@ async fn one_order_of_every_kind(suite: &TestSuite, participants: &Participants)
     // Few enough that no product is replenished.
     participants.sell("A", 500, 90).await?;
     participants.sell("RARE", 500, 1).await?;
-    let price = serde_json::json!({"price": {"amount": 600, "currency": "USD"}});
-    for change in [price, serde_json::json!({"name": "another name"})] {
+    let price = json!({"price": {"amount": 600, "currency": "USD"}});
+    for change in [price, json!({"name": "another name"})] {
         participants.inventory.client.patch("/api/products/A", &change).await?.expect(200)?;
     }
     let confirmed = participants.place(&[("A", 2)], "tok_visa").await?;
@@ -97,14 +92,10 @@ async fn one_order_of_every_kind(suite: &TestSuite, participants: &Participants)
     participants.time_out(suite, participants.place(&[("A", 1)], "tok_visa")).await
 }
 
-async fn inbox_by_consumer(suite: &TestSuite) -> anyhow::Result<Vec<String>> {
-    Ok(sqlx::query_scalar("select distinct consumer from audit.inbox").fetch_all(&suite.pool).await?)
-}
-
 /// Waits until every consumer has acknowledged its whole stream.
 async fn all_consumed(suite: &TestSuite) -> Test {
     let jetstream = suite.jetstream().await?;
-    eventually(std::time::Duration::from_secs(30), async || {
+    eventually(async || {
         for service in SERVICES {
             let stream = jetstream.get_stream(service.stream()).await?;
             for consumer in consumers().into_iter().filter(|c| c.publisher == service) {

@@ -1,31 +1,20 @@
 //! Permanent refusals of the card processor: a refused charge cancels the order, a refused refund waits for an operator, and
 //! neither counts against the processor. A processor that rejects our credentials is an outage.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
-use anyhow::{Context, ensure};
 use axum::{
     Router,
     body::Bytes,
     http::{HeaderMap, Method, StatusCode, Uri, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
-use contracts::{INVENTORY, ORDER, PAYMENT};
-use faults::Faults;
-use serde_json::{Value, json};
-use suite_tests::{Participants, TestSuite, Tuning};
-use testkit::eventually;
 use tokio::net::TcpListener;
 
-use crate::Test;
-
-const LIMIT: Duration = Duration::from_secs(30);
+use crate::prelude::*;
 
 /// A proxy in front of the card processor: while it is strict it sends the answers that `refuses` names (for a path and a card),
 /// and passes on everything else.
@@ -73,11 +62,8 @@ async fn participants_behind(
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     suite.gateway.base_url = format!("http://{}", listener.local_addr()?);
     tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
-    let inventory = suite.start(INVENTORY).await?;
-    let order = suite.start_with(ORDER, Faults::none(), &inventory.url).await?;
-    let payment = suite.start(PAYMENT).await?;
+    let participants = suite.participants().await?;
     suite.gateway.base_url = processor;
-    let participants = Participants::of(order, inventory, payment).with_others(suite).await?;
     participants.sell("A", 100, 1000).await?;
     Ok((participants, strict))
 }
@@ -133,24 +119,17 @@ async fn a_refused_refund_waits_for_an_operator() -> Test {
         participants.saga_becomes(order, "COMPLETED").await?;
         ensure!(participants.cancel(order).await? == 202);
     }
-    let letters = eventually(LIMIT, async || {
-        let letters = participants.payment.client.get("/api/admin/dlq?step=refund_payment").await?.expect(200)?;
-        let letters = letters["items"].as_array().cloned().unwrap_or_default();
-        ensure!(letters.len() == 8, "{} dead letters: {letters:#?}", letters.len());
-        anyhow::Ok(Some(letters))
-    })
-    .await?;
+    let letters = participants.payment.client.until_items("/api/admin/dlq?step=refund_payment", 8).await?;
     for letter in &letters {
         ensure!(letter["reason"] == "poison" && letter["attempts"] == 1, "{letter:#}");
         ensure!(letter["error_chain"].as_str().is_some_and(|chain| chain.contains("409")), "{letter:#}");
     }
     unmoved(&participants, "refund_payment").await?;
-    let mut owed = 0;
     for order in &cancelled {
-        let saga = participants.order.client.get(&format!("/api/sagas/{}", order["saga_id"].as_str().unwrap())).await?;
-        owed += usize::from(saga.body["receipts_due"].as_array().is_some_and(|due| due.contains(&json!("payment"))));
+        let saga = participants.saga(order).await?;
+        let owed = saga["receipts_due"].as_array().is_some_and(|due| due.contains(&json!("payment")));
+        ensure!(owed, "its refund is not known to be owed: {saga:#}");
     }
-    ensure!(owed == 8, "of 8 refunds {owed} are known to be owed");
 
     strict.store(false, Ordering::SeqCst);
     for letter in &letters {
@@ -165,22 +144,14 @@ async fn a_refused_refund_waits_for_an_operator() -> Test {
 
 #[suite_tests::test]
 async fn a_processor_that_rejects_our_credentials_is_an_outage() -> Test {
+    const REJECTED: [fn(&str, &str) -> Option<u16>; 3] = [|_, _| Some(401), |_, _| Some(403), |_, _| Some(407)];
     let resilience = "process_payment.open_for=300ms,refund_payment.open_for=300ms";
-    for status in [401, 403, 407] {
+    for refuses in REJECTED {
         let mut suite = TestSuite::with(Tuning { resilience, ..Tuning::default() }).await?;
-        let refuses: fn(&str, &str) -> Option<u16> = match status {
-            401 => |_, _| Some(401),
-            403 => |_, _| Some(403),
-            _ => |_, _| Some(407),
-        };
         let (participants, strict) = participants_behind(&mut suite, refuses).await?;
         let placed = participants.place_many(8, "tok_visa").await?;
-        eventually(LIMIT, async || {
-            let breaker = participants.payment.breaker("process_payment").await?;
-            ensure!(breaker["totals"]["opened"].as_u64() >= Some(1), "{breaker:#}");
-            anyhow::Ok(())
-        })
-        .await?;
+        let has_opened = |breaker: &Value| breaker["totals"]["opened"].as_u64() >= Some(1);
+        participants.payment.breaker_until("process_payment", has_opened).await?;
         suite.nothing_was_counted().await?;
         strict.store(false, Ordering::SeqCst);
         participants.sagas_become(&placed, "COMPLETED").await?;

@@ -1,20 +1,17 @@
 //! The relay: one leader, in order, without skipping a row.
 
-use std::{collections::HashSet, time::Duration};
+use std::collections::HashSet;
 
-use anyhow::ensure;
-use contracts::{INVENTORY, ORDER};
 use faults::{FaultPoint, FaultSpec, Faults, Kind};
 use messaging::lease;
-use serde_json::json;
 use sqlx::Connection;
-use suite_tests::{Scrape, TestSuite, Tuning, order_of};
-use testkit::eventually;
 
-use crate::Test;
+use crate::prelude::*;
 
 /// Why no test of this file audits.
 const UNAUDITED: &str = "most events are made up, with no order behind them";
+
+const PUBLISHED: &str = "select count(*) from inventory.outbox_published";
 
 fn short_lease() -> Tuning {
     Tuning { relay_lease: Duration::from_millis(600), ..Tuning::default() }
@@ -22,22 +19,16 @@ fn short_lease() -> Tuning {
 
 #[suite_tests::test]
 async fn a_relay_stopped_before_marking_doubles_nothing() -> Test {
-    let suite = TestSuite::new().await?;
+    let (suite, mut participants) = TestSuite::selling(100, 1000).await?;
     let faults = Faults::armable();
-    let participants = suite.participants().await?;
-    participants.sell("A", 100, 1000).await?;
-    let suite_tests::Participants { order, inventory, payment, .. } = participants;
-    order.stop().await;
-    let order = suite.start_with(ORDER, faults.clone(), "http://127.0.0.1:1").await?;
+    participants.order.stop().await;
+    participants.order = suite.start_with(ORDER, faults.clone(), "http://127.0.0.1:1").await?;
     for skip in 0..20 {
         let fault = FaultSpec::new(FaultPoint::AfterPublishBeforeMark, Kind::Error);
         faults.arm(fault.skip(skip % 3).first(1), "test")?;
     }
-    for _ in 0..60 {
-        order.client.post("/api/orders", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
-    }
+    participants.place_many(60, "tok_visa").await?;
     suite.all_confirmed(60).await?;
-    let participants = suite_tests::Participants::of(order, inventory, payment);
     ensure!(participants.product("A").await?["reserved"] == 60, "an effect was applied twice");
     suite.audit().await
 }
@@ -52,21 +43,15 @@ async fn a_relay_that_wakes_up_after_its_lease_expired_writes_nothing() -> Test 
     faults.arm(sleep, "test")?;
     let second = suite.start(INVENTORY).await?;
     create_products(&first, 0..10).await?;
-    let epoch = |relay: serde_json::Value| relay["epoch"].as_i64();
-    let before = epoch(second.client.get("/api/admin/relay").await?.expect(200)?);
-    eventually(Duration::from_secs(10), async || {
-        let relay = second.client.get("/api/admin/relay").await?.expect(200)?;
-        ensure!(epoch(relay.clone()) > before && relay["lag"] == 0, "{relay}");
-        anyhow::Ok(())
-    })
-    .await?;
+    let before = second.client.get("/api/admin/relay").await?.expect(200)?["epoch"].as_i64();
+    let is_over = |relay: &Value| relay["epoch"].as_i64() > before && relay["lag"] == 0;
+    second.client.until("/api/admin/relay", is_over).await?;
     create_products(&second, 10..20).await?;
-    let published = "select count(*) from inventory.outbox_published";
-    suite.becomes(published, 20).await?;
+    suite.becomes(PUBLISHED, 20).await?;
     // Its sleep is over, and its late write must not have counted.
     tokio::time::sleep_until(asleep + Duration::from_millis(2_500)).await;
     create_products(&second, 20..21).await?;
-    suite.becomes(published, 21).await?;
+    suite.becomes(PUBLISHED, 21).await?;
     ensure!(suite.number("select count(distinct relay) from inventory.outbox_published").await? == 1);
     in_order_without_gaps(&suite, "INVENTORY", 21).await
 }
@@ -76,14 +61,10 @@ async fn a_thousand_events_keep_their_order_through_a_takeover() -> Test {
     let (suite, first) = TestSuite::alone_with(short_lease(), INVENTORY).await?;
     let second = suite.start(INVENTORY).await?;
     create_products(&first, 0..1).await?;
-    let change = |n: i64, client: suite_tests::Client| async move {
-        let body = json!({"price": {"amount": n, "currency": "USD"}});
-        client.patch("/api/products/P-0", &body).await?.expect(200)
-    };
-    let client = second.client.clone();
     let mut first = Some(first);
     for n in 2..=1000 {
-        change(n, client.clone()).await?;
+        let price = json!({"price": {"amount": n, "currency": "USD"}});
+        second.client.patch("/api/products/P-0", &price).await?.expect(200)?;
         if n == 500 {
             // Dropped, not stopped: its lease is not released but has to expire.
             drop(first.take());
@@ -105,10 +86,9 @@ async fn a_row_that_commits_after_a_later_one_is_published() -> Test {
     .execute(&mut *transaction)
     .await?;
     create_products(&inventory, 0..5).await?;
-    let published = "select count(*) from inventory.outbox_published";
-    suite.becomes(published, 5).await?;
+    suite.becomes(PUBLISHED, 5).await?;
     transaction.commit().await?;
-    suite.becomes(published, 6).await
+    suite.becomes(PUBLISHED, 6).await
 }
 
 /// The broker refuses the first of the two events, whose expected sequence the second one has taken.
@@ -124,8 +104,8 @@ async fn a_foreign_message_causes_no_reordering() -> Test {
     ensure!(suite.publish_all_again(INVENTORY).await? == 1);
     inventory.client.act("/api/admin/relay/resume").await?;
     in_order_without_gaps(&suite, "INVENTORY", 3).await?;
-    let refused = Scrape::of(&inventory.client).await?;
-    let refused = refused.sum("outbox_publish_attempts_total", &[("outcome", "out_of_step")]);
+    let refused =
+        Scrape::of(&inventory.client).await?.sum("outbox_publish_attempts_total", &[("outcome", "out_of_step")]);
     ensure!(refused == Some(1.0), "the broker refused nothing: {refused:?}");
     Ok(())
 }
@@ -140,9 +120,9 @@ async fn lost_events_are_republished_before_newer_ones() -> Test {
     in_order_without_gaps(&suite, "INVENTORY", 1).await?;
     let bus = &inventory.app.participant().bus;
     suite.nats.lock().await.kill();
-    eventually(Duration::from_secs(10), async || !bus.is_connected()).await?;
+    eventually(async || !bus.is_connected()).await?;
     suite.nats.lock().await.wipe().await?;
-    eventually(Duration::from_secs(20), async || bus.fill().await.is_some()).await?;
+    eventually(async || bus.fill().await.is_some()).await?;
     inventory.client.patch("/api/products/P-0", &json!({"name": "newer"})).await?.expect(200)?;
     in_order_without_gaps(&suite, "INVENTORY", 2).await
 }
@@ -173,8 +153,7 @@ async fn a_batch_beyond_the_clients_default_limit_is_published() -> Test {
     inventory.client.act("/api/admin/relay/pause").await?;
     let_wait(&suite, 6_500).await?;
     inventory.client.act("/api/admin/relay/resume").await?;
-    let published = "select count(*) from inventory.outbox_published";
-    suite.becomes(published, 6_500).await
+    suite.becomes(PUBLISHED, 6_500).await
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
@@ -187,17 +166,14 @@ async fn the_backlog_of_an_emptied_broker_leaves_in_one_batch() -> Test {
     let epoch = "select stream_epoch from inventory.relay_lease";
     let before = suite.number(epoch).await?;
     suite.nats.lock().await.wipe().await?;
-    eventually(Duration::from_secs(20), async || suite.number(epoch).await.is_ok_and(|now| now != before)).await?;
+    eventually(async || suite.number(epoch).await.is_ok_and(|now| now != before)).await?;
     let sizes = async |what: &'static str| {
         let sum = Scrape::of(&inventory.client).await?.sum(what, &[]);
         anyhow::Ok(sum.unwrap_or_default())
     };
     let (batches, events) = (sizes("outbox_batch_size_count").await?, sizes("outbox_batch_size_sum").await?);
     inventory.client.act("/api/admin/relay/resume").await?;
-    eventually(Duration::from_secs(20), async || {
-        sizes("outbox_batch_size_sum").await.is_ok_and(|now| now >= events + 501.0)
-    })
-    .await?;
+    eventually(async || sizes("outbox_batch_size_sum").await.is_ok_and(|now| now >= events + 501.0)).await?;
     let batches = sizes("outbox_batch_size_count").await? - batches;
     ensure!(batches == 1.0, "{batches} batches");
     Ok(())
@@ -226,20 +202,15 @@ async fn a_refused_event_is_parked_and_only_its_followers_wait() -> Test {
     patch("P-0", "é".repeat(200)).await?;
     patch("P-0", "a follower".to_owned()).await?;
     patch("P-1", "another aggregate".to_owned()).await?;
-    let parked = eventually(Duration::from_secs(20), async || {
-        let parked = inventory.client.get("/api/admin/outbox?state=PARKED").await?.expect(200)?;
-        anyhow::Ok(parked["items"].get(0).cloned())
-    })
-    .await?;
+    let parked = inventory.client.until_items("/api/admin/outbox?state=PARKED", 1).await?.remove(0);
     ensure!(parked["aggregate_id"] == "P-0" && parked["attempts"] == 5, "{parked:#}");
-    let published = "select count(*) from inventory.outbox_published";
-    ensure!(suite.number(published).await? == 3, "the other aggregate's event was held up, or the follower overtook");
+    ensure!(suite.number(PUBLISHED).await? == 3, "the other aggregate's event was held up, or the follower overtook");
     suite.message_size("INVENTORY", -1).await?;
     let path = format!("/api/admin/outbox/{}", parked["event_id"].as_str().unwrap());
     let history = inventory.client.get(&path).await?.expect(200)?;
     ensure!(history["history"].as_array().is_some_and(|h| h.len() == 5), "{history:#}");
     inventory.client.act(&format!("{path}/requeue")).await?;
-    suite.becomes(published, 5).await?;
+    suite.becomes(PUBLISHED, 5).await?;
     in_order_without_gaps(&suite, "INVENTORY", 5).await
 }
 
@@ -250,7 +221,7 @@ async fn room_for_a_short_name(suite: &TestSuite) -> anyhow::Result<i32> {
     Ok(i32::try_from(state.bytes / state.messages)? + 150)
 }
 
-async fn create_products(inventory: &suite_tests::Replica, numbers: std::ops::Range<i64>) -> Test {
+pub(crate) async fn create_products(inventory: &Replica, numbers: std::ops::Range<i64>) -> Test {
     for n in numbers {
         inventory.client.create_product(&format!("P-{n}"), 1, 1).await?.expect(201)?;
     }
@@ -260,7 +231,7 @@ async fn create_products(inventory: &suite_tests::Replica, numbers: std::ops::Ra
 /// The events of each aggregate are in the stream in the order of their sequence, without gaps; duplicates count once.
 async fn in_order_without_gaps(suite: &TestSuite, stream: &str, distinct: usize) -> Test {
     let jetstream = suite.jetstream().await?;
-    eventually(Duration::from_secs(20), async || {
+    eventually(async || {
         let stream = jetstream.get_stream(stream).await?;
         let state = &stream.cached_info().state;
         let mut seen = HashSet::new();

@@ -1,12 +1,6 @@
 //! Contradictory settings stop a service at its start, with an error that names them.
 
-use std::time::Duration;
-
-use anyhow::ensure;
-use contracts::INVENTORY;
-use suite_tests::{TestSuite, Tuning};
-
-use crate::Test;
+use crate::prelude::*;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -28,11 +22,8 @@ async fn a_relay_poll_longer_than_its_lease_is_refused() -> Test {
 #[suite_tests::test(unaudited = "nothing is ordered")]
 async fn an_inbox_shorter_than_the_stream_is_refused() -> Test {
     let suite = TestSuite::new().await?;
-    let jetstream = suite.jetstream().await?;
-    let mut config = jetstream.get_stream("INVENTORY").await?.cached_info().config.clone();
     for (max_age, accepted) in [(4 * DAY, false), (Duration::ZERO, false), (3 * DAY, true)] {
-        config.max_age = max_age;
-        jetstream.update_stream(config.clone()).await?;
+        suite.change_stream("INVENTORY", |config| config.max_age = max_age).await?;
         let refused = refusal(&suite).await;
         let named = refused.contains("INBOX_RETENTION") && refused.contains("STREAM_MAX_AGE");
         ensure!(named != accepted, "{max_age:?}: {refused:?}");

@@ -2,8 +2,9 @@
 
 use std::{fs, path::PathBuf};
 
-use anyhow::Context;
 use contracts::SERVICES;
+
+use crate::prelude::*;
 
 /// Products of builds and runs, and git's own files.
 const NONE_OF_OURS: [&str; 5] = [".git", ".run", "target", "node_modules", "dist"];

@@ -1,17 +1,11 @@
 //! One order is one trace, through three services, the broker and the card processor, to an OTLP collector.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
-use anyhow::{Context, ensure};
-use contracts::PAYMENT;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
-use serde_json::{Value, json};
-use suite_tests::{CollectedSpan, Collector, Running, TestSuite, order_of};
-use testkit::eventually;
+use suite_tests::{CollectedSpan, Collector};
 
-use crate::Test;
-
-const LIMIT: Duration = Duration::from_secs(30);
+use crate::prelude::*;
 
 /// The three programs, with all their spans sent to a collector, and one product on sale.
 async fn traced(suite: &TestSuite, extra: &[(&str, &str)]) -> anyhow::Result<(Collector, [Running; 3])> {
@@ -27,20 +21,15 @@ async fn traced(suite: &TestSuite, extra: &[(&str, &str)]) -> anyhow::Result<(Co
 }
 
 async fn ended(order: &Running, token: &str, status: &str) -> anyhow::Result<Value> {
-    let placed = order.client.post("/api/orders", &order_of(&[("A", 1)], token)).await?.expect(201)?;
+    let placed = order.client.order(&[("A", 1)], token).await?;
     let path = format!("/api/sagas/{}", placed["saga_id"].as_str().context("no saga")?);
-    eventually(LIMIT, async || {
-        let saga = order.client.get(&path).await?.expect(200)?;
-        ensure!(saga["status"] == status, "the saga is {}", saga["status"]);
-        anyhow::Ok(Some(saga))
-    })
-    .await
+    order.client.until(&path, |saga| saga["status"] == status).await
 }
 
 /// The spans of the saga's own trace, once each of these steps has its span and the trace is complete: several processes export
 /// their spans as they end.
 async fn tree_of(collector: &Collector, saga: &Value, steps: &[&str]) -> anyhow::Result<Vec<CollectedSpan>> {
-    eventually(LIMIT, async || {
+    eventually(async || {
         let spans: Vec<_> = collector.spans().into_iter().filter(|s| saga["trace_id"] == s.trace_id.as_str()).collect();
         let has =
             |step: &&str| spans.iter().any(|s| s.attributes.get("messaging.operation.name").is_some_and(|n| n == step));
@@ -115,7 +104,7 @@ async fn a_redelivery_has_its_own_trace_with_a_link() -> Test {
     let first =
         spans.iter().find(|s| s.attributes.get("messaging.operation.name").is_some_and(|n| n == "reserve_stock"));
     let first = first.context("the first delivery has no span")?;
-    eventually(LIMIT, async || {
+    eventually(async || {
         let again = |s: &&CollectedSpan| s.name == first.name && s.trace_id != first.trace_id;
         let spans = collector.spans();
         let again = spans.iter().find(again).context("the second delivery has no span")?;

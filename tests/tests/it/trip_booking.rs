@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use anyhow::ensure;
 use tokio::process::Command;
 
-use crate::Test;
+use crate::prelude::*;
 
 #[tokio::test]
 async fn a_third_party_saga_survives_crashes_at_every_point() -> Test {

@@ -3,10 +3,9 @@
 
 use std::path::Path;
 
-use anyhow::ensure;
 use tokio::process::Command;
 
-use crate::Test;
+use crate::prelude::*;
 
 /// The new service's own tests, which the last command of the page runs.
 const SHOWN: [&str; 3] = [

@@ -1,15 +1,13 @@
 //! The failure windows, hit on purpose; and what cannot be published at all.
 
-use anyhow::ensure;
 use contracts::{
-    Currency, INVENTORY, Money, ORDER, OrderId, PAYMENT, PaymentId,
+    Currency, Money, OrderId, PaymentId,
     order_fulfillment::{CONFIRM_ORDER, OrderConfirmed, PaymentFailed},
 };
 use faults::{FaultPoint, FaultSpec, Faults, Kind};
 use messaging::{Context, PublishError};
-use suite_tests::{Participants, TestSuite, order_of};
 
-use crate::Test;
+use crate::prelude::*;
 
 /// The windows in which a system of this kind loses or doubles something when a process ends there.
 const WINDOWS: [FaultPoint; 5] = [

@@ -7,10 +7,11 @@ use anyhow::{Context, bail};
 use tokio::{
     io::copy_bidirectional,
     net::{TcpListener, TcpStream, lookup_host},
-    signal::unix::{SignalKind, signal},
     task::JoinSet,
     time::timeout,
 };
+
+use crate::interrupted;
 
 /// A replica that takes longer is skipped.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
@@ -46,9 +47,8 @@ impl FromStr for Route {
     }
 }
 
-/// Runs until SIGTERM, which closes all connections.
+/// Runs until SIGTERM or Ctrl-C, which closes all connections.
 pub async fn command(args: &ForwardArgs) -> anyhow::Result<bool> {
-    let mut terminated = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut routes = JoinSet::new();
     for route in args.routes.clone() {
         let listener =
@@ -57,7 +57,7 @@ pub async fn command(args: &ForwardArgs) -> anyhow::Result<bool> {
         routes.spawn(forward(listener, route.service));
     }
     tokio::select! {
-        _ = terminated.recv() => Ok(true),
+        () = interrupted() => Ok(true),
         _ = routes.join_next() => Ok(false),
     }
 }

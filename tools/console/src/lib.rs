@@ -26,7 +26,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Checks every invariant on one snapshot of the suite (exit code 0 clean, 1 violations, 2 could not audit)
-    Audit(AuditCommand),
+    Audit(audit::AuditArgs),
     /// Lists what the database has forgotten after a restore to an earlier moment, and repairs it (exit code 0 done, 1 repairs
     /// are left, 2 could not read)
     AfterRestore(after_restore::AfterRestoreArgs),
@@ -42,23 +42,12 @@ enum Command {
     Samples(samples::SamplesArgs),
 }
 
-/// `console audit`: once, or repeatedly.
-#[derive(Debug, clap::Args)]
-struct AuditCommand {
-    #[command(flatten)]
-    once: audit::AuditArgs,
-    #[command(flatten)]
-    watch: watch::WatchArgs,
-}
-
 /// Runs one command. `Ok(false)` means that it completed and found a problem.
 pub async fn run(cli: Cli) -> anyhow::Result<bool> {
     match cli.command {
-        Command::Audit(AuditCommand { once, watch }) if watch.watch => {
-            watch::command(&watch, &once.stores, &once.gateway_url).await
-        }
+        Command::Audit(args) if args.watch.watch => watch::command(&args).await,
         Command::Audit(args) => tokio::select! {
-            audited = audit::command(&args.once) => audited,
+            audited = audit::command(&args) => audited,
             () = interrupted() => bail!("interrupted"),
         },
         Command::AfterRestore(args) => after_restore::command(&args).await,

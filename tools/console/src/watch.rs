@@ -15,7 +15,7 @@ use clap::Parser;
 use tokio::sync::oneshot;
 
 use self::{alerts::AlertBook, board::Board, metrics::AuditMetrics, rounds::Rounds};
-use crate::audit::Stores;
+use crate::audit::AuditArgs;
 
 const SERVICE: ServiceInfo = ServiceInfo {
     name: "console",
@@ -46,8 +46,8 @@ struct Settings {
 }
 
 /// Serves until the process is asked to stop. `Ok(false)` when it ended for another reason.
-pub async fn command(args: &WatchArgs, stores: &Stores, gateway_url: &str) -> anyhow::Result<bool> {
-    let listen = args.listen.to_string();
+pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
+    let listen = args.watch.listen.to_string();
     // A notification holds a whole group of alerts.
     let settings = Settings::try_parse_from(["console", "--listen", &listen, "--body-limit", "4194304"])?;
     let (ready_to_audit, rounds) = oneshot::channel();
@@ -56,9 +56,9 @@ pub async fn command(args: &WatchArgs, stores: &Stores, gateway_url: &str) -> an
         startup.metrics.build_info(SERVICE.version, "");
         let (board, alerts) = (Board::default(), AlertBook::default());
         let rounds = Rounds {
-            stores: stores.clone(),
-            gateway_url: gateway_url.to_owned(),
-            every: args.every,
+            stores: args.stores.clone(),
+            gateway_url: args.gateway_url.clone(),
+            every: args.watch.every,
             metrics: metrics.clone(),
             board: board.clone(),
             ready: startup.readiness.register("audit"),

@@ -29,10 +29,6 @@ pub struct Journal {
     progress: watch::Receiver<Progress>,
 }
 
-/// The number of an entry in its journal, from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position(u64);
-
 /// The position up to which the journal is on disk; clones are cheap.
 #[derive(Debug, Clone)]
 pub struct Written(watch::Receiver<Progress>);
@@ -93,19 +89,6 @@ impl Journal {
         Ok((Self { queue, appended, progress }, ledger))
     }
 
-    /// [`Self::open`] where blocking is allowed.
-    pub async fn open_in_background(
-        path: PathBuf,
-        fsync: bool,
-        counters: JournalCounters,
-    ) -> Result<(Self, Ledger), JournalError> {
-        let opening = tokio::task::spawn_blocking({
-            let path = path.clone();
-            move || Self::open(&path, fsync, counters)
-        });
-        opening.await.unwrap_or_else(|panic| Err(JournalError::Open { path, source: io::Error::other(panic) }))
-    }
-
     /// Queues an entry. The order of calls is the order on disk.
     pub fn append(&mut self, entry: Entry) {
         self.appended += 1;
@@ -113,9 +96,9 @@ impl Journal {
         let _ = self.queue.send(entry);
     }
 
-    /// The last entry appended so far.
-    pub fn position(&self) -> Position {
-        Position(self.appended)
+    /// The number of the last entry appended so far, from 1.
+    pub fn position(&self) -> u64 {
+        self.appended
     }
 
     pub fn written(&self) -> Written {
@@ -123,18 +106,12 @@ impl Journal {
     }
 }
 
-impl Position {
-    pub fn number(self) -> u64 {
-        self.0
-    }
-}
-
 impl Written {
     /// Waits until everything up to `position` is on disk.
-    pub async fn reach(&self, position: Position) -> Result<(), JournalStopped> {
+    pub async fn reach(&self, position: u64) -> Result<(), JournalStopped> {
         let mut progress = self.0.clone();
-        match progress.wait_for(|progress| progress.stopped || progress.written >= position.0).await {
-            Ok(progress) if progress.written >= position.0 => Ok(()),
+        match progress.wait_for(|progress| progress.stopped || progress.written >= position).await {
+            Ok(progress) if progress.written >= position => Ok(()),
             _ => Err(JournalStopped),
         }
     }
@@ -227,10 +204,10 @@ fn replay(file: &mut File, path: &Path) -> Result<(Ledger, Chain), JournalError>
             }
             return Ok((ledger, chain));
         }
-        let corrupt = |source| JournalError::Corrupt { path: path.to_owned(), line: chain.length() + 1, source };
-        let entry = chain.peek(&line).map_err(|source| corrupt(source.into()))?;
-        ledger.replay(&entry.value).map_err(|source| corrupt(source.into()))?;
-        chain.advance(entry.checksum);
+        let number = chain.length() + 1;
+        let corrupt = |source| JournalError::Corrupt { path: path.to_owned(), line: number, source };
+        let entry = chain.read(&line).map_err(|source| corrupt(source.into()))?;
+        ledger.replay(&entry).map_err(|source| corrupt(source.into()))?;
         whole += length;
     }
 }

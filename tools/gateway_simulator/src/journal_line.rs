@@ -18,14 +18,7 @@ pub struct Chain {
 
 /// The first eight bytes of a SHA-256: enough to detect accidental corruption.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Checksum(u64);
-
-/// An entry that was read and fits the chain.
-#[derive(Debug)]
-pub struct ReadEntry {
-    pub value: Entry,
-    pub checksum: Checksum,
-}
+struct Checksum(u64);
 
 /// Why a line is not the next one of its chain.
 #[derive(Debug, thiserror::Error)]
@@ -55,13 +48,12 @@ impl Chain {
     /// Appends a line to `batch`, with its line end.
     pub fn append(&mut self, entry: &Entry, batch: &mut Vec<u8>) -> io::Result<()> {
         let entry = serde_json::to_string(entry)?;
-        let checksum = self.last.next(&entry);
-        self.advance(checksum);
-        writeln!(batch, r#"{{"sequence":{},"checksum":"{:016x}","entry":{entry}}}"#, self.length, checksum.0)
+        self.advance(self.last.next(&entry));
+        writeln!(batch, r#"{{"sequence":{},"checksum":"{:016x}","entry":{entry}}}"#, self.length, self.last.0)
     }
 
     /// Reads the next line, given without its line end.
-    pub fn peek(&self, line: &[u8]) -> Result<ReadEntry, BadLine> {
+    pub fn read(&mut self, line: &[u8]) -> Result<Entry, BadLine> {
         let line: Line<'_> = serde_json::from_slice(line)?;
         let expected = self.length + 1;
         if line.sequence != expected {
@@ -71,11 +63,12 @@ impl Chain {
         if line.checksum != format!("{:016x}", checksum.0) {
             return Err(BadLine::Checksum);
         }
-        Ok(ReadEntry { value: serde_json::from_str(line.entry.get())?, checksum })
+        let entry = serde_json::from_str(line.entry.get())?;
+        self.advance(checksum);
+        Ok(entry)
     }
 
-    /// Moves the end of the chain to the line with this checksum.
-    pub fn advance(&mut self, checksum: Checksum) {
+    fn advance(&mut self, checksum: Checksum) {
         self.length += 1;
         self.last = checksum;
     }

@@ -2,11 +2,11 @@
 //! `journal` writes it to disk, `card` and `faults` decide what fails. It knows no orders, sagas or events; of `contracts` it
 //! uses only the rules for charges.
 
-use std::{io, net::SocketAddr, sync::Arc};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use bootstrap::{
-    CancellationToken, Metrics, Readiness, ServiceInfo, Shell, Startup, Task,
-    http::{ServeLimits, assemble, serve},
+    CancellationToken, ServiceInfo, Shell, Startup, Task,
+    http::{assemble, serve},
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::DropGuard;
@@ -46,7 +46,7 @@ pub struct RunningGateway {
     /// Where it listens.
     pub address: SocketAddr,
     startup: Startup,
-    limits: ServeLimits,
+    drain_timeout: Duration,
     /// Dropped in this order, so that a task that ends at the second sees that it was stopped.
     _end: [DropGuard; 2],
 }
@@ -62,7 +62,7 @@ pub enum StartError {
 
 /// Starts the simulator in this process, for tests.
 pub async fn start(config: Config) -> Result<RunningGateway, StartError> {
-    let startup = Startup::new(SERVICE, Readiness::default(), Metrics::default());
+    let startup = Startup::new(SERVICE);
     let shell = Shell::new(SERVICE, &config.base.http, startup.readiness.clone(), startup.metrics.clone());
     let (api, (name, watch)) = build(&startup, &config).await?;
     let (router, _) = assemble(&shell, api);
@@ -71,8 +71,8 @@ pub async fn start(config: Config) -> Result<RunningGateway, StartError> {
     let listen_error = |source| StartError::Listen { address: configured, source };
     let listener = TcpListener::bind(configured).await.map_err(listen_error)?;
     let address = listener.local_addr().map_err(listen_error)?;
-    let limits = ServeLimits::from(&config.base.http);
-    let server = serve(listener, move || router.clone(), limits, startup.stop.clone());
+    let drain_timeout = config.base.http.drain_timeout;
+    let server = serve(listener, move || router.clone(), config.base.http, startup.stop.clone());
     let crash = CancellationToken::new();
     startup.tasks.spawn(name, watch);
     startup.tasks.spawn("http", {
@@ -82,14 +82,14 @@ pub async fn start(config: Config) -> Result<RunningGateway, StartError> {
         }
     });
     let end = [startup.stop.clone().drop_guard(), crash.drop_guard()];
-    Ok(RunningGateway { base_url: format!("http://{address}"), address, startup, limits, _end: end })
+    Ok(RunningGateway { base_url: format!("http://{address}"), address, startup, drain_timeout, _end: end })
 }
 
 impl RunningGateway {
     /// Lets requests in progress finish, then stops.
     pub async fn stop(self) {
         self.startup.stop.cancel();
-        self.startup.finish(self.limits.drain_timeout).await;
+        self.startup.finish(self.drain_timeout).await;
     }
 }
 
@@ -103,8 +103,11 @@ pub async fn build(startup: &Startup, config: &Config) -> Result<(OpenApiRouter,
         registry.register("gateway_journal_entries", "Entries written to the journal", counters.entries.clone());
         registry.register("gateway_journal_syncs", "Syncs of the journal to disk", counters.syncs.clone());
     });
-    let (journal, ledger) = Journal::open_in_background(config.journal.clone(), config.fsync, counters).await?;
-    tracing::info!(journal = %config.journal.display(), entries = journal.position().number(), "journal replayed");
+    let (path, fsync) = (config.journal.clone(), config.fsync);
+    let opening = tokio::task::spawn_blocking(move || Journal::open(&path, fsync, counters));
+    let panicked = |panic| JournalError::Open { path: config.journal.clone(), source: io::Error::other(panic) };
+    let (journal, ledger) = opening.await.map_err(panicked)??;
+    tracing::info!(journal = %config.journal.display(), entries = journal.position(), "journal replayed");
     flag.ok();
     let written = journal.written();
     let gateway = Arc::new(Gateway::new(ledger, journal, config.slow_answer));

@@ -10,7 +10,7 @@ use async_nats::{
         context::{GetStreamError, GetStreamErrorKind},
     },
 };
-use messaging::topology::{ConsumerSettings, Ensured, Object, StreamSettings, Topology, TopologyError};
+use messaging::topology::{Ensured, Object, Topology, TopologyError};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep},
@@ -18,13 +18,6 @@ use tokio::{
 
 /// A half-open connection is detected after two missed answers; until then lost streams are not restored.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
-
-/// The settings of streams and consumers.
-#[derive(Debug, Clone, Default)]
-pub struct Settings {
-    pub stream: StreamSettings,
-    pub consumer: ConsumerSettings,
-}
 
 /// The address of the broker, and the credentials.
 #[derive(Clone)]
@@ -87,20 +80,17 @@ fn hosts(urls: &str) -> String {
     servers.map(|server| format!("{}:{}", server.host(), server.port())).collect::<Vec<_>>().join(",")
 }
 
-/// The suite's streams and consumers.
-pub fn topology(settings: &Settings) -> Topology {
-    let mut topology = Topology::of(contracts::SERVICES, contracts::steps());
-    topology.stream = settings.stream.clone();
-    topology.consumer = settings.consumer.clone();
-    topology
+/// The suite's streams and consumers, with default settings.
+pub fn topology() -> Topology {
+    Topology::of(contracts::SERVICES, contracts::steps())
 }
 
 /// Creates missing objects, changes different ones and deletes the consumers that a newer build has left. Returns what it created
 /// or changed; idempotent.
-pub async fn provision(client: &Client, settings: &Settings) -> Result<Vec<(Object, Ensured)>, Error> {
+pub async fn provision(client: &Client, topology: &Topology) -> Result<Vec<(Object, Ensured)>, Error> {
     refuse_old_server(client)?;
     delete_sealed(&jetstream::new(client.clone())).await?;
-    Ok(topology(settings).ensure(client).await?)
+    Ok(topology.ensure(client).await?)
 }
 
 /// An earlier version created streams with `deny_purge`, which cannot be unset, so they are recreated. Their relays publish again
@@ -137,8 +127,8 @@ pub async fn delete_streams(client: &Client) -> Result<(), Error> {
 }
 
 /// Restores and trims streams once a second and at every reconnect, for ever.
-pub async fn keep(connection: &Connection, settings: &Settings) {
-    topology(settings).run(&connection.client, &connection.connected).await;
+pub async fn keep(connection: &Connection, topology: &Topology) {
+    topology.run(&connection.client, &connection.connected).await;
 }
 
 fn options(access: &Access, connected: Arc<Notify>) -> ConnectOptions {

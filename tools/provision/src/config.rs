@@ -6,7 +6,7 @@ use std::{io::IsTerminal, str::FromStr, time::Duration};
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use messaging::topology::{ConsumerSettings, StreamSettings};
+use messaging::topology::{ConsumerSettings, StreamSettings, Topology};
 use sqlx::postgres::PgConnectOptions;
 
 pub use self::passwords::UserPasswords;
@@ -27,8 +27,10 @@ pub struct Config {
     pub broker: BrokerArgs,
     #[command(flatten)]
     pub passwords: UserPasswords,
-    #[command(flatten)]
-    pub others: OtherPasswords,
+    /// Password of Grafana's user `admin`. It is only validated, before anything starts, because Grafana does not distinguish
+    /// production from development.
+    #[arg(long, env = "GRAFANA_ADMIN_PASSWORD", hide_env_values = true)]
+    pub grafana_admin_password: Option<String>,
     #[command(flatten)]
     pub log: LogArgs,
     /// Production refuses development passwords.
@@ -103,14 +105,6 @@ pub struct BrokerArgs {
     pub consumer_max_ack_pending: i64,
 }
 
-/// Passwords that `provision` only validates, before anything starts: their users do not distinguish production from development.
-#[derive(Args)]
-pub struct OtherPasswords {
-    /// Password of Grafana's user `admin`.
-    #[arg(long, env = "GRAFANA_ADMIN_PASSWORD", hide_env_values = true)]
-    pub grafana_admin_password: Option<String>,
-}
-
 #[derive(Args)]
 pub struct LogArgs {
     /// `json` for machines, `text` for people.
@@ -147,14 +141,11 @@ impl Config {
         let roles = roles.by_role().map(|(role, password)| ("the role", role, Some(password)));
         let users = users.iter().map(|(user, password)| ("the broker's user", *user, password.as_deref()));
         let (owner, password) = self.database.owner();
+        let user = self.broker.nats_user.as_deref();
         let others = [
             ("the database's owner", owner, password),
-            (
-                "the broker's user",
-                self.broker.nats_user.as_deref().unwrap_or_default(),
-                self.broker.nats_password.as_deref(),
-            ),
-            ("Grafana's user", "admin", self.others.grafana_admin_password.as_deref()),
+            ("the broker's user", user.unwrap_or_default(), self.broker.nats_password.as_deref()),
+            ("Grafana's user", "admin", self.grafana_admin_password.as_deref()),
         ];
         for (what, user, password) in roles.chain(users).chain(others) {
             if password.is_some_and(|password| password == user || password.is_empty()) {
@@ -184,19 +175,18 @@ impl BrokerArgs {
         Access { url: self.nats_url.clone(), user, password: self.nats_password.clone().unwrap_or_default() }
     }
 
-    pub fn settings(&self) -> broker::Settings {
-        broker::Settings {
-            stream: StreamSettings {
-                max_bytes: self.stream_max_bytes,
-                max_age: self.stream_max_age,
-                replicas: self.stream_replicas,
-                duplicate_window: self.stream_duplicate_window,
-            },
-            consumer: ConsumerSettings {
-                ack_wait: self.consumer_ack_wait,
-                max_ack_pending: self.consumer_max_ack_pending,
-            },
-        }
+    /// The suite's streams and consumers, with these settings.
+    pub fn topology(&self) -> Topology {
+        let mut topology = broker::topology();
+        topology.stream = StreamSettings {
+            max_bytes: self.stream_max_bytes,
+            max_age: self.stream_max_age,
+            replicas: self.stream_replicas,
+            duplicate_window: self.stream_duplicate_window,
+        };
+        let (ack_wait, max_ack_pending) = (self.consumer_ack_wait, self.consumer_max_ack_pending);
+        topology.consumer = ConsumerSettings { ack_wait, max_ack_pending };
+        topology
     }
 }
 

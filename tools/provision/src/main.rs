@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use messaging::topology::Topology;
 use provision::{
     broker,
     config::{Command, Config},
@@ -41,22 +42,22 @@ async fn run_until_stopped(config: &Config) -> anyhow::Result<()> {
             _ = interrupt.recv() => {}
         }
     });
-    let settings = config.broker.settings();
+    let topology = config.broker.topology();
     let connection = tokio::select! {
-        ready = provision(config, &settings) => ready?,
+        ready = provision(config, &topology) => ready?,
         () = &mut stop => bail!("stopped by a signal before everything was ready"),
     };
     tracing::info!("everything is ready");
     if config.command == Some(Command::Keep) {
         tokio::select! {
-            () = broker::keep(&connection, &settings) => {}
+            () = broker::keep(&connection, &topology) => {}
             () = stop => tracing::info!("stopped by a signal"),
         }
     }
     Ok(())
 }
 
-async fn provision(config: &Config, settings: &broker::Settings) -> anyhow::Result<broker::Connection> {
+async fn provision(config: &Config, topology: &Topology) -> anyhow::Result<broker::Connection> {
     if config.command.is_none() {
         let options = config.database.connect_options()?;
         database::provision(&options, &config.database_settings()?).await.context("the database is not ready")?;
@@ -66,6 +67,6 @@ async fn provision(config: &Config, settings: &broker::Settings) -> anyhow::Resu
     if config.command == Some(Command::Renew) {
         broker::delete_streams(&connection.client).await.context("the streams cannot be recreated")?;
     }
-    broker::provision(&connection.client, settings).await.context("the broker is not ready")?;
+    broker::provision(&connection.client, topology).await.context("the broker is not ready")?;
     Ok(connection)
 }

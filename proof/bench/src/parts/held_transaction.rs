@@ -1,5 +1,5 @@
-//! Throughput while an idle transaction blocks vacuum. One load with such a transaction, compared with the same load on another
-//! fresh suite without it, so that both contain the checkpoints and vacuums that come with a database's age.
+//! Throughput while an idle transaction blocks vacuum. Two loads with such a transaction are compared with two without it, each
+//! on a fresh suite, so that all contain the checkpoints and vacuums that come with a database's age.
 
 use std::{ops::Range, time::Duration};
 
@@ -22,24 +22,38 @@ const FEW: u64 = 5;
 pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
     let schedule =
         if suite.quick { Schedule { begin: 2, end: 10, last: 18 } } else { Schedule { begin: 5, end: 65, last: 85 } };
-    let usual = ended(suite, &schedule).await?;
-    ensure!(suite.audit().await?, "the audit is not clean before any transaction is held");
-    suite.fresh_suite().await?;
-    let (load, ()) = tokio::try_join!(ended(suite, &schedule), hold(suite, &schedule))?;
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    // A machine that becomes slower, or faster, does so for both.
+    for (turn, holds) in [false, true, true, false].into_iter().enumerate() {
+        if turn > 0 {
+            ensure!(suite.audit().await?, "the audit is not clean after load {turn}");
+            suite.fresh_suite().await?;
+        }
+        let load = if holds {
+            tokio::try_join!(ended(suite, &schedule), hold(suite, &schedule))?.0
+        } else {
+            ended(suite, &schedule).await?
+        };
+        eprintln!("load {}: {}: {load:?} in its seconds", turn + 1, if holds { "held" } else { "without" });
+        let loads = if holds { &mut with } else { &mut without };
+        loads.push(load);
+    }
     let during = schedule.begin + 1..schedule.end;
     let at_once = schedule.end..schedule.end + FEW;
     let after = schedule.end..schedule.last - 1;
-    let compared = |seconds: &Range<u64>| a_second(&load, seconds) / a_second(&usual, seconds);
+    let held = |seconds: &Range<u64>| a_second(&with, seconds);
+    let without = |seconds: &Range<u64>| a_second(&without, seconds);
+    let compared = |seconds: &Range<u64>| held(seconds) / without(seconds);
     Ok(vec![
-        Figure::new("sagas, without it", a_second(&usual, &during), "1/s"),
-        Figure::new("sagas, without it, in the worst five seconds", worst(&usual, &during), "1/s"),
-        Figure::new("sagas, while it is held", a_second(&load, &during), "1/s"),
-        Figure::new("sagas, in the worst five seconds of it", worst(&load, &during), "1/s"),
-        Figure::new("sagas, after it", a_second(&load, &after), "1/s"),
+        Figure::new("sagas, without it", without(&during), "1/s"),
+        Figure::new("sagas, without it, in the worst five seconds", worst(&during, without), "1/s"),
+        Figure::new("sagas, while it is held", held(&during), "1/s"),
+        Figure::new("sagas, in the worst five seconds of it", worst(&during, held), "1/s"),
+        Figure::new("sagas, after it", held(&after), "1/s"),
         Figure::new("held / without", compared(&during), "").at_least(0.8),
-        Figure::new("worst five seconds / without", worst(&load, &during) / a_second(&usual, &during), "")
-            .at_least(0.8),
-        Figure::new("worst five seconds / the same without", worst_compared(&load, &usual, &during), ""),
+        Figure::new("worst five seconds / without", worst(&during, held) / without(&during), "").at_least(0.8),
+        // Of two windows at the same age of the database.
+        Figure::new("worst five seconds / the same without", worst(&during, compared), ""),
         Figure::new("first five seconds after it / without", compared(&at_once), "").at_least(0.8),
         Figure::new("after it / without", compared(&after), "").at_least(0.8),
     ])
@@ -69,22 +83,14 @@ async fn hold(suite: &MeasuredSuite, schedule: &Schedule) -> anyhow::Result<()> 
     Ok(held.rollback().await?)
 }
 
-fn worst(ended: &[u32], seconds: &Range<u64>) -> f64 {
-    few(seconds).map(|few| a_second(ended, &few)).reduce(f64::min).unwrap_or_default()
+/// The lowest figure of any `FEW` consecutive seconds.
+fn worst(seconds: &Range<u64>, figure: impl Fn(&Range<u64>) -> f64) -> f64 {
+    let windows = (seconds.start..=seconds.end.saturating_sub(FEW)).map(|first| first..first + FEW);
+    windows.map(|few| figure(&few)).reduce(f64::min).unwrap_or_default()
 }
 
-/// The worst ratio of two windows at the same age of the database.
-fn worst_compared(ended: &[u32], without: &[u32], seconds: &Range<u64>) -> f64 {
-    few(seconds).map(|few| a_second(ended, &few) / a_second(without, &few)).reduce(f64::min).unwrap_or_default()
-}
-
-/// Every window of `FEW` consecutive seconds.
-fn few(seconds: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
-    (seconds.start..=seconds.end.saturating_sub(FEW)).map(|first| first..first + FEW)
-}
-
-/// Sagas ended per second in this range.
-fn a_second(ended: &[u32], seconds: &Range<u64>) -> f64 {
-    let number = |at: u64| ended.get(at as usize).copied().map_or(0.0, f64::from);
-    seconds.clone().map(number).sum::<f64>() / (seconds.end - seconds.start) as f64
+/// Sagas ended per second in this range, the mean of the loads.
+fn a_second(loads: &[Vec<u32>], seconds: &Range<u64>) -> f64 {
+    let ended = loads.iter().flat_map(|load| load.get(seconds.start as usize..seconds.end as usize)).flatten();
+    f64::from(ended.sum::<u32>()) / ((seconds.end - seconds.start) as f64 * loads.len() as f64)
 }

@@ -1,6 +1,6 @@
 //! All orders are for the same two products, so each batch of reservations waits for the previous one.
 
-use super::by_turns;
+use super::{by_turns, ratio};
 use crate::{figure::Figure, suite::MeasuredSuite};
 
 pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
@@ -9,6 +9,6 @@ pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>
         Ok(suite.saturate(suite.time(3, 2), suite.time(12, 4), products).await?.ended_per_second)
     });
     let (measured, mut figures) = by_turns.await?;
-    figures.push(measured.ratio("the same two / twenty", 1, 0).at_least(0.8));
+    figures.push(ratio("the same two / twenty", &measured[1], &measured[0]).at_least(0.8));
     Ok(figures)
 }

@@ -74,16 +74,13 @@ impl Part {
     }
 }
 
-/// Sagas per second of several variants.
-struct ByTurns<const N: usize>([Vec<f64>; N]);
-
-/// Measures each variant once per round, and rotates their order: other work on the machine, and growth over time, affect all
-/// variants alike. Returns also the medians as figures.
+/// Sagas per second of several variants. Each is measured once per round, and their order rotates: other work on the machine, and
+/// growth over time, affect all variants alike. Returns also the medians as figures.
 async fn by_turns<const N: usize>(
     rounds: usize,
     names: [&str; N],
     mut measure: impl AsyncFnMut(usize) -> anyhow::Result<f64>,
-) -> anyhow::Result<(ByTurns<N>, Vec<Figure>)> {
+) -> anyhow::Result<([Vec<f64>; N], Vec<Figure>)> {
     let mut measured = [const { Vec::new() }; N];
     for round in 0..rounds {
         for turn in 0..N {
@@ -96,12 +93,10 @@ async fn by_turns<const N: usize>(
     let medians = names.iter().zip(&measured);
     let figures =
         medians.map(|(name, measured)| Figure::median_of(format!("sagas, {name}"), measured, "1/s")).collect();
-    Ok((ByTurns(measured), figures))
+    Ok((measured, figures))
 }
 
-impl<const N: usize> ByTurns<N> {
-    /// The ratio of the medians of two variants.
-    fn ratio(&self, name: &str, of: usize, to: usize) -> Figure {
-        Figure::new(name, median(&self.0[of]) / median(&self.0[to]), "")
-    }
+/// The ratio of the medians of two variants.
+fn ratio(name: &str, of: &[f64], to: &[f64]) -> Figure {
+    Figure::new(name, median(of) / median(to), "")
 }

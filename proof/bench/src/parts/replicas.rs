@@ -1,6 +1,6 @@
 //! Two replicas of each service. All orders are placed at the first replica of order.
 
-use super::by_turns;
+use super::{by_turns, ratio};
 use crate::{
     figure::Figure,
     suite::{MeasuredSuite, services},
@@ -15,6 +15,6 @@ pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>
     });
     let (measured, mut figures) = by_turns.await?;
     suite.service("stop", &second, &[]).await?;
-    figures.push(measured.ratio("two / one", 1, 0));
+    figures.push(ratio("two / one", &measured[1], &measured[0]));
     Ok(figures)
 }

@@ -3,10 +3,9 @@
 
 use anyhow::{Context, ensure};
 
-use super::by_turns;
+use super::{by_turns, ratio};
 use crate::{
     figure::Figure,
-    scraper,
     sink::Sink,
     suite::{MeasuredSuite, services},
 };
@@ -28,17 +27,17 @@ pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>
     let (measured, mut figures) = by_turns.await?;
     suite.service("restart", &traced(), &[]).await?;
     figures.extend([
-        measured.ratio("1 % of traces / off", 1, 0).at_least(0.9),
+        ratio("1 % of traces / off", &measured[1], &measured[0]).at_least(0.9),
         // Without a target: all traces are for debugging.
-        measured.ratio("all traces / off", 2, 0),
-        measured.ratio("as users get it / off", AS_SHIPPED, 0),
+        ratio("all traces / off", &measured[2], &measured[0]),
+        ratio("as users get it / off", &measured[AS_SHIPPED], &measured[0]),
     ]);
     Ok(figures)
 }
 
 async fn with(suite: &MeasuredSuite, sink: &Sink, variant: usize) -> anyhow::Result<f64> {
     let sampled = SAMPLED[variant];
-    let _scraper = if sampled.is_some() { Some(scraper::start(suite).await?) } else { None };
+    let _scraper = if sampled.is_some() { Some(suite.scraper().await?) } else { None };
     let url = if sampled.is_some() { sink.url() } else { "" };
     let mut settings = vec![("OTEL_EXPORTER_OTLP_ENDPOINT", url), ("TRACE_SAMPLE_RATIO", sampled.unwrap_or("0"))];
     if variant == AS_SHIPPED {

@@ -1,6 +1,6 @@
 //! The suite compared with the same row changes in hand-written SQL, by turns on the same server.
 
-use super::by_turns;
+use super::{by_turns, ratio};
 use crate::{figure::Figure, suite::MeasuredSuite};
 
 pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
@@ -11,7 +11,7 @@ pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>
         variant => suite.yardstick(time, variant == 2).await,
     });
     let (measured, mut figures) = by_turns.await?;
-    figures.push(measured.ratio("suite / pgbench", 0, 1).at_least(2.0));
-    figures.push(measured.ratio("suite / pgbench with a call for each", 0, 2));
+    figures.push(ratio("suite / pgbench", &measured[0], &measured[1]).at_least(2.0));
+    figures.push(ratio("suite / pgbench with a call for each", &measured[0], &measured[2]));
     Ok(figures)
 }

@@ -1,6 +1,6 @@
 //! The verdict at the end of a run.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{collections::BTreeSet, sync::atomic::Ordering, time::Duration};
 
 use console::audit;
 
@@ -8,7 +8,7 @@ use super::Plan;
 use crate::{
     conservation::Conservation,
     excuse::Cancelled,
-    nemesis::Kind,
+    nemesis::{self, Kind},
     recovery::{Flow, Struck},
     report::Report,
     verdict::{self, Violations},
@@ -39,9 +39,7 @@ pub(super) async fn judge(run: &Run, plan: &Plan, evidence: Evidence) -> anyhow:
     let flow = Flow::new(&records, &orders, run.history.epoch_ms());
     let audit = evidence.audit.as_ref().map(verdict::violations).unwrap_or_default();
     let struck = evidence.struck;
-    let mut nemeses: Vec<&str> = struck.iter().filter(|phase| phase.faults > 0).map(|phase| phase.nemesis).collect();
-    nemeses.sort_unstable();
-    nemeses.dedup();
+    let nemeses: BTreeSet<&str> = struck.iter().filter(|phase| phase.faults > 0).map(|phase| phase.nemesis).collect();
     let quiet = flow.latency(|due| !is_disturbed(&struck, due, due + 1_000));
     let cancelled: Vec<Cancelled> = verdict::cancelled_without_cause(&records, &orders)
         .into_iter()
@@ -59,7 +57,7 @@ pub(super) async fn judge(run: &Run, plan: &Plan, evidence: Evidence) -> anyhow:
         findings.doubled.len() as u64 + audited(&["one_charge_per_order", "gateway_charges", "steps_taken_once"]);
     let drift = evidence.conservation.violations.len() as u64
         + audited(&["stock_conserved", "money_conserved", "order_total", "order_terminal", "gateway_totals"]);
-    let kinds = Kind::ALL.into_iter().filter(|kind| struck.iter().any(|phase| phase.kind == *kind));
+    let kinds = nemesis::kinds().into_iter().filter(|kind| struck.iter().any(|phase| phase.kind == *kind));
     Ok(Report {
         seed: plan.seed,
         seconds: plan.length.as_secs(),

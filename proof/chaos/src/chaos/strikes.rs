@@ -16,18 +16,8 @@ use crate::{
 
 type Locks = BTreeMap<Resource, Mutex<()>>;
 
-const RESOURCES: [Resource; 7] = [
-    Resource::Services,
-    Resource::Broker,
-    Resource::Database,
-    Resource::Links,
-    Resource::Gateway,
-    Resource::Inventory,
-    Resource::Load,
-];
-
 pub(super) async fn strike_all(run: &Arc<Run>, phases: &[Phase]) -> Vec<Struck> {
-    let locks: Locks = RESOURCES.into_iter().map(|resource| (resource, Mutex::new(()))).collect();
+    let locks: Locks = phases.iter().map(|phase| (phase.nemesis.needs, Mutex::default())).collect();
     // In one task, because nemeses mostly wait.
     let running = phases.iter().map(async |phase| {
         if let Some(wait) = phase.start.checked_sub(run.history.now()) {
@@ -51,16 +41,12 @@ async fn strike_one(phase: &Phase, run: &Arc<Run>, locks: &Locks) -> Struck {
         cured: None,
     };
     let history = &run.history;
-    let mut held = Vec::new();
-    for need in phase.nemesis.needs {
-        // It only holds a snapshot, so other nemeses may break the database meanwhile.
-        if let Some(lock) = locks.get(need).filter(|_| phase.nemesis.name != "long_transaction") {
-            held.push(lock.lock().await);
-        }
-    }
+    // It only holds a snapshot, so other nemeses may break the database meanwhile.
+    let shares = phase.nemesis.name == "long_transaction";
+    let _held = if shares { None } else { Some(locks[&phase.nemesis.needs].lock().await) };
     let start_ms = history.now_ms();
     println!("{:>5} s  {}, {:.1} s", start_ms / 1_000, phase.nemesis.name, phase.length.as_secs_f64());
-    let outcome = tokio::time::timeout(phase.length + HEAL_LIMIT, phase.nemesis.strike(&mut strike)).await;
+    let outcome = tokio::time::timeout(phase.length + HEAL_LIMIT, (phase.nemesis.strike)(&mut strike)).await;
     let error = match outcome {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(format!("{error:#}")),

@@ -5,19 +5,6 @@ use tokio::time::sleep;
 
 use super::Strike;
 
-pub(super) async fn slow(strike: &mut Strike) -> anyhow::Result<()> {
-    arm(strike, GatewayFaults { latency_ms: 3_000, ..Default::default() }).await
-}
-
-pub(super) async fn errors(strike: &mut Strike) -> anyhow::Result<()> {
-    arm(strike, GatewayFaults { error_rate: 0.6, ..Default::default() }).await
-}
-
-/// Half of the dropped answers belong to charges that went through.
-pub(super) async fn drops_answers(strike: &mut Strike) -> anyhow::Result<()> {
-    arm(strike, GatewayFaults { drop_rate: 0.5, ..Default::default() }).await
-}
-
 pub(super) async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
     let testbed = strike.run.testbed.clone();
     testbed.gateway.kill().await;
@@ -26,7 +13,8 @@ pub(super) async fn kill(strike: &mut Strike) -> anyhow::Result<()> {
     testbed.gateway.start().await
 }
 
-async fn arm(strike: &mut Strike, faults: GatewayFaults) -> anyhow::Result<()> {
+/// Half of the dropped answers belong to charges that went through.
+pub(super) async fn arm(strike: &mut Strike, faults: GatewayFaults) -> anyhow::Result<()> {
     strike.run.testbed.suite().arm_gateway(&GatewayFaults { expires_in_seconds: 120, ..faults }).await?;
     strike.hit();
     sleep(strike.length).await;

@@ -1,7 +1,7 @@
 //! The answers that clients got: orders accepted, or cancelled. They must hold despite all crashes, and an order with stock and a
 //! good card must be confirmed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use sqlx::PgPool;
 use uuid::Uuid;
@@ -13,7 +13,7 @@ use super::load::OrderKind;
 pub(super) struct Answers {
     /// 201, or 200 for a repeat.
     pub(super) accepted: Vec<(Uuid, OrderKind)>,
-    pub(super) cancelled: Vec<Uuid>,
+    pub(super) cancelled: HashSet<Uuid>,
 }
 
 impl Answers {
@@ -24,22 +24,15 @@ impl Answers {
 
     /// The answers that do not hold once the suite is at rest.
     pub(super) async fn broken_promises(&self, pool: &PgPool) -> Result<Vec<String>, sqlx::Error> {
-        let (ids, kinds): (Vec<Uuid>, Vec<OrderKind>) = self.accepted.iter().copied().unzip();
-        let found: Vec<Option<String>> = sqlx::query_scalar(
-            "select o.status
-            from unnest($1::uuid[]) with ordinality as answered (order_id, place)
-            left join orders.customer_order o using (order_id)
-            order by place",
-        )
-        .bind(&ids)
-        .fetch_all(pool)
-        .await?;
-        let cancelled: HashSet<Uuid> = self.cancelled.iter().copied().collect();
-        let broken = |((order_id, status), kind): ((&Uuid, Option<String>), OrderKind)| {
-            let promise = broken_promise(status.as_deref(), kind, cancelled.contains(order_id))?;
+        let found: Vec<(Uuid, String)> =
+            sqlx::query_as("select order_id, status from orders.customer_order").fetch_all(pool).await?;
+        let found: HashMap<Uuid, String> = found.into_iter().collect();
+        let broken = |(order_id, kind): &(Uuid, OrderKind)| {
+            let status = found.get(order_id).map(String::as_str);
+            let promise = broken_promise(status, *kind, self.cancelled.contains(order_id))?;
             Some(format!("order {order_id} {promise}"))
         };
-        Ok(ids.iter().zip(found).zip(kinds).filter_map(broken).collect())
+        Ok(self.accepted.iter().filter_map(broken).collect())
     }
 }
 

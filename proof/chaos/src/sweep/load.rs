@@ -12,6 +12,7 @@ use anyhow::ensure;
 use console::suite::{NewOrder, NewProduct, Order, Suite, until};
 use contracts::{INVENTORY, PAYMENT, order_fulfillment::SAGA};
 use faults::FaultPoint;
+use futures_util::future::try_join_all;
 use reqwest::StatusCode;
 use saga::Service;
 use serde_json::json;
@@ -132,22 +133,14 @@ impl Clients {
 
 /// Orders whose payment outlasts their deadline, placed by several clients at once.
 pub(super) async fn place_slow_orders(testbed: &Shared, customer: &str) -> anyhow::Result<Vec<Uuid>> {
-    let mut clients = JoinSet::new();
-    for _ in 0..CLIENTS {
-        let (testbed, customer) = (Arc::clone(testbed), customer.to_owned());
-        clients.spawn(async move {
-            let mut placed = Vec::new();
-            for _ in 0..SLOW_EACH {
-                placed.push(place(testbed.suite(), OrderKind::Slow, &customer).await?.order_id);
-            }
-            anyhow::Ok(placed)
-        });
-    }
-    let mut orders = Vec::new();
-    while let Some(placed) = clients.join_next().await {
-        orders.extend(placed??);
-    }
-    Ok(orders)
+    let client = async |_: usize| {
+        let mut placed = Vec::new();
+        for _ in 0..SLOW_EACH {
+            placed.push(place(testbed.suite(), OrderKind::Slow, customer).await?.order_id);
+        }
+        anyhow::Ok(placed)
+    };
+    Ok(try_join_all((0..CLIENTS).map(client)).await?.concat())
 }
 
 pub(super) async fn confirmed_order(suite: &Suite, answers: &mut Answers) -> anyhow::Result<Order> {
@@ -198,7 +191,7 @@ async fn order(
         _ => false,
     };
     if cancels && cancel(suite, order_id).await? {
-        answers.cancelled.push(order_id);
+        answers.cancelled.insert(order_id);
     }
     Ok(())
 }

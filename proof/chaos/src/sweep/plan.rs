@@ -23,8 +23,11 @@ impl Selection<'_> {
     /// The steps in which this point must be hit.
     pub(super) fn steps_at(&self, point: FaultPoint) -> impl Iterator<Item = &'static Step> {
         let stepwise = point.knows_step() && self.hits.contains(&1);
-        let is_selected = |step: &Step| self.steps.is_empty() || self.steps.contains(&step.name);
-        steps().filter(move |step| stepwise && is_selected(step) && impossible(point, step).is_none())
+        steps().filter(move |step| stepwise && self.selects(step) && impossible(point, step).is_none())
+    }
+
+    pub(super) fn selects(&self, step: &Step) -> bool {
+        self.steps.is_empty() || self.steps.contains(&step.name)
     }
 }
 

@@ -184,31 +184,22 @@ async fn cancellation(testbed: &Shared, case: &Case, victim: &Replica) -> anyhow
 
 async fn resumption(testbed: &Shared, case: &Case, victim: &Replica) -> anyhow::Result<(bool, Clients)> {
     let mut clients = Clients::default();
-    let placed = load::confirmed_order(testbed.suite(), &mut clients.answers).await?;
+    let Order { order_id, saga_id, .. } = load::confirmed_order(testbed.suite(), &mut clients.answers).await?;
+    let retried = async {
+        if load::cancel(testbed.suite(), order_id).await? {
+            clients.answers.cancelled.insert(order_id);
+        }
+        arm(testbed, case, victim, &json!({"order_id": order_id.to_string()})).await?;
+        let operator = Arc::clone(testbed);
+        clients.spawn(async move {
+            load::resume(operator.suite(), saga_id).await?;
+            Ok(Answers::default())
+        });
+        anyhow::Ok(is_gone_by(victim, Instant::now() + CRASH_LIMIT).await)
+    };
     // Without inventory's confirmation the compensation cannot end.
-    let inventory = testbed.replicas_of(INVENTORY);
-    let gone = while_frozen(&inventory, retry_compensation(testbed, case, victim, placed, &mut clients)).await??;
+    let gone = while_frozen(&testbed.replicas_of(INVENTORY), retried).await??;
     Ok((gone, clients))
-}
-
-async fn retry_compensation(
-    testbed: &Shared,
-    case: &Case,
-    victim: &Replica,
-    placed: Order,
-    clients: &mut Clients,
-) -> anyhow::Result<bool> {
-    let Order { order_id, saga_id, .. } = placed;
-    if load::cancel(testbed.suite(), order_id).await? {
-        clients.answers.cancelled.push(order_id);
-    }
-    arm(testbed, case, victim, &json!({"order_id": order_id.to_string()})).await?;
-    let operator = Arc::clone(testbed);
-    clients.spawn(async move {
-        load::resume(operator.suite(), saga_id).await?;
-        Ok(Answers::default())
-    });
-    Ok(is_gone_by(victim, Instant::now() + CRASH_LIMIT).await)
 }
 
 /// Freezes the replicas during the work; they are thawed in any case.

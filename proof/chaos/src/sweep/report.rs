@@ -3,7 +3,6 @@
 use std::{fmt, time::Duration};
 
 use faults::FaultPoint;
-use saga::Step;
 use serde::Serialize;
 
 use super::{Case, Selection, plan};
@@ -14,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(400);
 const WHOLE: [u32; 3] = [1, 2, 10];
 
 /// One crash and its outcome.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct CaseReport {
     pub point: &'static str,
     /// The step in which it must happen, if any.
@@ -78,11 +77,7 @@ impl CaseReport {
             step: case.step.map(|step| step.name),
             hit: case.hit,
             service: case.service.0,
-            hit_recorded: false,
-            orders: 0,
-            ready_ms: 0,
-            took_ms: 0,
-            failure: None,
+            ..CaseReport::default()
         }
     }
 }
@@ -94,40 +89,30 @@ impl SweepReport {
         groups: Vec<GroupReport>,
         took: Duration,
     ) -> Self {
-        let is_hit = |point: &FaultPoint, step: Option<&str>| {
-            let of_this = |case: &CaseReport| case.point == point.as_str() && (step.is_none() || case.step == step);
+        let is_hit = |(point, step): &(FaultPoint, Option<&str>)| {
+            let of_this = |case: &CaseReport| case.point == point.as_str() && (step.is_none() || case.step == *step);
             cases.iter().any(|case| of_this(case) && case.hit_recorded)
         };
-        let (mut steps, mut points_hit, mut steps_hit) = (0, 0, 0);
-        let (mut unhit, mut impossible) = (Vec::new(), Vec::new());
-        for point in &selection.points().collect::<Vec<_>>() {
-            if is_hit(point, None) {
-                points_hit += 1;
-            } else {
-                unhit.push(point.as_str().to_owned());
-            }
-            for step in selection.steps_at(*point) {
-                steps += 1;
-                if is_hit(point, Some(step.name)) {
-                    steps_hit += 1;
-                } else {
-                    unhit.push(place(point.as_str(), Some(step.name)));
-                }
-            }
-            let is_selected = |step: &&Step| selection.steps.is_empty() || selection.steps.contains(&step.name);
-            let reasons = plan::steps().filter(|_| point.knows_step()).filter(is_selected).filter_map(|step| {
+        let points: Vec<FaultPoint> = selection.points().collect();
+        let places = points.iter().flat_map(|point| {
+            let steps = selection.steps_at(*point).map(|step| Some(step.name));
+            [None].into_iter().chain(steps).map(move |step| (*point, step))
+        });
+        let (hit, unhit): (Vec<_>, Vec<_>) = places.partition(is_hit);
+        let points_hit = hit.iter().filter(|(_, step)| step.is_none()).count();
+        let impossible = points.iter().filter(|point| point.knows_step()).flat_map(|point| {
+            plan::steps().filter(move |step| selection.selects(step)).filter_map(move |step| {
                 let why = plan::impossible(*point, step)?;
                 Some(format!("{}: {why}", place(point.as_str(), Some(step.name))))
-            });
-            impossible.extend(reasons);
-        }
+            })
+        });
         SweepReport {
-            points: selection.points().count(),
+            points: points.len(),
             points_hit,
-            steps,
-            steps_hit,
-            unhit,
-            impossible,
+            steps: hit.len() + unhit.len() - points.len(),
+            steps_hit: hit.len() - points_hit,
+            unhit: unhit.iter().map(|(point, step)| place(point.as_str(), *step)).collect(),
+            impossible: impossible.collect(),
             orders: cases.iter().map(|case| case.orders).sum(),
             took_seconds: took.as_secs(),
             too_slow: selection.is_whole() && took > LIMIT,

@@ -20,13 +20,9 @@ pub(super) async fn run(run: Arc<Run>, planned: PlannedOrder, due_ms: u64) {
         conduct: planned.conduct,
         payment_method: planned.order.payment_method.clone(),
         due_ms,
-        requests: 0,
-        acknowledged: Vec::new(),
-        acknowledged_ms: None,
-        refused: None,
         has_to_be_confirmed: planned.has_to_be_confirmed(),
         wants_to_cancel: planned.cancels_after.is_some(),
-        cancelled: false,
+        ..Record::default()
     };
     place(&run, &planned, &mut record).await;
     if let (Some(after), Some(order_id)) = (planned.cancels_after, record.acknowledged.first().copied()) {

@@ -17,8 +17,7 @@ pub async fn begin_the_sequences_again(experiment: &mut Experiment) -> anyhow::R
     experiment.wait_for_all_ends().await?;
     experiment.something_failed = true;
     wipe(experiment).await?;
-    experiment.order_available(3).await?;
-    Ok(())
+    experiment.order_available(3).await
 }
 
 /// The broker loses events that inventory has not processed, and again after the stalled sagas' events were repeated. Then there

@@ -13,8 +13,7 @@ pub async fn decline_everything(experiment: &mut Experiment) -> anyhow::Result<(
         experiment.order(5, PLENTY, DECLINED).await?;
     }
     experiment.wait_for_all_ends().await?;
-    experiment.order_available(3).await?;
-    Ok(())
+    experiment.order_available(3).await
 }
 
 /// Fifteen charges in a row are rejected permanently (422), because their keys have been used for other charges; then some orders
@@ -30,8 +29,7 @@ pub async fn reject_charges_for_good(experiment: &mut Experiment) -> anyhow::Res
     }
     experiment.testbed.suite().resume_consumer(PAYMENT, "process_payment").await?;
     experiment.wait_for_all_ends().await?;
-    experiment.order_available(3).await?;
-    Ok(())
+    experiment.order_available(3).await
 }
 
 /// Payment crashes after a charge. While it is down its payments are deleted, as by a restore, and the orders are cancelled.

@@ -6,7 +6,7 @@ mod obstacles;
 use axum::extract::State;
 use bootstrap::{Json, Path, Problem};
 use contracts::{INVENTORY, ORDER, PAYMENT};
-use saga::{SagaDefinition, Service, Status, Step};
+use saga::{SagaDefinition, Status, Step};
 use saga_store::query::{self, SagaView, StepView};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -17,7 +17,7 @@ use self::obstacles::Obstacle;
 use crate::{
     App,
     domain::OrderStatus,
-    store::{self, AtGateway, Fact, OrderRow, SagaConsumers},
+    store::{self, AtGateway, Fact, OrderRow},
 };
 
 /// How often the facts are read at most, until the saga did not change during a read.
@@ -105,13 +105,11 @@ pub(super) async fn explain_order(State(app): State<App>, Path(id): Path<Uuid>) 
 
 async fn read_around(app: &App, order: OrderRow, saga: SagaView) -> Result<Known, Problem> {
     let pool = &app.participant.pools.http;
-    let consumers = |service: Service| {
+    let consumers = [ORDER, INVENTORY, PAYMENT].map(|service| -> Vec<String> {
         let steps = app.participant.definition.steps.iter();
         let consuming = steps.filter(|step| step.service == Some(service) && step.consumes().is_some());
         consuming.map(|step| step.consumer()).collect()
-    };
-    let consumers =
-        SagaConsumers { order: consumers(ORDER), inventory: consumers(INVENTORY), payment: consumers(PAYMENT) };
+    });
     let journal = query::journal(pool, saga.saga_id).await?;
     let mut conn = pool.acquire().await?;
     Ok(Known {
@@ -254,7 +252,7 @@ mod tests {
     use contracts::order_fulfillment::{
         OrderCancelled, OrderConfirmed, OrderCreated, PaymentFailed, SAGA, StockReserved,
     };
-    use saga::{Event, Kind, StepOn};
+    use saga::{Event, Kind, Service, StepOn};
 
     use super::*;
 

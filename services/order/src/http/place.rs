@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::LOCATION},
 };
 use bootstrap::{Json, Problem, RequestContext, detached};
-use contracts::{Sku, charge};
+use contracts::charge;
 use messaging::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -34,21 +34,13 @@ pub(super) struct PlaceOrder {
     customer_id: String,
     #[schema(min_items = 1, max_items = 100)]
     #[serde(deserialize_with = "bootstrap::http::objects")]
-    lines: Vec<PlaceOrderLine>,
+    lines: Vec<WantedLine>,
     /// The card's token.
     #[schema(min_length = 1, max_length = 128, pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$", example = "tok_visa")]
     payment_method: String,
     /// A number in it is an integer of 64 bits or smaller than 2^53; others are refused, because they would be rounded.
     #[schema(value_type = Option<Object>)]
     shipping_address: Option<Map<String, Value>>,
-}
-
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct PlaceOrderLine {
-    sku: Sku,
-    #[schema(minimum = 1, maximum = 1_000_000)]
-    quantity: i64,
 }
 
 /// Place an order
@@ -99,12 +91,12 @@ pub(super) async fn place_order(
     } else {
         answer.insert(IDEMPOTENCY_REPLAYED.clone(), HeaderValue::from_static("true"));
     }
-    if let Some(preferred) = preferred {
+    if let Some(seconds) = preferred {
         // The order is accepted even if the wait for its end fails.
-        if let Err(problem) = wait::until_ended(&app, order_id, preferred).await {
+        if let Err(problem) = wait::until_ended(&app, order_id, seconds).await {
             tracing::warn!(%order_id, %problem, "the wait for the order's end failed");
         }
-        answer.insert(wait::PREFERENCE_APPLIED.clone(), preferred.applied());
+        answer.insert(wait::PREFERENCE_APPLIED.clone(), wait::applied(seconds));
     }
     let order = match placed {
         // Just accepted: the answer needs no database connection.
@@ -148,7 +140,7 @@ impl PlaceOrder {
         Placement {
             context,
             customer_id: self.customer_id,
-            lines: self.lines.into_iter().map(|l| WantedLine { sku: l.sku, quantity: l.quantity }).collect(),
+            lines: self.lines,
             payment_method: self.payment_method,
             shipping_address: self.shipping_address.map(Value::Object),
             key,

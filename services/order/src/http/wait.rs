@@ -16,26 +16,18 @@ const MAX_WAIT_SECONDS: u64 = 30;
 const FIRST_POLL: Duration = Duration::from_millis(10);
 const LONGEST_POLL: Duration = Duration::from_millis(200);
 
-/// The wait that a client prefers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PreferredWait {
-    seconds: u64,
+/// The value of `Preference-Applied`.
+pub(super) fn applied(seconds: u64) -> HeaderValue {
+    HeaderValue::try_from(format!("wait={seconds}")).unwrap_or(HeaderValue::from_static("wait"))
 }
 
-impl PreferredWait {
-    pub(super) fn applied(self) -> HeaderValue {
-        let text = format!("wait={}", self.seconds);
-        HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("wait"))
-    }
-}
-
-/// The wait that the request prefers, at most 30 s. An invalid preference is ignored, and of several waits the first one
-/// counts (RFC 7240).
-pub(super) fn preferred(headers: &HeaderMap) -> Option<PreferredWait> {
+/// The seconds that the request prefers to wait, at most 30. An invalid preference is ignored, and of several waits the first
+/// one counts (RFC 7240).
+pub(super) fn preferred(headers: &HeaderMap) -> Option<u64> {
     let preferences = headers.get_all("prefer").iter().filter_map(|v| v.to_str().ok()).flat_map(|v| parts(v, ','));
     let wait = preferences.filter_map(wait_of).next()?;
     let seconds: u64 = wait.parse().ok()?;
-    Some(PreferredWait { seconds: seconds.min(MAX_WAIT_SECONDS) })
+    Some(seconds.min(MAX_WAIT_SECONDS))
 }
 
 /// `3` of `Wait = "3"; parameter`.
@@ -58,8 +50,8 @@ fn parts(text: &str, separator: char) -> impl Iterator<Item = &str> {
 }
 
 /// Waits until the order's saga has ended, the wait is over, or the service drains.
-pub(super) async fn until_ended(app: &App, order_id: Uuid, wait: PreferredWait) -> Result<(), Problem> {
-    let until = Instant::now() + Duration::from_secs(wait.seconds);
+pub(super) async fn until_ended(app: &App, order_id: Uuid, seconds: u64) -> Result<(), Problem> {
+    let until = Instant::now() + Duration::from_secs(seconds);
     let mut pause = FIRST_POLL;
     while Instant::now() < until {
         let ended = store::has_ended(&mut *app.participant.pools.http.acquire().await?, order_id).await?;
@@ -82,7 +74,7 @@ mod tests {
     fn preferring(value: &'static str) -> Option<u64> {
         let mut headers = HeaderMap::new();
         headers.insert("prefer", HeaderValue::from_static(value));
-        preferred(&headers).map(|wait| wait.seconds)
+        preferred(&headers)
     }
 
     #[test]

@@ -21,19 +21,11 @@ pub(crate) struct Fact {
     pub(crate) reference: Option<String>,
 }
 
-/// The durable consumers of each service that take part in the saga.
-#[derive(Debug, Default)]
-pub(crate) struct SagaConsumers {
-    pub(crate) order: Vec<String>,
-    pub(crate) inventory: Vec<String>,
-    pub(crate) payment: Vec<String>,
-}
-
-/// The facts of all three schemas, in one snapshot.
+/// The facts of all three schemas, in one snapshot; given the durable consumers of each that take part in the saga.
 pub(crate) async fn obstacles(
     conn: &mut PgConnection,
     saga_id: Uuid,
-    consumers: &SagaConsumers,
+    [order, inventory, payment]: &[Vec<String>; 3],
 ) -> Result<Vec<Fact>, sqlx::Error> {
     sqlx::query_as!(
         Fact,
@@ -47,9 +39,9 @@ pub(crate) async fn obstacles(
         select 'payment', kind, consumer, event_id, state, detail, attempts, since, reference
         from payment.obstacles($1, $4)"#,
         saga_id,
-        &consumers.order,
-        &consumers.inventory,
-        &consumers.payment,
+        order,
+        inventory,
+        payment,
     )
     .fetch_all(conn)
     .await

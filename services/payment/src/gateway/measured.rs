@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Instant};
 
 use bootstrap::metrics::{SecondsFamily, TraceLabel, seconds_histogram};
-use futures_util::future::BoxFuture;
 use messaging::Context;
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -49,35 +48,24 @@ impl GatewayMetrics {
     }
 }
 
-/// A decorator that measures a gateway's calls.
+/// A gateway whose calls are measured.
+#[derive(Clone)]
 pub(crate) struct MeasuredGateway {
-    inner: Arc<dyn PaymentGateway>,
-    metrics: GatewayMetrics,
+    pub(crate) inner: Arc<dyn PaymentGateway>,
+    pub(crate) metrics: GatewayMetrics,
 }
 
 impl MeasuredGateway {
-    pub(crate) fn new(inner: Arc<dyn PaymentGateway>, metrics: GatewayMetrics) -> Self {
-        MeasuredGateway { inner, metrics }
-    }
-}
-
-impl PaymentGateway for MeasuredGateway {
-    fn ask<'a>(
-        &'a self,
-        ask: &'a Ask,
-        intent: &'a Intent,
-        context: &'a Context,
-    ) -> BoxFuture<'a, Result<Answer, GatewayError>> {
-        Box::pin(async move {
-            let begun = Instant::now();
-            let answer = self.inner.ask(ask, intent, context).await;
-            let (ask, outcome) = (name(ask), outcome(&answer));
-            let exemplar = context.trace.is_sampled().then(|| TraceLabel { trace_id: context.trace.trace_id() });
-            self.metrics.calls.get_or_create_owned(&CallLabel { ask, outcome }).inc();
-            let duration = self.metrics.duration.get_or_create_owned(&AskLabel { ask });
-            duration.observe(begun.elapsed().as_secs_f64(), exemplar, None);
-            answer
-        })
+    /// [`PaymentGateway::ask`]
+    pub(crate) async fn ask(&self, ask: &Ask, intent: &Intent, context: &Context) -> Result<Answer, GatewayError> {
+        let begun = Instant::now();
+        let answer = self.inner.ask(ask, intent, context).await;
+        let (ask, outcome) = (name(ask), outcome(&answer));
+        let exemplar = context.trace.is_sampled().then(|| TraceLabel { trace_id: context.trace.trace_id() });
+        self.metrics.calls.get_or_create_owned(&CallLabel { ask, outcome }).inc();
+        let duration = self.metrics.duration.get_or_create_owned(&AskLabel { ask });
+        duration.observe(begun.elapsed().as_secs_f64(), exemplar, None);
+        answer
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use contracts::{Money, OrderId, PaymentId};
-use messaging::StepError;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -38,7 +37,8 @@ pub(crate) struct StoredPayment {
     pub(crate) payment: Payment,
     /// The number of the payment's last event.
     pub(crate) version: i64,
-    changed: bool,
+    /// Whether it differs from its row.
+    pub(super) changed: bool,
 }
 
 impl StoredPayment {
@@ -58,27 +58,13 @@ impl StoredPayment {
 /// The payments of a batch, by order.
 pub(crate) type Payments = HashMap<OrderId, StoredPayment>;
 
-/// The error of a row that the table's constraints should prevent.
-#[derive(Debug, thiserror::Error)]
-#[error("payment {payment_id} is unreadable: {what}")]
-pub(crate) struct UnreadablePayment {
-    payment_id: Uuid,
-    what: String,
-}
-
-impl From<UnreadablePayment> for StepError {
-    fn from(error: UnreadablePayment) -> Self {
-        StepError::failed(error)
-    }
-}
-
 impl PaymentRow {
-    pub(crate) fn money(&self) -> Result<Money, UnreadablePayment> {
+    pub(crate) fn money(&self) -> Result<Money, sqlx::Error> {
         let currency = self.currency.parse().map_err(|_| self.unreadable("its currency"))?;
         Ok(Money::new(self.amount, currency))
     }
 
-    fn status(&self) -> Result<Status, UnreadablePayment> {
+    fn status(&self) -> Result<Status, sqlx::Error> {
         let reference = || self.gateway_reference.clone().map(Reference);
         let status = match self.status.as_str() {
             "PENDING" => Some(Status::Pending),
@@ -92,19 +78,15 @@ impl PaymentRow {
         status.ok_or_else(|| self.unreadable(&format!("it is {} without the columns of that status", self.status)))
     }
 
-    pub(super) fn read(self) -> Result<StoredPayment, UnreadablePayment> {
+    pub(super) fn read(self) -> Result<StoredPayment, sqlx::Error> {
         let payment = Payment { status: self.status()?, cancelled: self.cancelled_at.is_some() };
         let (payment_id, order_id, amount) = (PaymentId(self.payment_id), OrderId(self.order_id), self.money()?);
         let intent = Intent { payment_id, order_id, amount, method: self.method };
         Ok(StoredPayment { intent, payment, version: self.version, changed: false })
     }
 
-    fn unreadable(&self, what: &str) -> UnreadablePayment {
-        UnreadablePayment { payment_id: self.payment_id, what: what.to_owned() }
+    /// The error of a row that the table's constraints should prevent.
+    fn unreadable(&self, what: &str) -> sqlx::Error {
+        sqlx::Error::Decode(format!("payment {} is unreadable: {what}", self.payment_id).into())
     }
-}
-
-/// The payments that differ from their rows.
-pub(crate) fn changed(payments: &Payments) -> Vec<&StoredPayment> {
-    payments.values().filter(|payment| payment.changed).collect()
 }

@@ -2,7 +2,7 @@
 
 use std::{str::FromStr, sync::Arc};
 
-use bootstrap::{Metrics, Readiness, Startup};
+use bootstrap::Startup;
 use clap::Parser;
 use contracts::{
     Currency, Money, ORDER, OrderId,
@@ -49,7 +49,7 @@ impl Lab {
         let (url, nats_url) = (database.admin_url(), nats.url());
         let arguments = ["payment", "--database-url", &url, "--nats-url", &nats_url, "--gateway-patience", "2s"];
         let config = Config::parse_from(arguments.into_iter().chain(["--allow-unsafe-durability"]));
-        let startup = Startup::new(payment::INFO, Readiness::default(), Metrics::default());
+        let startup = Startup::new(payment::INFO);
         let gateway = Arc::new(ScriptedGateway::default());
         let app = App::connect_with(&startup, config, Faults::none(), |_| Ok(gateway.clone())).await.unwrap();
         let options = PgConnectOptions::from_str(&url).unwrap().options([("search_path", "payment, saga")]);

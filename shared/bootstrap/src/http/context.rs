@@ -1,7 +1,7 @@
 //! The context of a request: its correlation id, from the client or generated here, and its server span. Every response carries
 //! both, so that it can be matched with its logs and its trace.
 
-use std::convert::Infallible;
+use std::{collections::HashMap, convert::Infallible};
 
 use axum::{
     extract::{FromRequestParts, MatchedPath, Request},
@@ -11,8 +11,8 @@ use axum::{
 };
 use opentelemetry::{
     Context,
-    propagation::{Extractor, TextMapPropagator as _},
-    trace::{SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceState},
+    propagation::TextMapPropagator as _,
+    trace::{SpanContext, TraceContextExt as _, TraceState},
 };
 use opentelemetry_sdk::{
     propagation::TraceContextPropagator,
@@ -93,12 +93,9 @@ fn traceparent_of(span: &Span, parent: &Context) -> String {
 
 fn generated(parent: &Context) -> SpanContext {
     let ids = RandomIdGenerator::default();
-    let span_id: SpanId = ids.new_span_id();
     let parent = parent.span().span_context().clone();
-    if parent.is_valid() {
-        return SpanContext::new(parent.trace_id(), span_id, parent.trace_flags(), false, TraceState::default());
-    }
-    SpanContext::new(ids.new_trace_id(), span_id, TraceFlags::default(), false, TraceState::default())
+    let trace_id = if parent.is_valid() { parent.trace_id() } else { ids.new_trace_id() };
+    SpanContext::new(trace_id, ids.new_span_id(), parent.trace_flags(), false, TraceState::default())
 }
 
 fn server_span(request: &Request, correlation_id: &str) -> Span {
@@ -134,24 +131,14 @@ fn correlation_id_of(headers: &HeaderMap) -> String {
 }
 
 fn parent_of(headers: &HeaderMap) -> Context {
-    TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers))
+    let named = |name: &str| Some((name.to_owned(), headers.get(name)?.to_str().ok()?.to_owned()));
+    let carrier: HashMap<String, String> = ["traceparent", "tracestate"].into_iter().filter_map(named).collect();
+    TraceContextPropagator::new().extract_with_context(&Context::new(), &carrier)
 }
 
 fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.insert(name, value);
-    }
-}
-
-struct Headers<'a>(&'a HeaderMap);
-
-impl Extractor for Headers<'_> {
-    fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key).and_then(|value| value.to_str().ok())
-    }
-
-    fn keys(&self) -> Vec<&str> {
-        self.0.keys().map(HeaderName::as_str).collect()
     }
 }
 
@@ -165,23 +152,19 @@ mod tests {
 
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-    async fn headers_of(request: Request) -> HeaderMap {
+    async fn headers_of(request: axum::http::request::Builder) -> HeaderMap {
         let app = Router::new()
             .route("/", get(|context: RequestContext| async move { context.traceparent }))
             .layer(middleware::from_fn(with_request_context));
-        app.oneshot(request).await.unwrap().headers().clone()
-    }
-
-    fn request() -> axum::http::request::Builder {
-        Request::get("/")
+        app.oneshot(request.body(Body::empty()).unwrap()).await.unwrap().headers().clone()
     }
 
     #[tokio::test]
     async fn a_valid_correlation_id_is_kept_and_an_invalid_one_replaced() {
-        let kept = headers_of(request().header(CORRELATION_ID, "abc-1").body(Body::empty()).unwrap()).await;
+        let kept = headers_of(Request::get("/").header(CORRELATION_ID, "abc-1")).await;
         assert_eq!(kept[CORRELATION_ID], "abc-1");
         for bad in ["", "a b", &"x".repeat(129)] {
-            let made = headers_of(request().header(CORRELATION_ID, bad).body(Body::empty()).unwrap()).await;
+            let made = headers_of(Request::get("/").header(CORRELATION_ID, bad)).await;
             let id = made[CORRELATION_ID].to_str().unwrap();
             assert_eq!(Uuid::parse_str(id).unwrap().get_version_num(), 7);
         }
@@ -189,7 +172,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_response_continues_the_trace_in_a_new_span() {
-        let headers = headers_of(request().header(TRACEPARENT, PARENT).body(Body::empty()).unwrap()).await;
+        let headers = headers_of(Request::get("/").header(TRACEPARENT, PARENT)).await;
         let traceparent = headers[TRACEPARENT].to_str().unwrap();
         assert!(traceparent.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-"));
         assert!(traceparent.ends_with("-01") && traceparent != PARENT);
@@ -208,7 +191,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_broken_traceparent_starts_a_new_valid_trace() {
-        let headers = headers_of(request().header(TRACEPARENT, "00-0-0-0").body(Body::empty()).unwrap()).await;
+        let headers = headers_of(Request::get("/").header(TRACEPARENT, "00-0-0-0")).await;
         let traceparent = headers[TRACEPARENT].to_str().unwrap();
         assert_eq!(traceparent.len(), 55);
         assert!(!traceparent.starts_with("00-00000000000000000000000000000000"));
@@ -225,8 +208,7 @@ mod tests {
             let provider = SdkTracerProvider::builder().with_sampler(sampler).build();
             let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
             let subscriber = tracing_subscriber::registry().with(layer);
-            let plain = request().body(Body::empty()).unwrap();
-            let headers = headers_of(plain).with_subscriber(subscriber).await;
+            let headers = headers_of(Request::get("/")).with_subscriber(subscriber).await;
             let traceparent = headers[TRACEPARENT].to_str().unwrap();
             assert!(traceparent.len() == 55 && traceparent.ends_with(flags), "{traceparent}");
         }

@@ -56,14 +56,9 @@ pub(crate) async fn receive(State(limits): State<Limits>, request: Request, next
 
 /// Middleware: sheds load beyond the cap, answers 503 at the time limit and 500 after a panic.
 pub(crate) async fn guard(State(limits): State<Limits>, request: Request, next: Next) -> Response {
-    let path = request.uri().path();
-    let _permit = if is_business(path) {
-        match limits.in_flight.try_acquire() {
-            Ok(permit) => Some(permit),
-            Err(_) => return Problem::unavailable("The service is overloaded. Try again.", 1).into_response(),
-        }
-    } else {
-        None
+    let is_business = is_business(request.uri().path());
+    let Ok(_permit) = is_business.then(|| limits.in_flight.try_acquire()).transpose() else {
+        return Problem::unavailable("The service is overloaded. Try again.", 1).into_response();
     };
     let work = AssertUnwindSafe(next.run(request)).catch_unwind();
     match timeout(limits.request_timeout, work).await {

@@ -11,7 +11,7 @@ use utoipa::{
     },
 };
 
-use super::{Cursor, FieldError, Limit, PROBLEM_JSON, Problem, admin::is_admin_path};
+use super::{FieldError, PROBLEM_JSON, Problem, admin::is_admin_path};
 
 const ADMIN_SCHEME: &str = "admin_token";
 
@@ -78,18 +78,8 @@ fn common_answers(path: &str, operation: &Operation) -> Vec<(&'static str, &'sta
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
-    [
-        &mut item.get,
-        &mut item.put,
-        &mut item.post,
-        &mut item.delete,
-        &mut item.options,
-        &mut item.head,
-        &mut item.patch,
-        &mut item.trace,
-    ]
-    .into_iter()
-    .flatten()
+    let PathItem { get, put, post, delete, options, head, patch, trace, .. } = item;
+    [get, put, post, delete, options, head, patch, trace].into_iter().flatten()
 }
 
 fn problem(description: &str) -> Response {
@@ -104,8 +94,6 @@ fn shared_components() -> Components {
     let mut components = Components::new();
     components.schemas.insert(Problem::name().into_owned(), Problem::schema());
     components.schemas.insert(FieldError::name().into_owned(), FieldError::schema());
-    components.schemas.insert(Limit::name().into_owned(), Limit::schema());
-    components.schemas.insert(Cursor::name().into_owned(), Cursor::schema());
     let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
     components.add_security_scheme(ADMIN_SCHEME, SecurityScheme::Http(bearer));
     components

@@ -34,17 +34,12 @@ pub(crate) fn described_routes() -> OpenApiRouter {
 pub(crate) fn description_routes(document: &OpenApi) -> axum::Router {
     let text: Arc<str> = serde_json::to_string(document).unwrap_or_default().into();
     let page = Arc::new(Config::new(["/openapi.json"]));
+    let file = get(|file: Option<Path<String>>| async move { docs_file(file, page) });
     axum::Router::new()
         .route("/openapi.json", get(|| async move { ([(header::CONTENT_TYPE, "application/json")], text.to_string()) }))
         .route("/docs", get(docs))
-        .route(
-            "/docs/",
-            get({
-                let page = page.clone();
-                || async move { docs_file("", &page) }
-            }),
-        )
-        .route("/docs/{*file}", get(|Path(file): Path<String>| async move { docs_file(&file, &page) }))
+        .route("/docs/", file.clone())
+        .route("/docs/{*file}", file)
 }
 
 /// The service is ready, with the state of each dependency.
@@ -141,8 +136,8 @@ async fn docs() -> Redirect {
     Redirect::to("/docs/")
 }
 
-fn docs_file(path: &str, page: &Arc<Config<'static>>) -> Response {
-    match utoipa_swagger_ui::serve(path, page.clone()) {
+fn docs_file(file: Option<Path<String>>, page: Arc<Config<'static>>) -> Response {
+    match utoipa_swagger_ui::serve(file.as_deref().map_or("", String::as_str), page) {
         Ok(Some(file)) => ([(header::CONTENT_TYPE, file.content_type)], file.bytes.into_owned()).into_response(),
         Ok(None) => Problem::not_found("There is no such page.").into_response(),
         Err(error) => {

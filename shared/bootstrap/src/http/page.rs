@@ -4,10 +4,7 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, de};
-use utoipa::{
-    IntoParams, PartialSchema, ToSchema,
-    openapi::{ObjectBuilder, RefOr, Schema, schema::Type},
-};
+use utoipa::{IntoParams, ToSchema};
 
 use super::Problem;
 
@@ -15,26 +12,19 @@ use super::Problem;
 const MAX_SCANNED_ROWS: u16 = 5_000;
 
 /// `?limit=&cursor=`; combined with a list's own filter in [`Filtered`](super::Filtered).
-#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
+#[derive(Clone, Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct PageQuery {
-    /// Items per page.
-    #[serde(default)]
-    #[param(value_type = Option<Limit>)]
-    limit: Limit,
+    /// Items per page: 1 to 200, 20 by default.
+    #[serde(default = "default_limit", deserialize_with = "limit")]
+    #[param(value_type = Option<i32>, minimum = 1, maximum = 200, default = 20)]
+    limit: u16,
     /// `next_cursor` of the page before.
-    #[param(value_type = Option<String>)]
-    cursor: Option<Cursor>,
+    #[serde(default, deserialize_with = "cursor")]
+    #[param(pattern = "^([0-9a-f]{2})+$")]
+    cursor: Option<String>,
 }
-
-/// Items per page: 1 to 200, 20 by default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit(u16);
-
-/// The start of the next page; opaque for clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cursor(String);
 
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -49,7 +39,7 @@ pub struct Page<T> {
 impl PageQuery {
     /// Rows to select: one more than a page holds, so that [`Page::from_rows`] sees whether there is another page.
     pub fn rows(&self) -> i64 {
-        i64::from(self.limit.0) + 1
+        i64::from(self.limit) + 1
     }
 
     /// Rows to scan when a filter matches only some of them, for [`Page::from_walk`].
@@ -62,27 +52,28 @@ impl PageQuery {
     /// # Errors
     /// 422 when the cursor does not hold such a key.
     pub fn after<K: FromStr>(&self) -> Result<Option<K>, Problem> {
-        self.cursor.as_ref().map(|cursor| cursor.0.parse().map_err(|_| bad_cursor())).transpose()
+        let Some(key) = &self.cursor else { return Ok(None) };
+        key.parse().map(Some).map_err(|_| Problem::invalid("/cursor", BAD_CURSOR))
     }
 }
 
 impl<T> Page<T> {
     /// A page of the rows selected with [`PageQuery::rows`]; `key` returns the sort key for [`PageQuery::after`].
     pub fn from_rows<K: fmt::Display>(mut rows: Vec<T>, query: &PageQuery, key: impl Fn(&T) -> K) -> Self {
-        let limit = usize::from(query.limit.0);
+        let limit = usize::from(query.limit);
         let more = rows.len() > limit;
         rows.truncate(limit);
         let last = rows.last().filter(|_| more);
-        let next_cursor = last.map(|row| Cursor::encode(&key(row).to_string()));
+        let next_cursor = last.map(|row| encode(&key(row).to_string()));
         Self { items: rows, next_cursor }
     }
 
     /// A page of the rows that match a filter (`true`). When as many rows were scanned as [`PageQuery::walk`] allows, the next
     /// page starts after the last of them: a page may be short or empty and still have a next one.
     pub fn from_walk<K: fmt::Display>(walked: Vec<(T, bool)>, query: &PageQuery, key: impl Fn(&T) -> K) -> Self {
-        let limit = usize::from(query.limit.0) + 1;
+        let limit = usize::from(query.limit) + 1;
         let cut_short = walked.len() >= usize::from(MAX_SCANNED_ROWS);
-        let last = walked.last().filter(|_| cut_short).map(|(row, _)| Cursor::encode(&key(row).to_string()));
+        let last = walked.last().filter(|_| cut_short).map(|(row, _)| encode(&key(row).to_string()));
         let taken = walked.into_iter().filter_map(|(row, taken)| taken.then_some(row)).take(limit).collect();
         let page = Self::from_rows(taken, query, key);
         Self { next_cursor: page.next_cursor.or(last), ..page }
@@ -94,75 +85,37 @@ impl<T> Page<T> {
     }
 }
 
-impl Limit {
-    const MAX: u16 = 200;
-}
-
-impl Default for Limit {
-    fn default() -> Self {
-        Self(20)
-    }
-}
-
-impl Cursor {
-    /// The opaque form of a sort key.
-    fn encode(key: &str) -> String {
-        key.bytes().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    fn decode(text: &str) -> Option<Self> {
-        // A radix parser would also accept capitals and signs, which `encode` never writes.
-        let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        if text.is_empty() || !text.len().is_multiple_of(2) || !text.bytes().all(is_hex) {
-            return None;
-        }
-        let bytes: Option<Vec<u8>> =
-            (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect();
-        let key = String::from_utf8(bytes?).ok()?;
-        (!key.contains('\0')).then_some(Self(key))
-    }
-}
-
-impl<'de> Deserialize<'de> for Limit {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let items = text.parse().ok().filter(|items| (1..=Self::MAX).contains(items));
-        items.map(Self).ok_or_else(|| de::Error::custom("must be a number from 1 to 200"))
-    }
-}
-
-impl<'de> Deserialize<'de> for Cursor {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::decode(&text).ok_or_else(|| de::Error::custom(BAD_CURSOR))
-    }
-}
-
-impl PartialSchema for Limit {
-    fn schema() -> RefOr<Schema> {
-        ObjectBuilder::new()
-            .schema_type(Type::Integer)
-            .minimum(Some(1))
-            .maximum(Some(Self::MAX))
-            .default(Some(20.into()))
-            .into()
-    }
-}
-
-impl ToSchema for Limit {}
-
-impl PartialSchema for Cursor {
-    fn schema() -> RefOr<Schema> {
-        ObjectBuilder::new().schema_type(Type::String).pattern(Some("^([0-9a-f]{2})+$")).into()
-    }
-}
-
-impl ToSchema for Cursor {}
-
 const BAD_CURSOR: &str = "must be the `next_cursor` of an earlier page of this list";
 
-fn bad_cursor() -> Problem {
-    Problem::invalid("/cursor", BAD_CURSOR)
+/// The opaque form of a sort key.
+fn encode(key: &str) -> String {
+    key.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn decode(text: &str) -> Option<String> {
+    // A radix parser would also accept capitals and signs, which `encode` never writes.
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    if text.is_empty() || !text.len().is_multiple_of(2) || !text.bytes().all(is_hex) {
+        return None;
+    }
+    let bytes: Option<Vec<u8>> =
+        (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect();
+    String::from_utf8(bytes?).ok().filter(|key| !key.contains('\0'))
+}
+
+fn cursor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    decode(&text).map(Some).ok_or_else(|| de::Error::custom(BAD_CURSOR))
+}
+
+fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let items = text.parse().ok().filter(|items: &u16| (1..=200).contains(items));
+    items.ok_or_else(|| de::Error::custom("must be a number from 1 to 200"))
+}
+
+fn default_limit() -> u16 {
+    20
 }
 
 #[cfg(test)]
@@ -234,7 +187,7 @@ mod tests {
             let problem = query(&format!("/orders?cursor={cursor}")).await.unwrap_err();
             assert_eq!(problem.errors[0].pointer, "/cursor");
         }
-        let other = query(&format!("/orders?cursor={}", Cursor::encode("text"))).await.unwrap();
+        let other = query(&format!("/orders?cursor={}", encode("text"))).await.unwrap();
         assert_eq!(other.after::<u32>().unwrap_err().status.as_u16(), 422);
     }
 }

@@ -81,9 +81,7 @@ impl Problem {
     /// 503: a dependency is unavailable or the service is overloaded; the same request may succeed after `retry_after`
     /// seconds.
     pub fn unavailable(detail: impl Into<String>, retry_after: u32) -> Self {
-        let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
-        problem.retry_after = Some(retry_after);
-        problem
+        Self { retry_after: Some(retry_after), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, detail) }
     }
 
     /// Adds a fault of the input.

@@ -1,7 +1,7 @@
 //! The accept loop. `axum::serve` limits neither the time to read headers, nor connections, nor draining, so this replaces it:
 //! HTTP/1.1 with a limit of connections and a drain timeout.
 
-use std::{convert::Infallible, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use axum::Router;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -24,30 +24,9 @@ use crate::config::HttpArgs;
 /// checks again.
 pub(super) const READ_AHEAD: usize = 64 * 1024;
 
-/// The limits of [`serve`].
-#[derive(Clone, Copy, Debug)]
-pub struct ServeLimits {
-    /// Open connections at most.
-    pub max_connections: usize,
-    /// Time a client has to send its request headers.
-    pub header_read_timeout: Duration,
-    /// Time that requests in progress have to finish after `stop`.
-    pub drain_timeout: Duration,
-}
-
-impl From<&HttpArgs> for ServeLimits {
-    fn from(args: &HttpArgs) -> Self {
-        Self {
-            max_connections: args.max_connections,
-            header_read_timeout: args.header_read_timeout,
-            drain_timeout: args.drain_timeout,
-        }
-    }
-}
-
 /// Serves the router that `app` returns for each request, until `stop`; then accepts no more connections, lets requests in
 /// progress finish within the drain timeout and drops the rest.
-pub async fn serve<A>(listener: TcpListener, app: A, limits: ServeLimits, stop: CancellationToken)
+pub async fn serve<A>(listener: TcpListener, app: A, limits: HttpArgs, stop: CancellationToken)
 where
     A: Fn() -> Router + Clone + Send + 'static,
 {
@@ -58,7 +37,7 @@ where
     let _end_all = end.clone().drop_guard();
     while let Some((stream, slot)) = next_connection(&listener, &slots, &stop).await {
         let app = app.clone();
-        let service = service_fn(move |request: hyper::Request<Incoming>| answer(app(), request));
+        let service = service_fn(move |request: hyper::Request<Incoming>| app().oneshot(request));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.header_read_timeout)
@@ -71,10 +50,6 @@ where
     if timeout(limits.drain_timeout, graceful.shutdown()).await.is_err() {
         tracing::warn!(limit = ?limits.drain_timeout, "requests still in progress are dropped");
     }
-}
-
-async fn answer(app: Router, request: hyper::Request<Incoming>) -> Result<axum::response::Response, Infallible> {
-    app.oneshot(request).await
 }
 
 /// The next connection with its slot; `None` once `stop` is cancelled. Without a free slot nothing is accepted, so
@@ -128,12 +103,13 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
+    use crate::config::parsed;
 
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
     async fn started(
         app: Router,
-        limits: ServeLimits,
+        limits: HttpArgs,
     ) -> (std::net::SocketAddr, CancellationToken, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -142,12 +118,8 @@ mod tests {
         (address, stop, server)
     }
 
-    fn limits() -> ServeLimits {
-        ServeLimits {
-            max_connections: 2,
-            header_read_timeout: Duration::from_millis(100),
-            drain_timeout: Duration::from_secs(5),
-        }
+    fn limits() -> HttpArgs {
+        parsed(&["--max-connections", "2", "--header-read-timeout", "100ms", "--drain-timeout", "5s"])
     }
 
     async fn read_all(mut stream: TcpStream) -> String {
@@ -194,7 +166,7 @@ mod tests {
     #[tokio::test]
     async fn an_endless_request_is_dropped_after_the_drain_timeout() {
         let app = Router::new().route("/", get(std::future::pending::<&'static str>));
-        let short = ServeLimits { drain_timeout: Duration::from_millis(50), ..limits() };
+        let short = HttpArgs { drain_timeout: Duration::from_millis(50), ..limits() };
         let (address, stop, server) = started(app, short).await;
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(REQUEST).await.unwrap();

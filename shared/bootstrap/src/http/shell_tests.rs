@@ -7,19 +7,15 @@ use axum::{
     body::{Body, to_bytes},
     http::{HeaderMap, Request},
 };
-use clap::Parser;
 use serde_json::Value;
 use tower::ServiceExt as _;
 use utoipa_axum::routes;
 
 use super::*;
-use crate::http::{Filtered, Json, Page, PageQuery, Path, Query};
-
-#[derive(Parser)]
-struct Args {
-    #[command(flatten)]
-    http: HttpArgs,
-}
+use crate::{
+    config::parsed,
+    http::{Filtered, Json, Page, PageQuery, Path, Query},
+};
 
 /// An order's number.
 #[utoipa::path(get, path = "/api/orders/{id}", params(("id" = u32, Path)),
@@ -66,9 +62,8 @@ async fn list_dead_letters() -> Json<u32> {
 }
 
 fn shell_with(flags: &[&str]) -> Shell {
-    let args = Args::parse_from(["service"].iter().chain(flags));
     let service = ServiceInfo { name: "order", title: "Order", description: "Takes orders.", version: "1.2.3" };
-    Shell::new(service, &args.http, Readiness::default(), Metrics::default())
+    Shell::new(service, &parsed(flags), Readiness::default(), Metrics::default())
 }
 
 fn api() -> OpenApiRouter {

@@ -1,7 +1,7 @@
 //! The shared parts that a service is composed with, and their shutdown.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -39,42 +39,39 @@ pub struct Startup {
     pub draining: CancellationToken,
     /// Cancelled when no request is in progress any more: background work should end now.
     pub stop: CancellationToken,
-    open: Arc<Mutex<Open>>,
-}
-
-#[derive(Debug, Default)]
-struct Open {
-    pools: Vec<Pools>,
-    clients: Vec<Client>,
+    pools: Arc<OnceLock<Pools>>,
+    client: Arc<OnceLock<Client>>,
 }
 
 impl Startup {
     /// For [`super::run`], and for tests that compose a service themselves.
-    pub fn new(service: ServiceInfo, readiness: Readiness, metrics: Metrics) -> Self {
+    pub fn new(service: ServiceInfo) -> Self {
         let stop = CancellationToken::new();
         Self {
             service,
-            readiness,
-            metrics,
+            readiness: Readiness::default(),
+            metrics: Metrics::default(),
             tasks: Tasks::new(stop.clone()),
             draining: CancellationToken::new(),
             stop,
-            open: Arc::default(),
+            pools: Arc::default(),
+            client: Arc::default(),
         }
     }
 
     /// Connects to PostgreSQL as [`postgres::connect`] does, refuses an unsafe server, from then on updates the readiness
-    /// entry `postgres`, and closes the pools at shutdown.
+    /// entry `postgres`, and closes the pools at shutdown. Call it once.
     ///
     /// # Errors
     /// Those of [`postgres::connect`] and [`postgres::check_durability`].
     pub async fn postgres(&self, args: &PostgresArgs, schema: &str) -> Result<Pools, StartError> {
         let flag = self.readiness.register("postgres");
         let pools = postgres::connect(args, schema, self.service.name, &flag, &self.stop).await?;
-        self.open().pools.push(pools.clone());
+        let first = self.pools.set(pools.clone()).is_ok();
+        debug_assert!(first, "called twice: the second pools would never be closed");
         let limit = args.database_startup_limit;
         postgres::check_durability(&pools.http, args.allow_unsafe_durability, limit).await?;
-        postgres::register_metrics(&self.metrics, &pools);
+        pools.register_metrics(&self.metrics);
         flag.ok();
         self.tasks.spawn("watch_postgres", watch_postgres(pools.clone(), flag, self.stop.clone()));
         self.tasks.spawn("keep_connections", keep_connections(pools.clone(), self.stop.clone()));
@@ -82,14 +79,15 @@ impl Startup {
     }
 
     /// Connects to NATS as [`nats::connect`] does, from then on updates the readiness entry `nats`, and drains the
-    /// connection at shutdown.
+    /// connection at shutdown. Call it once.
     ///
     /// # Errors
     /// Those of [`nats::connect`].
     pub async fn nats(&self, args: &NatsArgs) -> Result<Client, StartError> {
         let flag = self.readiness.register("nats");
         let client = nats::connect(args, self.service.name).await?;
-        self.open().clients.push(client.clone());
+        let first = self.client.set(client.clone()).is_ok();
+        debug_assert!(first, "called twice: the second connection would never be drained");
         flag.ok();
         self.tasks.spawn("watch_nats", watch_nats(client.clone(), flag, self.stop.clone()));
         Ok(client)
@@ -98,22 +96,17 @@ impl Startup {
     /// Waits for background work, then closes the connections: each within `limit`. `stop` must be cancelled.
     pub async fn finish(&self, limit: Duration) {
         self.tasks.finish(limit).await;
-        let Open { pools, clients } = std::mem::take(&mut *self.open());
-        for client in clients {
-            if timeout(limit, client.drain()).await.is_err() {
-                tracing::warn!("the NATS connection could not be drained in time");
-            }
+        if let Some(client) = self.client.get()
+            && timeout(limit, client.drain()).await.is_err()
+        {
+            tracing::warn!("the NATS connection could not be drained in time");
         }
-        for pools in pools {
-            // Waits for detached writes, which hold a connection until their commit.
-            if timeout(limit, pools.close()).await.is_err() {
-                tracing::warn!("database connections were still in use at the end");
-            }
+        // Waits for detached writes, which hold a connection until their commit.
+        if let Some(pools) = self.pools.get()
+            && timeout(limit, pools.close()).await.is_err()
+        {
+            tracing::warn!("database connections were still in use at the end");
         }
-    }
-
-    fn open(&self) -> std::sync::MutexGuard<'_, Open> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

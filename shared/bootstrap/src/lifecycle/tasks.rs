@@ -1,14 +1,9 @@
 //! Supervised background work: a task that ends before the stop signal is a failure.
 
-use std::{
-    future::Future,
-    panic::AssertUnwindSafe,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{future::Future, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::{FutureExt as _, future::BoxFuture};
-use tokio::time::timeout;
+use tokio::{sync::SetOnce, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::http::panic_text;
@@ -21,7 +16,7 @@ pub type Task = (&'static str, BoxFuture<'static, ()>);
 pub struct Tasks {
     tracker: TaskTracker,
     stop: CancellationToken,
-    failure: Arc<Failure>,
+    failure: Arc<SetOnce<TaskFailed>>,
 }
 
 /// A background task ended before the stop signal.
@@ -32,12 +27,6 @@ pub struct TaskFailed {
     pub task: &'static str,
     /// How it ended.
     pub how: String,
-}
-
-#[derive(Debug, Default)]
-struct Failure {
-    first: OnceLock<TaskFailed>,
-    known: CancellationToken,
 }
 
 impl Tasks {
@@ -57,16 +46,13 @@ impl Tasks {
             };
             tracing::error!(task = name, how, "background work failed");
             // Keeps only the first failure; later ones are often its consequences.
-            let _ = failure.first.set(TaskFailed { task: name, how });
-            failure.known.cancel();
+            let _ = failure.set(TaskFailed { task: name, how });
         });
     }
 
     /// Waits until a task fails.
     pub async fn failed(&self) -> TaskFailed {
-        self.failure.known.cancelled().await;
-        let unknown = || TaskFailed { task: "unknown", how: "failed".to_owned() };
-        self.failure.first.get().cloned().unwrap_or_else(unknown)
+        self.failure.wait().await.clone()
     }
 
     /// Waits for all tasks to end, at most for `limit`.
@@ -96,7 +82,7 @@ mod tests {
     async fn finish_waits_for_tasks_that_end_after_stop() {
         let stop = CancellationToken::new();
         let tasks = Tasks::new(stop.clone());
-        let done = Arc::new(OnceLock::new());
+        let done = Arc::new(SetOnce::new());
         tasks.spawn("relay", {
             let (stop, done) = (stop.clone(), done.clone());
             async move {

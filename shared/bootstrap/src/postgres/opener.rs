@@ -2,11 +2,7 @@
 //! open it: its timeout would cancel the attempt half-way, the next caller would start again, and on a busy machine no attempt
 //! would succeed. So a lost connection keeps its slot in the pool and is replaced there before it is used again.
 
-use std::{
-    fmt, io,
-    sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
-};
+use std::{fmt, io, sync::Arc, time::Duration};
 
 use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
 use tokio::{
@@ -28,18 +24,19 @@ const IDLE_TEST_TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) struct Opener {
     options: PgConnectOptions,
     turn: Semaphore,
-    lost: AtomicU32,
+    /// Has a clone for each slot in the pool whose connection is lost and not yet replaced.
+    lost: Arc<()>,
     stop: CancellationToken,
 }
 
 impl Opener {
     pub(super) fn new(options: PgConnectOptions, stop: CancellationToken) -> Self {
-        Self { options, turn: Semaphore::new(1), lost: AtomicU32::new(0), stop }
+        Self { options, turn: Semaphore::new(1), lost: Arc::default(), stop }
     }
 
-    /// The number of slots in the pool whose connection is lost and not yet replaced.
+    /// The number of lost connections.
     pub(crate) fn lost(&self) -> u32 {
-        self.lost.load(Ordering::Relaxed)
+        u32::try_from(Arc::strong_count(&self.lost) - 1).unwrap_or(u32::MAX)
     }
 
     /// Tests a returned connection, and rolls back a transaction that is open on it.
@@ -62,7 +59,7 @@ impl Opener {
     ) -> Result<(), sqlx::Error> {
         let Err(error) = tested else { return Ok(()) };
         tracing::warn!(%error, "a database connection is lost and will be replaced");
-        let _lost = Lost::count(&self.lost);
+        let _lost = Arc::clone(&self.lost);
         let Some(fresh) = self.stop.run_until_cancelled(self.open()).await else { return Err(error) };
         // The old connection is dropped without an orderly close, which could block.
         *connection = fresh;
@@ -85,23 +82,7 @@ impl Opener {
 /// Without the options, which hold the password.
 impl fmt::Debug for Opener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Opener").field("lost", &self.lost).finish_non_exhaustive()
-    }
-}
-
-/// Counts one lost connection until it is dropped.
-struct Lost<'a>(&'a AtomicU32);
-
-impl<'a> Lost<'a> {
-    fn count(lost: &'a AtomicU32) -> Self {
-        lost.fetch_add(1, Ordering::Relaxed);
-        Self(lost)
-    }
-}
-
-impl Drop for Lost<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        f.debug_struct("Opener").field("lost", &self.lost()).finish_non_exhaustive()
     }
 }
 
@@ -111,7 +92,10 @@ pub(super) async fn attempt(options: &PgConnectOptions) -> Result<PgConnection, 
 }
 
 /// Runs a request to the server with a timeout.
-pub(crate) async fn within<T>(
+///
+/// # Errors
+/// That of the request; [`sqlx::Error::Io`] after `limit`.
+pub async fn within<T>(
     limit: Duration,
     answer: impl Future<Output = Result<T, sqlx::Error>>,
 ) -> Result<T, sqlx::Error> {

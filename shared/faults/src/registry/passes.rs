@@ -38,18 +38,9 @@ pub(super) struct State {
     pub(super) hits: BTreeMap<(FaultPoint, Kind), u64>,
 }
 
-/// A fault that concerns a pass, before it is known whether it hits.
+/// A fault that concerns a pass, and until when.
 struct Candidate {
     armed: Armed,
-    life: watch::Receiver<()>,
-}
-
-/// A fault that hits a pass, and until when.
-struct Injection {
-    fault_id: u64,
-    kind: Kind,
-    latency: Duration,
-    copies: u8,
     ends: Instant,
     life: watch::Receiver<()>,
 }
@@ -72,21 +63,21 @@ impl Registry {
     }
 
     pub(super) async fn pass(&self, point: FaultPoint, subject: Subject) -> Result<Pass, Injected> {
-        let Some(injection) = self.first_hit(point, &subject).await else { return Ok(Pass::Unharmed) };
-        let Injection { fault_id, kind, .. } = injection;
+        let Some(fault) = self.first_hit(point, &subject).await else { return Ok(Pass::Unharmed) };
+        let (fault_id, kind) = (fault.armed.id, fault.armed.spec.kind);
         tracing::warn!(fault = fault_id, point = point.as_str(), kind = kind.as_str(), "injecting a fault");
         if let Some(sink) = self.sink.get() {
             sink(Hit { fault_id, point, kind, subject }).await;
         }
         // Disarmed while its hit was recorded.
-        if injection.life.has_changed().is_err() {
+        if fault.life.has_changed().is_err() {
             return Ok(Pass::Unharmed);
         }
-        injection.inject(point).await
+        fault.inject().await
     }
 
     /// Counts the pass for the faults that concern it, up to the first that hits it.
-    async fn first_hit(&self, point: FaultPoint, subject: &Subject) -> Option<Injection> {
+    async fn first_hit(&self, point: FaultPoint, subject: &Subject) -> Option<Candidate> {
         let mut after = 0;
         loop {
             let candidate = self.with(|state| state.next_candidate(after, point, subject))?;
@@ -95,8 +86,8 @@ impl Registry {
                 Some(count) => count(candidate.armed.clone()).await,
                 None => None,
             };
-            if let Some(injection) = self.with(|state| state.count_pass(candidate, number)) {
-                return Some(injection);
+            if self.with(|state| state.count_pass(after, number)) {
+                return Some(candidate);
             }
         }
     }
@@ -129,38 +120,33 @@ impl State {
     fn next_candidate(&self, after: u64, point: FaultPoint, subject: &Subject) -> Option<Candidate> {
         let mut later = self.faults.iter().filter(|fault| fault.armed.id > after);
         let fault = later.find(|fault| fault.concerns(point, subject))?;
-        Some(Candidate { armed: fault.armed.clone(), life: fault.life.subscribe() })
+        Some(Candidate { armed: fault.armed.clone(), ends: fault.ends, life: fault.life.subscribe() })
     }
 
-    /// Counts the pass for this fault, if it is still active. Returns the injection if the pass is hit.
-    fn count_pass(&mut self, candidate: Candidate, number: Option<u64>) -> Option<Injection> {
-        let Candidate { armed: Armed { id: fault_id, .. }, life } = candidate;
-        let fault = self.faults.iter_mut().find(|fault| fault.armed.id == fault_id)?;
+    /// Counts the pass for this fault, if it is still active. Returns whether the pass is hit.
+    fn count_pass(&mut self, id: u64, number: Option<u64>) -> bool {
+        let Some(fault) = self.faults.iter_mut().find(|fault| fault.armed.id == id) else { return false };
         // Meanwhile other passes may have been the last one; a pass with a number keeps its own.
         if (number.is_none() && fault.armed.is_done()) || !fault.count_pass(number) {
-            return None;
+            return false;
         }
-        let spec = &fault.armed.spec;
-        *self.hits.entry((spec.point, spec.kind)).or_default() += 1;
-        Some(Injection {
-            fault_id,
-            kind: spec.kind,
-            latency: Duration::from_millis(spec.latency_ms.unwrap_or_default()),
-            copies: spec.copies.unwrap_or_default(),
-            ends: fault.ends,
-            life,
-        })
+        *self.hits.entry((fault.armed.spec.point, fault.armed.spec.kind)).or_default() += 1;
+        true
     }
 }
 
-impl Injection {
-    async fn inject(self, point: FaultPoint) -> Result<Pass, Injected> {
-        match self.kind {
-            Kind::Error => return Err(Injected { point, fault_id: self.fault_id }),
-            Kind::Latency => delay(self.life, self.ends.min(Instant::now() + self.latency)).await,
+impl Candidate {
+    async fn inject(self) -> Result<Pass, Injected> {
+        let Armed { id: fault_id, spec, .. } = self.armed;
+        match spec.kind {
+            Kind::Error => return Err(Injected { point: spec.point, fault_id }),
+            Kind::Latency => {
+                let latency = Duration::from_millis(spec.latency_ms.unwrap_or_default());
+                delay(self.life, self.ends.min(Instant::now() + latency)).await;
+            }
             Kind::Hang => delay(self.life, self.ends).await,
             Kind::Crash => std::process::abort(),
-            Kind::Duplicate => return Ok(Pass::Duplicate { copies: self.copies }),
+            Kind::Duplicate => return Ok(Pass::Duplicate { copies: spec.copies.unwrap_or_default() }),
             Kind::Drop => return Ok(Pass::Drop),
             Kind::Decline => return Ok(Pass::Decline),
         }

@@ -32,7 +32,6 @@ impl From<sqlx::Error> for Outage {
     }
 }
 
-/// The fault points that the work on a delivery passes.
 const DELIVERY_POINTS: [FaultPoint; 7] = [
     FaultPoint::BeforeInboxClaim,
     FaultPoint::InStep,
@@ -55,19 +54,17 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Unacked>, progres
         let stopwatch = Stopwatch::start();
         let ran = run(consumer, &batch, &todo, progress).await.unwrap_or_else(Ran::failed);
         stopwatch.stop(consumer, &batch, &ran);
+        if batch.len() > 1 && matches!(&ran.result, Err(error) if !matches!(error, StepError::Unavailable(_))) {
+            // At least one event fails. The halves are decoded again, so that unreadable messages become dead letters there.
+            todo.push(batch.split_off(batch.len() / 2));
+            todo.push(batch);
+            continue;
+        }
         let applied = tokio::time::timeout(TRANSACTION_TIMEOUT, apply_outcome(consumer, &batch, permits, ran)).await;
-        match applied.unwrap_or_else(|_| Err(Outage("the database does not answer".to_owned()))) {
-            Ok(BatchOutcome::Done) => {}
-            Ok(BatchOutcome::Split) => {
-                let second = batch.split_off(batch.len() / 2);
-                todo.push(second);
-                todo.push(batch);
-            }
-            Err(outage) => {
-                tracing::warn!(consumer = consumer.name(), error = outage.0, "the batch is returned to the broker");
-                nak(consumer, batch.iter().chain(todo.iter().flatten())).await;
-                return Err(outage);
-            }
+        if let Err(outage) = applied.unwrap_or_else(|_| Err(Outage("the database does not answer".to_owned()))) {
+            tracing::warn!(consumer = consumer.name(), error = outage.0, "the batch is returned to the broker");
+            nak(consumer, batch.iter().chain(todo.iter().flatten())).await;
+            return Err(outage);
         }
     }
     Ok(())
@@ -116,12 +113,6 @@ async fn pass_fault_point(
     }
 }
 
-enum BatchOutcome {
-    Done,
-    /// At least one event fails; split the batch to find it.
-    Split,
-}
-
 /// Runs the step in its own task, so that its panic does not end the consumer and a cancelled `select!` does not interrupt it;
 /// meanwhile sends progress acknowledgements.
 async fn run(
@@ -157,16 +148,7 @@ async fn run(
 }
 
 /// Acknowledges, returns or counts each message of the batch by the outcome of the run.
-async fn apply_outcome(
-    consumer: &Consumer,
-    batch: &[Unacked],
-    permits: Vec<Permit>,
-    ran: Ran,
-) -> Result<BatchOutcome, Outage> {
-    if batch.len() > 1 && matches!(&ran.result, Err(error) if !matches!(error, StepError::Unavailable(_))) {
-        // The halves are decoded again, so that unreadable messages are found there and become dead letters.
-        return Ok(BatchOutcome::Split);
-    }
+async fn apply_outcome(consumer: &Consumer, batch: &[Unacked], permits: Vec<Permit>, ran: Ran) -> Result<(), Outage> {
     unread::answer(consumer, batch, &ran.unreadable).await?;
     match ran.result {
         Ok(committed) => {
@@ -186,7 +168,7 @@ async fn apply_outcome(
             }
         }
     }
-    Ok(BatchOutcome::Done)
+    Ok(())
 }
 
 /// Reports the outcome of each call to the breaker. Refusals, duplicates, late events and unreadable messages say nothing about

@@ -3,7 +3,7 @@
 use tokio::sync::watch;
 
 /// The intake of one step's consumers. Clones share it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Intake {
     /// How many consumers accept events, or are about to check whether they are paused.
     open: watch::Sender<usize>,
@@ -15,10 +15,6 @@ pub struct Intake {
 pub(super) struct Open(watch::Sender<usize>);
 
 impl Intake {
-    pub(crate) fn new() -> Self {
-        Intake { open: watch::Sender::new(0), check: watch::Sender::new(()) }
-    }
-
     /// Call this before the consumer checks whether it is paused.
     pub(super) fn open(&self) -> Open {
         self.open.send_modify(|open| *open += 1);

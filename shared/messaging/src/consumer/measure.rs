@@ -15,7 +15,6 @@ use crate::{
     subscription::Ran,
 };
 
-/// Measures the processing of one batch.
 pub(super) struct Stopwatch {
     begun: Instant,
     delivered: OffsetDateTime,

@@ -120,13 +120,10 @@ impl Pull {
 
     /// The remaining messages of the open request, as [`Pull::next`], when no other request will be made.
     pub(super) async fn next_of_last_request(&mut self) -> Vec<Unacked> {
-        match self.next().await {
-            Ok(received) => received,
-            Err(_) => {
-                self.outstanding = 0;
-                Vec::new()
-            }
-        }
+        self.next().await.unwrap_or_else(|_| {
+            self.outstanding = 0;
+            Vec::new()
+        })
     }
 
     /// The messages that have arrived and were not read.

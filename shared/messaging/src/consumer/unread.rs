@@ -32,7 +32,6 @@ enum Fate {
     Expired,
 }
 
-/// Returns or acknowledges each unreadable message, or makes it a dead letter.
 pub(super) async fn answer(
     consumer: &Consumer,
     batch: &[Unacked],

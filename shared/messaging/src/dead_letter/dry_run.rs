@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use super::{
@@ -99,14 +100,11 @@ async fn foresee(subscription: &Subscription, raw: &RawEvent) -> Found {
         // In its own task, so that a panic of the step fails only its entry.
         let trial = Trial::begin();
         let step = subscription.try_out(vec![raw.clone()], Arc::clone(&trial));
-        let mut run = tokio::spawn(async move { (step.await, trial.end().await) });
-        let (ran, seen) = match timeout(REPLAY_TIMEOUT, &mut run).await {
+        let run = AbortOnDropHandle::new(tokio::spawn(async move { (step.await, trial.end().await) }));
+        let (ran, seen) = match timeout(REPLAY_TIMEOUT, run).await {
             Ok(Ok(done)) => done,
             Ok(Err(panic)) => return fails(chain(&panic)),
-            Err(elapsed) => {
-                run.abort();
-                return fails(chain(&elapsed));
-            }
+            Err(elapsed) => return fails(chain(&elapsed)),
         };
         let lost = seen.inconsistent || matches!(ran.result, Err(StepError::Contended(_)));
         if !lost || attempt >= contention::ATTEMPTS {

@@ -3,6 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use sqlx::{PgConnection, PgPool};
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
 use super::{
@@ -126,14 +128,8 @@ async fn claim(pool: &PgPool, dead_letter_id: Uuid) -> Result<(), ReplayError> {
 
 /// Runs the step in its own task, so that its panic fails only the replay.
 async fn apply(replays: &Replays, subscription: &Subscription, raw: RawEvent) -> Result<(), StepError> {
-    let mut handler = tokio::spawn(subscription.run(&replays.faults, vec![raw]));
-    let ran = match tokio::time::timeout(REPLAY_TIMEOUT, &mut handler).await {
-        Ok(joined) => joined.map_err(StepError::failed)?,
-        Err(elapsed) => {
-            handler.abort();
-            return Err(StepError::failed(elapsed));
-        }
-    };
+    let handler = AbortOnDropHandle::new(tokio::spawn(subscription.run(&replays.faults, vec![raw])));
+    let ran = timeout(REPLAY_TIMEOUT, handler).await.map_err(StepError::failed)?.map_err(StepError::failed)?;
     if let Some((_, unreadable)) = ran.unreadable.into_iter().next() {
         // Another build may be able to read it.
         let of_another_build = matches!(unreadable, EnvelopeError::UnknownVersion { .. });

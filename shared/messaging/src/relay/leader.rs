@@ -90,7 +90,6 @@ impl<'a> Leader<'a> {
         Ok(())
     }
 
-    /// Reports that the relay works.
     fn report_working(&self) {
         self.relay.metrics.broker_silent.set(0);
         (self.relay.report)(Ok(()));

@@ -23,6 +23,7 @@ use crate::{
         self, BAGGAGE, CE_ID, CE_PARTITIONKEY, CE_SAGAID, CE_SEQUENCE, CE_SPECVERSION, CE_SUBJECT, CE_TIME, CE_TYPE,
         TRACEPARENT,
     },
+    error::chain,
     outbox::{Acknowledgement, PendingRow},
 };
 
@@ -66,78 +67,66 @@ pub(super) async fn publish(bus: &Bus, rows: &[PendingRow], position: StreamPosi
         duplicates: 0,
         stop: None,
     };
-    if singly || rows.len() == 1 {
-        for row in rows {
-            if !published.one(bus, row).await {
-                break;
-            }
-        }
-        return published;
-    }
-    // Sending only queues a message; acknowledgements are awaited while later messages are in flight.
-    let mut sent = Vec::with_capacity(rows.len());
-    for (expected_last, row) in (position.last_sequence..).zip(rows) {
-        // With the sequence alone, this message would be accepted if another program's message had taken the place of its refused
-        // predecessor.
-        let before = sent.last().map(|(row, _): &(&PendingRow, _)| message_id(row));
-        sent.push((row, send(bus, row, expected_last, before).await));
-        if sent.last().is_some_and(|(_, outcome)| outcome.is_err()) {
-            break;
-        }
-    }
-    for (row, sent) in sent {
-        if !published.record(row, publish_ack(row, sent).await) {
-            break;
-        }
-    }
+    let outcome = match singly || rows.len() == 1 {
+        true => published.one_by_one(bus, rows).await,
+        false => published.pipelined(bus, rows).await,
+    };
+    published.stop = outcome.err();
     published
 }
 
 impl Published {
-    /// Publishes one row and awaits its acknowledgement; false when the batch ends here.
-    async fn one(&mut self, bus: &Bus, row: &PendingRow) -> bool {
-        let copies = match bus.faults.at(FaultPoint::BusPublish, || row.subject()).await {
-            Ok(Pass::Duplicate { copies }) => copies,
-            Ok(Pass::Unharmed | Pass::Decline) => 0,
-            Ok(Pass::Drop) | Err(_) => return self.record(row, Err(Stop::Injected { event_id: row.event_id })),
-        };
-        let sent = send(bus, row, self.last_sequence, None).await;
-        let mut goes_on = self.record(row, publish_ack(row, sent).await);
-        for copy in 1..=copies {
-            // With another message id, because the broker would deduplicate the copy.
-            let repeat = PendingRow { republication: row.republication + 1000 + i32::from(copy), ..row.clone() };
-            let sent = send(bus, &repeat, self.last_sequence, None).await;
-            match publish_ack(&repeat, sent).await {
-                Ok(ack) if !ack.duplicate => self.last_sequence = ack.sequence,
-                Ok(_) => {}
-                Err(stop) => goes_on &= self.record(&repeat, Err(stop)),
+    async fn pipelined(&mut self, bus: &Bus, rows: &[PendingRow]) -> Result<(), Stop> {
+        // Sending only queues a message; acknowledgements are awaited while later messages are in flight.
+        let mut sent = Vec::with_capacity(rows.len());
+        for (expected_last, row) in (self.last_sequence..).zip(rows) {
+            // With the sequence alone, this message would be accepted if another program's message had taken the place of its
+            // refused predecessor.
+            let before = sent.last().map(|(row, _): &(&PendingRow, _)| message_id(row));
+            sent.push((row, send(bus, row, expected_last, before).await));
+            if sent.last().is_some_and(|(_, outcome)| outcome.is_err()) {
+                break;
             }
         }
-        goes_on
+        for (row, sent) in sent {
+            self.record(row, &publish_ack(row, sent).await?);
+        }
+        Ok(())
     }
 
-    /// Records the outcome of one row; false when the batch ends here.
-    fn record(&mut self, row: &PendingRow, outcome: Result<PublishAck, Stop>) -> bool {
-        match outcome {
-            Ok(ack) => {
-                // A duplicate is a success without a new sequence.
-                match ack.duplicate {
-                    true => self.duplicates += 1,
-                    false => self.last_sequence = ack.sequence,
+    async fn one_by_one(&mut self, bus: &Bus, rows: &[PendingRow]) -> Result<(), Stop> {
+        for row in rows {
+            let copies = match bus.faults.at(FaultPoint::BusPublish, || row.subject()).await {
+                Ok(Pass::Duplicate { copies }) => copies,
+                Ok(Pass::Unharmed | Pass::Decline) => 0,
+                Ok(Pass::Drop) | Err(_) => return Err(Stop::Injected { event_id: row.event_id }),
+            };
+            let sent = send(bus, row, self.last_sequence, None).await;
+            self.record(row, &publish_ack(row, sent).await?);
+            for copy in 1..=copies {
+                // With another message id, because the broker would deduplicate the copy.
+                let repeat = PendingRow { republication: row.republication + 1000 + i32::from(copy), ..row.clone() };
+                let sent = send(bus, &repeat, self.last_sequence, None).await;
+                let ack = publish_ack(&repeat, sent).await?;
+                if !ack.duplicate {
+                    self.last_sequence = ack.sequence;
                 }
-                let sequence = i64::try_from(ack.sequence).unwrap_or(i64::MAX);
-                self.acks.push(Acknowledgement { event_id: row.event_id, sequence });
-                true
-            }
-            Err(stop) => {
-                self.stop = Some(stop);
-                false
             }
         }
+        Ok(())
+    }
+
+    fn record(&mut self, row: &PendingRow, ack: &PublishAck) {
+        // A duplicate is a success without a new sequence.
+        match ack.duplicate {
+            true => self.duplicates += 1,
+            false => self.last_sequence = ack.sequence,
+        }
+        let sequence = i64::try_from(ack.sequence).unwrap_or(i64::MAX);
+        self.acks.push(Acknowledgement { event_id: row.event_id, sequence });
     }
 }
 
-/// A message in flight and the span of its publication.
 struct Sent {
     ack: PublishAckFuture,
     span: Option<Span>,
@@ -157,8 +146,8 @@ async fn publish_ack(row: &PendingRow, sent: Result<Sent, Stop>) -> Result<Publi
 /// Publishes one event without an expected sequence, which the relay never does.
 pub(crate) async fn publish_once(bus: &Bus, row: &PendingRow) -> Result<(), String> {
     let message = PublishMessage::build().payload(row.payload.clone().into()).headers(headers(row)?);
-    let sent = bus.jetstream.send_publish(row.subject.clone(), message).await.map_err(|e| crate::error::chain(&e))?;
-    sent.await.map(drop).map_err(|e| crate::error::chain(&e))
+    let sent = bus.jetstream.send_publish(row.subject.clone(), message).await.map_err(|e| chain(&e))?;
+    sent.await.map(drop).map_err(|e| chain(&e))
 }
 
 /// Sends a row, to be stored only if the stream ends at this sequence and, if given, with the message of this id.
@@ -250,19 +239,15 @@ fn headers(row: &PendingRow) -> Result<HeaderMap, String> {
 fn classify(row: &PendingRow, error: &async_nats::error::Error<PublishErrorKind>) -> Stop {
     match error.kind() {
         PublishErrorKind::WrongLastSequence | PublishErrorKind::WrongLastMessageId => Stop::OutOfStep,
-        PublishErrorKind::TimedOut => Stop::Silent(crate::error::chain(error)),
+        PublishErrorKind::TimedOut => Stop::Silent(chain(error)),
         PublishErrorKind::MaxPayloadExceeded => Stop::Refused { event_id: row.event_id, error: error.to_string() },
-        PublishErrorKind::Other => match broker_code(error) {
-            Some(ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM) => {
-                Stop::Refused { event_id: row.event_id, error: crate::error::chain(error) }
-            }
-            _ => Stop::Away(crate::error::chain(error)),
-        },
-        _ => Stop::Away(crate::error::chain(error)),
+        PublishErrorKind::Other if is_too_large(error) => Stop::Refused { event_id: row.event_id, error: chain(error) },
+        _ => Stop::Away(chain(error)),
     }
 }
 
-fn broker_code(error: &async_nats::error::Error<PublishErrorKind>) -> Option<ErrorCode> {
-    let source = std::error::Error::source(error)?;
-    source.downcast_ref::<jetstream::Error>().map(jetstream::Error::error_code)
+fn is_too_large(error: &async_nats::error::Error<PublishErrorKind>) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<jetstream::Error>());
+    let too_large = [ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM, ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM];
+    source.is_some_and(|answer| too_large.contains(&answer.error_code()))
 }

@@ -48,7 +48,6 @@ struct StreamNow {
     last_sequence: u64,
 }
 
-/// The last acknowledgement that was stored.
 #[derive(Debug)]
 struct LastAck {
     stream_epoch: i64,
@@ -157,7 +156,12 @@ async fn no_consumer_ahead(relay: &Relay, stream: &str) -> Result<(), RelayError
 /// their number is not limited, and a restart continues where this ended: events that are back already are skipped. Nothing is
 /// published meanwhile.
 async fn republish_lost(relay: &Relay, lease: &Lease, now: StreamNow, lost: Lost) -> Result<u64, RelayError> {
-    let Some(range) = LostRange::of(now, lost) else { return Ok(0) };
+    let (other_epochs, after) = match lost {
+        Lost::Nothing => return Ok(0),
+        Lost::OtherEpochs => (true, i64::MAX),
+        Lost::After(sequence) => (false, sequence),
+    };
+    let range = LostRange { stream_epoch: now.epoch, other_epochs, after };
     let mut conn = relay.pool.acquire().await?;
     let open = statement_timeout((relay.open_events)(&mut conn, relay.bus.service)).await?;
     let mut republished = 0;
@@ -230,17 +234,6 @@ struct LostRange {
     stream_epoch: i64,
     other_epochs: bool,
     after: i64,
-}
-
-impl LostRange {
-    fn of(now: StreamNow, lost: Lost) -> Option<Self> {
-        let (other_epochs, after) = match lost {
-            Lost::Nothing => return None,
-            Lost::OtherEpochs => (true, i64::MAX),
-            Lost::After(sequence) => (false, sequence),
-        };
-        Some(LostRange { stream_epoch: now.epoch, other_epochs, after })
-    }
 }
 
 async fn lost_among(conn: &mut PgConnection, events: &[Uuid], range: LostRange) -> Result<Vec<Uuid>, sqlx::Error> {

@@ -87,16 +87,14 @@ impl Topology {
     /// for a consumer that is ahead of its stream, because the stream was restored in an older state: it would skip the next
     /// events and is re-created.
     pub async fn restore(&self, client: &Client) -> Result<Vec<Object>, TopologyError> {
-        let js = context_with_timeout(client);
-        let streams = self.observe(&js).await?;
+        let (js, streams) = self.observe(client).await?;
         self.recreate(&js, &streams).await
     }
 
     /// Removes the oldest events that all these consumers have acknowledged from streams that are more than half full. Returns
     /// the number of removed events. Other readers of a stream may miss events.
     pub async fn trim(&self, client: &Client) -> Result<u64, TopologyError> {
-        let js = context_with_timeout(client);
-        let streams = self.observe(&js).await?;
+        let (js, streams) = self.observe(client).await?;
         self.purge_acknowledged(&js, &streams).await
     }
 
@@ -128,8 +126,7 @@ impl Topology {
     }
 
     async fn reconcile(&self, client: &Client) -> Result<(), TopologyError> {
-        let js = context_with_timeout(client);
-        let streams = self.observe(&js).await?;
+        let (js, streams) = self.observe(client).await?;
         self.recreate(&js, &streams).await?;
         self.purge_acknowledged(&js, &streams).await.map(drop)
     }
@@ -178,17 +175,19 @@ impl Topology {
         Ok(())
     }
 
-    async fn observe(&self, js: &Context) -> Result<Vec<ObservedStream>, TopologyError> {
+    async fn observe(&self, client: &Client) -> Result<(Context, Vec<ObservedStream>), TopologyError> {
+        let mut js = jetstream::new(client.clone());
+        js.set_timeout(BROKER_RESPONSE_TIMEOUT);
         let mut streams = Vec::with_capacity(self.services.len());
         for &service in &self.services {
-            let view = acknowledged::read(js, &service.stream()).await.map_err(|source| TopologyError::Refused {
+            let view = acknowledged::read(&js, &service.stream()).await.map_err(|source| TopologyError::Refused {
                 action: "describe",
                 object: Object::Stream(service).to_string(),
                 source,
             })?;
-            streams.push(ObservedStream { service, view });
+            streams.push((service, view));
         }
-        Ok(streams)
+        Ok((js, streams))
     }
 
     async fn recreate(&self, js: &Context, streams: &[ObservedStream]) -> Result<Vec<Object>, TopologyError> {
@@ -207,16 +206,16 @@ impl Topology {
         Ok(missing)
     }
 
-    fn missing(&self, ObservedStream { service, view }: &ObservedStream) -> Vec<Object> {
+    fn missing(&self, (service, view): &ObservedStream) -> Vec<Object> {
         let stream = view.is_none().then_some(Object::Stream(*service));
-        let present = |c: &Consumer| view.as_ref().is_some_and(|view| view.has(&c.step.consumer()));
+        let present = |c: &Consumer| view.as_ref().is_some_and(|view| view.acknowledged(&c.step.consumer()).is_some());
         let consumers = self.consumers_of(*service).filter(|consumer| !present(consumer)).map(Object::Consumer);
         stream.into_iter().chain(consumers).collect()
     }
 
     async fn purge_acknowledged(&self, js: &Context, streams: &[ObservedStream]) -> Result<u64, TopologyError> {
         let mut removed = 0;
-        for ObservedStream { service, view } in streams {
+        for (service, view) in streams {
             let consumers = self.consumers_of(*service).map(|consumer| consumer.step.consumer());
             let Some(before) = view.as_ref().and_then(|view| view.removable(consumers)) else { continue };
             let (stream, object) = (service.stream(), Object::Stream(*service).to_string());
@@ -228,20 +227,10 @@ impl Topology {
         Ok(removed)
     }
 
-    /// The consumers of this service's stream.
     fn consumers_of(&self, service: Service) -> impl Iterator<Item = Consumer> {
         self.consumers.iter().copied().filter(move |consumer| consumer.publisher == service)
     }
 }
 
-/// The observed stream of a service; `view` is `None` if it does not exist.
-struct ObservedStream {
-    service: Service,
-    view: Option<StreamView>,
-}
-
-fn context_with_timeout(client: &Client) -> Context {
-    let mut js = jetstream::new(client.clone());
-    js.set_timeout(BROKER_RESPONSE_TIMEOUT);
-    js
-}
+/// A service and its stream; `None` if the stream does not exist.
+type ObservedStream = (Service, Option<StreamView>);

@@ -8,7 +8,7 @@ use std::{
 use saga::Step;
 use uuid::Uuid;
 
-use super::{Answer, UnitOfWork};
+use super::UnitOfWork;
 use crate::{Committed, StepError, batch::Effect, inbox};
 
 /// The unit of work of a step: for a batch whose inbox rows are claimed, or without an event.
@@ -40,8 +40,7 @@ impl ClaimedWork {
             self.covered.retain(|event_id| !left_out.contains(event_id));
         }
         let effect = |event_id: &Uuid| match self.work.answers.get(event_id) {
-            Some(Answer::Refused) => Effect::Refused,
-            Some(Answer::Done) => Effect::Applied,
+            Some(effect) => *effect,
             None if !self.fresh.contains(event_id) => Effect::Duplicate,
             None if self.step.emits.is_empty() => Effect::Applied,
             None => Effect::Skipped,

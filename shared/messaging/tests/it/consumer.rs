@@ -26,7 +26,7 @@ async fn dry_run(house: &House) -> DryRun {
 /// Publishes and consumes the events once more.
 async fn repeat(house: &House, ids: &[Uuid]) {
     let mut work = house.outbox.begin().await.unwrap();
-    outbox::republish(work.conn(), ids).await.unwrap();
+    assert_eq!(outbox::republish(work.conn(), ids).await.unwrap(), ids.len() as u64);
     work.commit().await.unwrap();
     house.relay().await;
     house.consume().await;

@@ -1,6 +1,6 @@
 //! Committed events are published, and no others.
 
-use messaging::{Context, PublishError, outbox};
+use messaging::{Context, PublishError};
 use uuid::Uuid;
 
 use crate::house::{House, OPEN_DOOR, Rang};
@@ -32,15 +32,4 @@ async fn a_step_publishes_only_the_events_it_lists() {
     let ring = Rang { door: Uuid::now_v7(), by: "friend".to_owned() };
     let refused = work.publish(&OPEN_DOOR, &Context::background("test"), 1, &ring);
     assert!(matches!(refused, Err(PublishError::NotEmitted { step: "open_door", event: "Rang" })), "{refused:?}");
-}
-
-#[tokio::test]
-async fn an_event_can_be_republished() {
-    let house = House::start().await;
-    let ids = house.ring(&["friend"]).await;
-    let mut work = house.outbox.begin().await.unwrap();
-    assert_eq!(outbox::republish(work.conn(), &ids).await.unwrap(), 1);
-    work.commit().await.unwrap();
-    house.relay().await;
-    assert_eq!(house.streamed().await, 2);
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use axum::extract::State;
 use bootstrap::{Json, Path, Problem};
 use messaging::breaker_change::{self, BreakerChange};
-use resilience::Snapshot;
-use saga::Step;
+use resilience::{Counts, Snapshot};
+use saga::{Breaker, Step};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -127,7 +127,7 @@ pub(crate) async fn reset_breaker(
 
 /// The breakers of this replica.
 pub(super) fn own(participant: &Participant, steps: &[&'static Step]) -> Vec<BreakerBody> {
-    steps.iter().map(|step| body(participant, &participant.breakers.of(step).snapshot())).collect()
+    steps.iter().map(|step| body(participant, participant.breakers.of(step).snapshot())).collect()
 }
 
 /// Closes breakers of this replica.
@@ -143,40 +143,26 @@ fn of_all(answers: Answers<Vec<BreakerBody>>) -> (Vec<BreakerBody>, BTreeSet<Str
     (answers.given.into_iter().flat_map(|(_, breakers)| breakers).collect(), answers.missing)
 }
 
-fn body(participant: &Participant, snapshot: &Snapshot) -> BreakerBody {
+fn body(participant: &Participant, snapshot: Snapshot) -> BreakerBody {
     let now = now();
-    let Snapshot { policy, counts, .. } = snapshot;
+    let Breaker { window, min_calls, failure_rate, open_for, half_open_probes } = snapshot.policy;
+    let open_for_seconds = open_for.as_secs_f64();
+    let Counts { succeeded, failed, ignored, rejected, late, opened } = snapshot.counts;
+    let last_failures = snapshot.last_failures.into_iter().map(|f| FailureBody { at: now - f.ago, reason: f.reason });
     BreakerBody {
         replica: participant.holder.clone(),
         step: snapshot.step.to_owned(),
         enabled: snapshot.enabled,
         state: snapshot.state.label().to_owned(),
         since: now - snapshot.since,
-        why: snapshot.why.clone(),
+        why: snapshot.why,
         retry_in_seconds: snapshot.retry_in.map(|time| time.as_secs_f64()),
-        policy: PolicyBody {
-            window: policy.window,
-            min_calls: policy.min_calls,
-            failure_rate: policy.failure_rate,
-            open_for_seconds: policy.open_for.as_secs_f64(),
-            half_open_probes: policy.half_open_probes,
-        },
+        policy: PolicyBody { window, min_calls, failure_rate, open_for_seconds, half_open_probes },
         calls: snapshot.calls,
         failures: snapshot.window.iter().filter(|failed| **failed).count(),
         failure_rate: snapshot.failure_rate,
-        last_failures: snapshot
-            .last_failures
-            .iter()
-            .map(|f| FailureBody { at: now - f.ago, reason: f.reason.clone() })
-            .collect(),
-        totals: TotalsBody {
-            succeeded: counts.succeeded,
-            failed: counts.failed,
-            ignored: counts.ignored,
-            rejected: counts.rejected,
-            late: counts.late,
-            opened: counts.opened,
-        },
+        last_failures: last_failures.collect(),
+        totals: TotalsBody { succeeded, failed, ignored, rejected, late, opened },
     }
 }
 

@@ -69,18 +69,10 @@ pub(crate) async fn list_dead_letters(
     State(admin): Shared,
     Filtered(query, page): Filtered<DeadLetterQuery>,
 ) -> Result<Json<Page<DeadLetter>>, Problem> {
-    let filter = Filter {
-        status: query.status.map(|s| s.as_str().to_owned()),
-        selection: Selection {
-            step: query.step,
-            event_type: query.event_type,
-            saga_id: query.saga_id,
-            reason: query.reason,
-            created_before: query.created_before,
-        },
-        before: page.after()?,
-        limit: page.rows(),
-    };
+    let DeadLetterQuery { status, step, event_type, saga_id, reason, created_before } = query;
+    let status = status.map(|status| status.as_str().to_owned());
+    let selection = Selection { step, event_type, saga_id, reason, created_before };
+    let filter = Filter { status, selection, before: page.after()?, limit: page.rows() };
     let rows = dead_letter::list(&admin.participant.pools.http, &filter).await?;
     Ok(Json(Page::from_rows(rows, &page, |row| row.dead_letter_id)))
 }

@@ -13,6 +13,7 @@ use super::JournalEntry;
 
 /// What the write of a saga returns. Times are in seconds.
 pub(super) struct Written {
+    pub(super) saga_id: Uuid,
     pub(super) since_start: f64,
     pub(super) failed_at_step: Option<String>,
     /// None unless it is COMPENSATED.

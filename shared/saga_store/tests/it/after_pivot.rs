@@ -28,8 +28,10 @@ static FILE: StepOn<Answered> = StepOn::new(2, "file", TOY, &[Filed::TYPE], Kind
 static WITHDRAW: Step = Step::on_request(0, "withdraw", TOY, &[Withdrawn::TYPE], Kind::Cancellation);
 
 /// A closed question: the trigger of `file`.
-async fn closed(lab: &Lab) -> Delivery<Answered> {
-    closed_in(lab, &SAGA).await
+async fn closed() -> (Lab, Delivery<Answered>) {
+    let lab = Lab::start().await;
+    let closed = closed_in(&lab, &SAGA).await;
+    (lab, closed)
 }
 
 async fn closed_in(lab: &Lab, definition: &'static SagaDefinition) -> Delivery<Answered> {
@@ -104,8 +106,7 @@ async fn saga(lab: &Lab, closed: &Delivery<Answered>) -> String {
 
 #[tokio::test]
 async fn its_events_are_open_until_the_step_is_done() {
-    let lab = Lab::start().await;
-    let closed = closed(&lab).await;
+    let (lab, closed) = closed().await;
     let mut conn = lab.pool.acquire().await.unwrap();
     assert_eq!(saga(&lab, &closed).await, "COMPLETED 1 {toy}");
     let open = open_events(&mut conn, TOY).await.unwrap();
@@ -138,8 +139,7 @@ async fn again_after(lab: &Lab, definition: &SagaDefinition, event_id: Uuid, sec
 
 #[tokio::test]
 async fn its_trigger_is_republished_with_backoff() {
-    let lab = Lab::start().await;
-    let closed = closed(&lab).await;
+    let (lab, closed) = closed().await;
     let trigger = closed.meta.event_id;
     assert_eq!(again_after(&lab, &SAGA, trigger, 1000).await, 0, "it is pending in the outbox");
     for wait in [60, 120, 240] {
@@ -185,8 +185,7 @@ async fn each_owed_step_has_its_own_trigger_republished() {
 
 #[tokio::test]
 async fn gauges_show_owed_steps() {
-    let lab = Lab::start().await;
-    let closed = closed(&lab).await;
+    let (lab, closed) = closed().await;
     let shown = async || -> Vec<(String, f64)> {
         let shown = sample::read(&lab.pool, &SAGA).await.unwrap().into_iter().filter(|r| r.name.contains("owing"));
         shown.map(|r| (r.name, r.value)).collect()
@@ -202,8 +201,7 @@ async fn gauges_show_owed_steps() {
 
 #[tokio::test]
 async fn a_saga_that_owes_a_step_is_not_purged() {
-    let lab = Lab::start().await;
-    let closed = closed(&lab).await;
+    let (lab, closed) = closed().await;
     let mut conn = lab.pool.acquire().await.unwrap();
     let before = "update saga_instance set completed_at = now() - interval '40 days' where status = 'COMPLETED'";
     sqlx::query(before).execute(&mut *conn).await.unwrap();
@@ -214,8 +212,7 @@ async fn a_saga_that_owes_a_step_is_not_purged() {
 
 #[tokio::test]
 async fn an_operator_can_forgive_an_owed_step() {
-    let lab = Lab::start().await;
-    let closed = closed(&lab).await;
+    let (lab, closed) = closed().await;
     let forgive = async |service: &str| -> i64 {
         let forgive = "select forgive_owed($1, 'the step is given up')";
         sqlx::query_scalar(forgive).bind(service).fetch_one(&lab.pool).await.unwrap()
@@ -232,8 +229,7 @@ async fn an_operator_can_forgive_an_owed_step() {
 
 #[tokio::test]
 async fn a_reopened_saga_skips_the_step() {
-    let lab = Lab::start().await;
-    let closed = closed(&lab).await;
+    let (lab, closed) = closed().await;
     withdraw(&lab, &closed).await;
     let tx = take(&lab, &SAGA, &closed).await;
     assert!(tx.deliveries().is_empty());
@@ -243,8 +239,7 @@ async fn a_reopened_saga_skips_the_step() {
 
 #[tokio::test]
 async fn a_saga_past_its_pivot_cannot_be_compensated() {
-    let lab = Lab::start().await;
-    let closed = closed(&lab).await;
+    let (lab, closed) = closed().await;
     file(&lab, &closed).await;
     let (mut tx, request) = withdrawal(&lab, &closed).await;
     assert!(tx.is_past_pivot(&request));
@@ -318,16 +313,14 @@ impl ThreePhases for Registry<'_> {
 
 #[tokio::test]
 async fn three_phases_take_the_step_as_one_does() {
-    let lab = Lab::start().await;
-    let closed = closed(&lab).await;
+    let (lab, closed) = closed().await;
     assert_eq!(Registry::of(&lab, false).file(&closed).await, (1, 1));
     assert_eq!((saga(&lab, &closed).await.as_str(), filing(&lab, &closed).await.len()), ("COMPLETED 2 {}", 1));
 }
 
 #[tokio::test]
 async fn no_call_is_made_for_a_reopened_saga() {
-    let lab = Lab::start().await;
-    let closed = closed(&lab).await;
+    let (lab, closed) = closed().await;
     withdraw(&lab, &closed).await;
     assert_eq!(Registry::of(&lab, false).file(&closed).await, (0, 0));
     assert_eq!(filing(&lab, &closed).await, ["SKIPPED the saga is no longer COMPLETED"]);
@@ -335,8 +328,7 @@ async fn no_call_is_made_for_a_reopened_saga() {
 
 #[tokio::test]
 async fn an_answer_after_reopening_publishes_nothing() {
-    let lab = Lab::start().await;
-    let closed = closed(&lab).await;
+    let (lab, closed) = closed().await;
     assert_eq!(Registry::of(&lab, true).file(&closed).await, (1, 1));
     assert_eq!(filing(&lab, &closed).await, ["SKIPPED the saga is no longer COMPLETED"]);
     assert!(!waiting(&lab).await.contains(&"Filed.v1".to_owned()));

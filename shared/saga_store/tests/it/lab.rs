@@ -53,6 +53,13 @@ impl Lab {
         Lab { outbox, pool, _database: database, _nats: nats }
     }
 
+    /// With running sagas, whose first events are delivered next.
+    pub(crate) async fn with_questions<const N: usize>() -> (Self, [Delivery<Asked>; N]) {
+        let lab = Self::start().await;
+        let questions = lab.questions().await;
+        (lab, questions)
+    }
+
     /// Starts sagas, and returns their first events as deliveries.
     pub(crate) async fn questions<const N: usize>(&self) -> [Delivery<Asked>; N] {
         let mut tx = StepTransaction::begin(&self.outbox, &SAGA, &ASK).await.unwrap();

@@ -15,8 +15,7 @@ fn defect(error: StepError) -> String {
 
 #[tokio::test]
 async fn an_answer_is_published_journalled_and_moves_the_saga() {
-    let lab = Lab::start().await;
-    let questions = lab.questions::<3>().await;
+    let (lab, questions) = Lab::with_questions::<3>().await;
     let mut tx = lab.take(&questions).await.unwrap();
     let [known, unknown, late] = &*tx.deliveries() else { panic!("three are to be answered") };
     tx.advance(known, 1, &Answered { id: known.event.id }).unwrap();
@@ -36,8 +35,7 @@ async fn an_answer_is_published_journalled_and_moves_the_saga() {
 
 #[tokio::test]
 async fn an_unanswered_delivery_cannot_be_committed() {
-    let lab = Lab::start().await;
-    let questions = lab.questions::<2>().await;
+    let (lab, questions) = Lab::with_questions::<2>().await;
     let mut tx = lab.take(&questions).await.unwrap();
     tx.advance(&questions[0], 1, &Answered { id: questions[0].event.id }).unwrap();
     let refused = defect(tx.commit().await.unwrap_err());
@@ -48,8 +46,7 @@ async fn an_unanswered_delivery_cannot_be_committed() {
 
 #[tokio::test]
 async fn a_deferred_delivery_delays_no_other() {
-    let lab = Lab::start().await;
-    let [bad, good] = lab.questions().await;
+    let (lab, [bad, good]) = Lab::with_questions().await;
     for taken in 1..=2 {
         let mut tx = lab.take(&[bad.clone(), good.clone()]).await.unwrap();
         for question in tx.deliveries().iter() {
@@ -66,8 +63,7 @@ async fn a_deferred_delivery_delays_no_other() {
 
 #[tokio::test]
 async fn a_delivery_answered_twice_cannot_be_committed() {
-    let lab = Lab::start().await;
-    let [question] = lab.questions().await;
+    let (lab, [question]) = Lab::with_questions().await;
     let mut tx = lab.take(std::slice::from_ref(&question)).await.unwrap();
     tx.refuse(&question, 1, &Declined { id: question.event.id }).unwrap();
     tx.advance(&question, 2, &Answered { id: question.event.id }).unwrap();
@@ -78,8 +74,7 @@ async fn a_delivery_answered_twice_cannot_be_committed() {
 
 #[tokio::test]
 async fn only_causes_can_be_answered() {
-    let lab = Lab::start().await;
-    let [asked, other] = lab.questions().await;
+    let (lab, [asked, other]) = Lab::with_questions().await;
     let mut tx = lab.take(std::slice::from_ref(&asked)).await.unwrap();
     for question in [&asked, &other] {
         tx.advance(question, 1, &Answered { id: question.event.id }).unwrap();
@@ -90,8 +85,7 @@ async fn only_causes_can_be_answered() {
 
 #[tokio::test]
 async fn a_duplicate_is_not_answered() {
-    let lab = Lab::start().await;
-    let [question] = lab.questions().await;
+    let (lab, [question]) = Lab::with_questions().await;
     let twice = [question.clone(), question.clone()];
     let mut tx = lab.take(&twice).await.unwrap();
     assert_eq!(tx.deliveries().len(), 1);
@@ -105,8 +99,7 @@ async fn a_duplicate_is_not_answered() {
 
 #[tokio::test]
 async fn a_late_delivery_is_skipped_automatically() {
-    let lab = Lab::start().await;
-    let [late, timely] = lab.questions().await;
+    let (lab, [late, timely]) = Lab::with_questions().await;
     lab.time_out(&late).await;
     let mut tx = lab.take(&[late.clone(), timely.clone()]).await.unwrap();
     assert_eq!(tx.deliveries().len(), 1);
@@ -117,8 +110,7 @@ async fn a_late_delivery_is_skipped_automatically() {
 
 #[tokio::test]
 async fn an_illegal_answer_publishes_nothing() {
-    let lab = Lab::start().await;
-    let [question] = lab.questions().await;
+    let (lab, [question]) = Lab::with_questions().await;
     let mut tx = lab.take(std::slice::from_ref(&question)).await.unwrap();
     let illegal = tx.undone(&question, 1, &Answered { id: question.event.id });
     assert!(matches!(illegal, Err(StepError::Failed(_))), "{illegal:?}");
@@ -134,8 +126,7 @@ async fn an_illegal_answer_publishes_nothing() {
 
 #[tokio::test]
 async fn an_event_of_no_saga_is_poison() {
-    let lab = Lab::start().await;
-    let [mut question] = lab.questions().await;
+    let (lab, [mut question]) = Lab::with_questions().await;
     question.meta.published_in.saga = None;
     let refused = lab.take(&[question]).await;
     assert!(matches!(refused, Err(StepError::Poison(_))), "{refused:?}");

@@ -75,8 +75,7 @@ impl ThreePhases for Remote {
 
 #[tokio::test]
 async fn no_transaction_is_open_during_the_call() {
-    let lab = Lab::start().await;
-    let [question] = lab.questions().await;
+    let (lab, [question]) = Lab::with_questions().await;
     let remote = Remote::of(&lab, None);
     three_phases(&lab.outbox, &SAGA, &remote, Batch::new(&ANSWER, vec![question.clone()])).await.unwrap();
     assert_eq!(lab.published(&question).await, ["Answered.v1"]);
@@ -84,8 +83,7 @@ async fn no_transaction_is_open_during_the_call() {
 
 #[tokio::test]
 async fn a_delivery_without_an_answer_delays_no_other() {
-    let lab = Lab::start().await;
-    let [silent, other] = lab.questions().await;
+    let (lab, [silent, other]) = Lab::with_questions().await;
     let remote = Remote::of(&lab, Some(silent.event.id));
     let batch = || Batch::new(&ANSWER, vec![silent.clone(), other.clone()]);
     three_phases(&lab.outbox, &SAGA, &remote, batch()).await.unwrap();
@@ -146,8 +144,7 @@ impl ThreePhases for Overlapping {
 
 #[tokio::test]
 async fn calls_continue_while_other_answers_are_applied() {
-    let lab = Lab::start().await;
-    let questions: [_; 2] = lab.questions().await;
+    let (lab, questions) = Lab::with_questions::<2>().await;
     let batch = Batch::new(&ANSWER, questions.to_vec());
     let overlapping = Overlapping::default();
     let ended = timeout(Duration::from_secs(10), three_phases(&lab.outbox, &SAGA, &overlapping, batch));
@@ -157,8 +154,7 @@ async fn calls_continue_while_other_answers_are_applied() {
 
 #[tokio::test]
 async fn no_call_is_made_for_a_duplicate() {
-    let lab = Lab::start().await;
-    let [question] = lab.questions().await;
+    let (lab, [question]) = Lab::with_questions().await;
     let remote = Remote::of(&lab, None);
     for _ in 0..3 {
         three_phases(&lab.outbox, &SAGA, &remote, Batch::new(&ANSWER, vec![question.clone()])).await.unwrap();

@@ -1,20 +1,10 @@
 //! Batches: a frozen set in growing waves, stopped by the first new failure.
 
-use anyhow::ensure;
-use contracts::{INVENTORY, ORDER};
-use serde_json::{Value, json};
-use suite_tests::{Forged, TestSuite};
-use testkit::eventually;
-use uuid::Uuid;
-
 use super::{
-    LIMIT, STEP, ask, at_once, ended, forbid, hold_up, id, letter, letters, make_letters, remove_cause, sku, start,
+    STEP, UNAUDITED, ask, at_once, ended, forbid, hold_up, id, letter, letters, make_letters, remove_cause, sku, start,
     suite_with_dead_letters, unwelcome,
 };
-use crate::Test;
-
-/// Why no test of this file audits.
-const UNAUDITED: &str = "most dead letters are made up, and left as they are";
+use crate::prelude::*;
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn a_batch_stops_at_the_first_new_failure() -> Test {
@@ -22,10 +12,8 @@ async fn a_batch_stops_at_the_first_new_failure() -> Test {
     forbid(&suite, &sku(&made[4])).await?;
     let wanted = json!({"filter": {"step": STEP}, "ramp": [1], "reason": "the view takes them again"});
     let batch = start(&order, &wanted).await?;
-    ensure!(
-        batch["selected"] == 12 && batch["waves"] == json!(vec![1; 12]) && batch["requested_by"] == "ann",
-        "{batch:#}"
-    );
+    ensure!(batch["selected"] == 12 && batch["waves"] == json!(vec![1; 12]), "{batch:#}");
+    ensure!(batch["requested_by"] == "ann", "{batch:#}");
     let batch = ended(&order, &batch).await?;
     ensure!(batch["state"] == "STOPPED" && batch["stopped_by"]["dead_letter_id"] == made[4]["id"], "{batch:#}");
     ensure!(batch["stopped_by"]["error"].as_str().is_some_and(|e| e.contains("forbidden")), "{batch:#}");
@@ -55,9 +43,9 @@ async fn a_batch_stops_at_the_first_new_failure() -> Test {
     ensure!(batch["state"] == "DONE" && batch["selected"] == 8 && batch["resolved"] == 8, "{batch:#}");
     ensure!(batch.get("stopped_by").is_none(), "{batch:#}");
     ensure!(suite.number("select count(*) from orders.product_view").await? == 12);
-    let all = order.client.get("/api/admin/dlq/replays").await?.expect(200)?;
-    let states: Vec<_> = all["items"].as_array().unwrap().iter().map(|b| b["state"].as_str().unwrap()).collect();
-    ensure!(states == ["DONE", "STOPPED"], "{all:#}");
+    let all = order.client.items("/api/admin/dlq/replays").await?;
+    let states: Vec<_> = all.iter().map(|batch| batch["state"].as_str().unwrap()).collect();
+    ensure!(states == ["DONE", "STOPPED"], "{all:#?}");
     ensure!(order.client.get("/api/admin/dlq/count").await?.body["count"] == 0);
     Ok(())
 }
@@ -98,7 +86,7 @@ async fn the_set_is_frozen_except_for_entries_resolved_elsewhere() -> Test {
     ensure!(batch["state"] == "RUNNING" && batch["selected"] == 4, "{batch:#}");
     let newcomer = Forged::new(INVENTORY, Uuid::now_v7(), &unwelcome(99)).body("not JSON at all");
     suite.publish(&newcomer).await?;
-    eventually(LIMIT, async || letters(&order, "reason=undecodable").await.is_ok_and(|l| l.len() == 1)).await?;
+    eventually(async || letters(&order, "reason=undecodable").await.is_ok_and(|l| l.len() == 1)).await?;
     let (path, reason) = (format!("/api/admin/dlq/{}", id(&made[2])), json!({"reason": "not needed"}));
     let discarded = order.client.delete(&path, &reason).await?.expect(200)?;
     ensure!(discarded["status"] == "DISCARDED" && discarded["notes"] == "not needed", "{discarded:#}");
@@ -156,8 +144,7 @@ async fn the_filter_and_the_limit_select_entries() -> Test {
     let encoded = third.as_str().unwrap().replace('+', "%2B");
     ensure!(ids(&letters(&order, &format!("created_before={encoded}")).await?) == ids(&made[..2]));
     ensure!(letters(&order, "reason=poison").await?.is_empty());
-    let batch = start(&order, &json!({"filter": {}, "limit": 2})).await?;
-    let batch = ended(&order, &batch).await?;
+    let batch = ended(&order, &start(&order, &json!({"filter": {}, "limit": 2})).await?).await?;
     ensure!(batch["selected"] == 2 && batch["dead_letter_ids"] == json!(ids(&made[..2])), "{batch:#}");
     for refused in [
         json!({}),

@@ -1,19 +1,9 @@
 //! Interrupted batches: by the end of the service, or by a crash.
 
-use anyhow::ensure;
-use contracts::ORDER;
-use serde_json::json;
-use suite_tests::TestSuite;
-use testkit::eventually;
-use uuid::Uuid;
-
 use super::{
-    LIMIT, STEP, at_once, ended, hold_up, letter, make_letters, remove_cause, shown, start, suite_with_dead_letters,
+    STEP, UNAUDITED, at_once, ended, hold_up, letter, make_letters, remove_cause, shown, start, suite_with_dead_letters,
 };
-use crate::Test;
-
-/// Why no test of this file audits.
-const UNAUDITED: &str = "most dead letters are made up, and left as they are";
+use crate::prelude::*;
 
 const UNDER_WAY: &str = "select count(*) from orders.dead_letter where status = 'REPLAYED'";
 
@@ -56,7 +46,7 @@ async fn a_batch_that_is_silent_for_two_minutes_is_stopped() -> Test {
     ensure!(lost["state"] == "STOPPED", "{lost:#}");
     ensure!(lost["stopped_by"]["error"].as_str().is_some_and(|e| e.contains("two minutes")), "{lost:#}");
     held.rollback().await?;
-    eventually(LIMIT, async || letter(&order, &made[0]).await.is_ok_and(|l| l["status"] == "RESOLVED")).await?;
+    eventually(async || letter(&order, &made[0]).await.is_ok_and(|l| l["status"] == "RESOLVED")).await?;
     // The next batch is behind the lost one, whose progress would have been seen.
     let next = ended(&order, &start(&order, &json!({"filter": {"step": STEP}})).await?).await?;
     ensure!(next["state"] == "DONE" && next["resolved"] == 2 && next["skipped"] == 0, "{next:#}");
@@ -83,18 +73,13 @@ async fn an_entry_left_by_a_crash_can_be_replayed_after_2_minutes() -> Test {
 async fn batches_are_kept_as_long_as_dead_letters() -> Test {
     let (suite, order) = TestSuite::alone(ORDER).await?;
     let new = start(&order, &json!({"filter": {}})).await?;
-    sqlx::query(
-        "insert into orders.dead_letter_replay (replay_id, requested_at, requested_by, filter, ids, ramp, state)
-        values ($1, now() - interval '8 days', 'ann', '{}', '{}', '{1}', 'DONE')",
-    )
-    .bind(Uuid::now_v7())
-    .execute(&suite.pool)
-    .await?;
+    let old = "insert into orders.dead_letter_replay (replay_id, requested_at, requested_by, filter, ids, ramp, state)
+        values (gen_random_uuid(), now() - interval '8 days', 'ann', '{}', '{}', '{1}', 'DONE')";
+    suite.execute(old).await?;
     let participant = order.app.participant();
     let mut conn = participant.pools.work.acquire().await?;
     messaging::housekeeping::tidy(&mut conn, &participant.settings.messaging).await?;
-    let left = order.client.get("/api/admin/dlq/replays").await?.expect(200)?;
-    ensure!(left["items"].as_array().unwrap().len() == 1, "{left:#}");
-    ensure!(left["items"][0]["replay_id"] == new["replay_id"], "{left:#}");
+    let left = order.client.items("/api/admin/dlq/replays").await?;
+    ensure!(left.len() == 1 && left[0]["replay_id"] == new["replay_id"], "{left:#?}");
     Ok(())
 }

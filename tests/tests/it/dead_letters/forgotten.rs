@@ -1,11 +1,9 @@
 //! Dead letters expire; those that are deleted while they are pending are counted.
 
-use anyhow::ensure;
-use contracts::ORDER;
 use messaging::MessagingArgs;
-use suite_tests::TestSuite;
 
 use super::{at_once, make_letters, remove_cause, replay_one};
+use crate::prelude::*;
 
 #[suite_tests::test(unaudited = "most dead letters are made up, and deleted as they wait")]
 async fn dead_letters_deleted_while_pending_are_counted() -> anyhow::Result<()> {
@@ -18,8 +16,7 @@ async fn dead_letters_deleted_while_pending_are_counted() -> anyhow::Result<()> 
         let mut conn = order.app.participant().pools.work.acquire().await?;
         anyhow::Ok(messaging::housekeeping::tidy(&mut conn, &settings).await?)
     };
-    let almost = "update orders.dead_letter set created_at = now() - interval '6 days 23 hours'";
-    suite.execute(almost).await?;
+    suite.execute("update orders.dead_letter set created_at = now() - interval '6 days 23 hours'").await?;
     ensure!(tidy().await?.dead_letters_forgotten == 0, "they are kept for seven days");
     suite.execute("update orders.dead_letter set created_at = now() - interval '7 days 1 hour'").await?;
     let tidied = tidy().await?;

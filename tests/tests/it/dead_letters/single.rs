@@ -1,29 +1,21 @@
 //! One dead letter: it is kept in full, and a replay takes effect at once.
 
-use anyhow::ensure;
 use async_nats::HeaderMap;
-use contracts::{INVENTORY, ORDER};
 use faults::{FaultPoint, FaultSpec, Kind};
 use messaging::dead_letter;
-use serde_json::{Value, json};
-use suite_tests::{Forged, TestSuite, Tuning};
-use testkit::eventually;
-use uuid::Uuid;
 
-use super::{LIMIT, STEP, at_once, id, letters, make_letters, replay_one, unwelcome};
-use crate::Test;
+use super::{STEP, at_once, id, make_letters, replay_one, unwelcome};
+use crate::prelude::*;
 
 #[suite_tests::test]
 async fn a_replayed_dead_letter_completes_its_saga() -> Test {
     let tuning = Tuning { resilience: "confirm_order.attempts=2,confirm_order.initial=1ms", ..Tuning::default() };
     let (suite, participants) = TestSuite::selling_with(tuning, 100, 10).await?;
-    suite.execute("alter table orders.customer_order add constraint forbidden check (status <> 'CONFIRMED')").await?;
+    suite.forbid("orders.customer_order", "status <> 'CONFIRMED'").await?;
     let placed = participants.place(&[("A", 1)], "tok_visa").await?;
-    let letter =
-        eventually(LIMIT, async || letters(&participants.order, "step=confirm_order").await.map(|mut l| l.pop()))
-            .await?;
+    let letter = participants.order.client.until_items("/api/admin/dlq?step=confirm_order", 1).await?.remove(0);
     ensure!(letter["saga_id"] == placed["saga_id"] && letter["attempts"] == 2, "{letter:#}");
-    suite.execute("alter table orders.customer_order drop constraint forbidden").await?;
+    suite.allow("orders.customer_order").await?;
     let resolved = replay_one(&participants.order, &letter).await?.expect(200)?;
     ensure!(resolved["status"] == "RESOLVED", "{resolved:#}");
     ensure!(replay_one(&participants.order, &letter).await?.status == 409);
@@ -58,12 +50,10 @@ async fn an_entry_is_replayed_three_times_at_most() -> Test {
 async fn an_outage_uses_up_no_replay() -> Test {
     let tuning = Tuning { resilience: "process_payment.attempts=1", ..Tuning::default() };
     let (suite, participants) = TestSuite::faulty(tuning, 100, 10).await?;
-    suite.execute("alter table payment.payment add constraint forbidden check (amount > 100)").await?;
+    suite.forbid("payment.payment", "amount > 100").await?;
     let placed = participants.place(&[("A", 1)], "tok_visa").await?;
-    let letter =
-        eventually(LIMIT, async || letters(&participants.payment, "step=process_payment").await.map(|mut l| l.pop()))
-            .await?;
-    suite.execute("alter table payment.payment drop constraint forbidden").await?;
+    let letter = participants.payment.client.until_items("/api/admin/dlq?step=process_payment", 1).await?.remove(0);
+    suite.allow("payment.payment").await?;
     let away = FaultSpec::new(FaultPoint::GatewayCall, Kind::Error);
     let fault = participants.payment.faults.arm(away, "test")?;
     for _ in 0..4 {
@@ -92,14 +82,8 @@ async fn a_message_without_an_event_id_is_kept_once_and_whole() -> Test {
     }
     // Behind them in the same stream: when it has arrived, they have been processed.
     suite.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &unwelcome(1))).await?;
-    eventually(LIMIT, async || order.client.get("/api/products/X-1").await.is_ok_and(|a| a.status == 200)).await?;
-    let kept = eventually(LIMIT, async || {
-        let kept = letters(&order, &format!("step={STEP}")).await?;
-        ensure!(kept.len() >= 2, "{kept:#?}");
-        anyhow::Ok(Some(kept))
-    })
-    .await?;
-    ensure!(kept.len() == 2, "{kept:#?}");
+    eventually(async || order.client.get("/api/products/X-1").await.is_ok_and(|a| a.status == 200)).await?;
+    let kept = order.client.until_items(&format!("/api/admin/dlq?limit=200&step={STEP}"), 2).await?;
     let odd = kept.iter().find(|l| l["payload"] == "\u{fffd}\0{").expect("the one that is no UTF-8");
     ensure!(odd["payload_base64"] == "/wB7" && odd["event_id"].is_null(), "{odd:#}");
     ensure!(odd["headers"]["tracestate"] == json!(["a=1", "b=2"]), "{odd:#}");

@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use anyhow::{Context, ensure};
-
 use super::{documents, links, section};
-use crate::{Test, sources::read};
+use crate::{prelude::*, sources::read};
 
 /// The questions of the tour, by their anchors, and how many files may answer each.
 const TOUR: [(&str, usize); 4] = [

@@ -3,12 +3,9 @@
 
 use std::{collections::BTreeMap, env, fs, path::Path};
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
-
 use crate::{
-    Test,
     arrows::packages,
+    prelude::*,
     sources::{files, path, read},
 };
 

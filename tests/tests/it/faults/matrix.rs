@@ -1,17 +1,9 @@
 //! Every kind of fault except crashes at every point where it can happen: each hits an order, which still reaches its correct
 //! end, and the audit is clean.
 
-use std::time::Duration;
-
-use anyhow::{Context, ensure};
 use faults::{Armed, FaultPoint, FaultSpec, Kind, Scope};
-use serde_json::{Value, json};
-use suite_tests::{Participants, Replica, TestSuite, Tuning, order_of};
-use testkit::eventually;
 
-use crate::Test;
-
-const LIMIT: Duration = Duration::from_secs(20);
+use crate::prelude::*;
 
 /// Points after the commit, from where an event may go on while the fault holds its worker.
 const COMMITTED: [FaultPoint; 3] =
@@ -21,10 +13,10 @@ const COMMITTED: [FaultPoint; 3] =
 async fn every_kind_at(point: FaultPoint) -> Test {
     let suite = TestSuite::new().await?;
     let participants = suite.participants_with_faults().await?;
+    participants.sell("ANOTHER", 100, 100).await?;
     for kind in point.kinds().iter().copied().filter(|kind| *kind != Kind::Crash) {
-        strike(&suite, &participants, point, kind)
-            .await
-            .with_context(|| format!("{} at {}", kind.as_str(), point.as_str()))?;
+        let struck = strike(&suite, &participants, point, kind).await;
+        struck.with_context(|| format!("{} at {}", kind.as_str(), point.as_str()))?;
     }
     if matches!(point, FaultPoint::HttpIn | FaultPoint::BusPublish) {
         suite.nothing_was_counted().await?;
@@ -65,11 +57,7 @@ async fn strike(suite: &TestSuite, participants: &Participants, point: FaultPoin
     let named = saga["steps"].as_array().into_iter().flatten().any(|step| step["fault"] == journalled.as_str());
     ensure!(named || point == FaultPoint::HttpIn, "no step names {journalled}: {saga:#}");
     // A latency may outlast a saga that goes on without the delayed worker.
-    eventually(LIMIT, async || {
-        ensure!(victim.faults.armed().is_empty(), "the fault is still there");
-        anyhow::Ok(())
-    })
-    .await
+    eventually(async || victim.faults.armed().is_empty()).await.context("the fault is still there")
 }
 
 /// The replica that passes the point on an order's way, with a later step that will be journalled.
@@ -83,11 +71,11 @@ fn victim(participants: &Participants, point: FaultPoint) -> &Replica {
 
 /// Waits until the hit is recorded, after which the fault acts.
 async fn hit(suite: &TestSuite, point: FaultPoint, kind: Kind) -> Test {
-    let written = "select exists (select from saga.fault_hit where point = $1 and kind = $2)";
-    eventually(LIMIT, async || {
-        let hit: bool =
-            sqlx::query_scalar(written).bind(point.as_str()).bind(kind.as_str()).fetch_one(&suite.pool).await?;
-        ensure!(hit, "not hit");
+    let (point, kind) = (point.as_str(), kind.as_str());
+    let hits = format!("select count(*) from saga.fault_hit where point = '{point}' and kind = '{kind}'");
+    eventually(async || {
+        let hits = suite.number(&hits).await?;
+        ensure!(hits > 0, "{point} {kind} has not been hit");
         anyhow::Ok(())
     })
     .await
@@ -110,39 +98,24 @@ async fn hangs_until_disarmed(
     // The relay preserves the order of its events, so behind a hanging one it holds back all.
     let others_pass = !matches!(point, FaultPoint::BusPublish | FaultPoint::AfterPublishBeforeMark);
     if others_pass {
-        participants.sell("ANOTHER", 100, 100).await.or_else(|error| match error.to_string().contains("409") {
-            true => Ok(()),
-            false => Err(error),
-        })?;
-        let scope = order_of(&[("ANOTHER", 1)], "tok_visa");
-        let other = participants.order.client.post("/api/orders", &scope).await?.expect(201)?;
-        participants.saga_becomes(&other, "COMPLETED").await?;
+        participants.confirmed(&[("ANOTHER", 1)]).await?;
     }
     ensure!(!held || suite.number(open).await? == 1, "nothing hangs");
     ensure!(victim.faults.disarm(armed.id), "it has ended by itself");
     Ok(())
 }
 
-macro_rules! every_kind {
-    ($($test:ident: $point:ident,)*) => {$(
-        #[suite_tests::test]
-        async fn $test() -> Test {
-            every_kind_at(FaultPoint::$point).await
-        }
-    )*};
-}
-
-every_kind! {
-    every_kind_at_http_in: HttpIn,
-    every_kind_at_gateway_call: GatewayCall,
-    every_kind_at_after_charge_before_record: AfterChargeBeforeRecord,
-    every_kind_at_bus_publish: BusPublish,
-    every_kind_at_before_inbox_claim: BeforeInboxClaim,
-    every_kind_at_in_step: InStep,
-    every_kind_at_before_commit: BeforeCommit,
-    every_kind_at_after_commit_before_publish: AfterCommitBeforePublish,
-    every_kind_at_after_publish_before_mark: AfterPublishBeforeMark,
-    every_kind_at_after_commit_before_ack: AfterCommitBeforeAck,
+cases! {
+    fn every_kind_at_http_in() = every_kind_at(FaultPoint::HttpIn);
+    fn every_kind_at_gateway_call() = every_kind_at(FaultPoint::GatewayCall);
+    fn every_kind_at_after_charge_before_record() = every_kind_at(FaultPoint::AfterChargeBeforeRecord);
+    fn every_kind_at_bus_publish() = every_kind_at(FaultPoint::BusPublish);
+    fn every_kind_at_before_inbox_claim() = every_kind_at(FaultPoint::BeforeInboxClaim);
+    fn every_kind_at_in_step() = every_kind_at(FaultPoint::InStep);
+    fn every_kind_at_before_commit() = every_kind_at(FaultPoint::BeforeCommit);
+    fn every_kind_at_after_commit_before_publish() = every_kind_at(FaultPoint::AfterCommitBeforePublish);
+    fn every_kind_at_after_publish_before_mark() = every_kind_at(FaultPoint::AfterPublishBeforeMark);
+    fn every_kind_at_after_commit_before_ack() = every_kind_at(FaultPoint::AfterCommitBeforeAck);
 }
 
 #[suite_tests::test]
@@ -159,7 +132,7 @@ async fn every_kind_at_between_timeout_and_compensation() -> Test {
             replica.faults.arm(if kind == Kind::Latency { spec.latency(30) } else { spec }, "test")?;
         }
         let order = participants.place(&[("A", 1)], "tok_visa").await?;
-        eventually(LIMIT, async || detectors.iter().any(|r| r.faults.hits().contains_key(&(point, kind)))).await?;
+        eventually(async || detectors.iter().any(|r| r.faults.hits().contains_key(&(point, kind)))).await?;
         // A hanging detector blocks nothing else: the order is cancelled, and the other detectors go on.
         participants.saga_becomes(&order, "COMPENSATED").await?;
         for replica in detectors {
@@ -173,7 +146,7 @@ async fn every_kind_at_between_timeout_and_compensation() -> Test {
 #[suite_tests::test(unaudited = "nothing is ordered")]
 async fn only_impossible_faults_are_refused() -> Test {
     let suite = TestSuite::new().await?;
-    let inventory = suite.start_with(contracts::INVENTORY, faults::Faults::armable(), "").await?;
+    let inventory = suite.start_with(INVENTORY, faults::Faults::armable(), "").await?;
     for point in FaultPoint::ALL {
         for kind in Kind::ALL {
             let mut body = json!({"point": point.as_str(), "kind": kind.as_str(), "scope": {"sku": "NOBODY"}});

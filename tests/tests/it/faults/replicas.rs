@@ -1,21 +1,13 @@
 //! A fault armed over REST is in effect in every replica of the service, and all replicas share its counter.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
-use anyhow::{Context, ensure};
-use contracts::{INVENTORY, ORDER, PAYMENT};
 use faults::Faults;
 use saga::Service;
-use serde_json::{Value, json};
-use suite_tests::{Replica, TestSuite, Tuning};
-use testkit::{Database, Postgres, eventually};
+use testkit::Postgres;
 
-use crate::Test;
-
-/// Why no test of this file audits.
-const UNAUDITED: &str = "it checks which faults are armed; hardly an order is placed";
-
-const LIMIT: Duration = Duration::from_secs(20);
+use super::UNAUDITED;
+use crate::prelude::*;
 
 async fn two(suite: &TestSuite, service: Service) -> anyhow::Result<[Replica; 2]> {
     let start = async || suite.start_with(service, Faults::armable(), "http://127.0.0.1:1").await;
@@ -39,8 +31,7 @@ async fn arm(replica: &Replica, fault: &Value) -> anyhow::Result<Value> {
 }
 
 async fn armed(replica: &Replica) -> anyhow::Result<Vec<Value>> {
-    let listed = replica.client.get("/api/admin/faults").await?.expect(200)?;
-    Ok(listed["items"].as_array().cloned().unwrap_or_default())
+    replica.client.items("/api/admin/faults").await
 }
 
 async fn disarm(replica: &Replica) -> anyhow::Result<Value> {
@@ -63,11 +54,8 @@ async fn a_fault_is_armed_in_every_replica_and_the_answer_names_them() -> Test {
     let fault = arm(&both[0], &json!({"point": "in_step", "kind": "error", "scope": {"sku": "A"}})).await?;
     ensure!(listed(&fault, "replicas") == names(&both) && fault["missing"] == json!([]), "{fault:#}");
     for replica in &both {
-        ensure!(
-            replica.faults.armed().iter().any(|armed| json!(armed.id) == fault["id"]),
-            "{} lacks it",
-            holder(replica)
-        );
+        let holds = replica.faults.armed().iter().any(|armed| json!(armed.id) == fault["id"]);
+        ensure!(holds, "{} lacks it", holder(replica));
         let items = armed(replica).await?;
         ensure!(items.len() == 1 && items[0]["id"] == fault["id"], "{items:#?}");
         ensure!(listed(&items[0], "replicas") == names(&both) && items[0]["missing"] == json!([]), "{items:#?}");
@@ -100,8 +88,7 @@ async fn replicas_share_the_counter_of_passes() -> Test {
             }
         }
         disarm(&both[0]).await?;
-        let written = sqlx::query_scalar::<_, i64>("select count(*) from saga.fault_hit where fault_id = $1");
-        let hits = written.bind(id.as_i64()).fetch_one(&suite.pool).await?;
+        let hits = suite.number(format!("select count(*) from saga.fault_hit where fault_id = {id}")).await?;
         ensure!(hits == 2, "{hits} hits are written down");
     }
     Ok(())
@@ -157,19 +144,18 @@ async fn without_the_broker_replicas_read_faults_from_the_database() -> Test {
     let suite = TestSuite::new().await?;
     let both = two(&suite, ORDER).await?;
     suite.nats.lock().await.stop().await?;
-    let away = async || both.iter().all(|replica| !replica.app.participant().bus.is_connected());
-    eventually(LIMIT, away).await?;
+    eventually(async || both.iter().all(|replica| !replica.app.participant().bus.is_connected())).await?;
     let fault = arm(&both[0], &json!({"point": "http_in", "kind": "error", "first": 3})).await?;
     ensure!(listed(&fault, "replicas") == names(&both[..1]), "{fault:#}");
     ensure!(listed(&fault, "missing") == names(&both[1..]), "{fault:#}");
-    eventually(LIMIT, async || both[1].faults.is_armed()).await?;
+    eventually(async || both[1].faults.is_armed()).await?;
     ensure!(in_turn(&both, 6).await? == "xxx---");
 
     arm(&both[1], &json!({"point": "http_in", "kind": "error"})).await?;
-    eventually(LIMIT, async || both[0].faults.is_armed()).await?;
+    eventually(async || both[0].faults.is_armed()).await?;
     let disarmed = disarm(&both[1]).await?;
     ensure!(disarmed["disarmed"] == 1 && listed(&disarmed, "missing") == names(&both[..1]), "{disarmed:#}");
-    eventually(LIMIT, async || !both[0].faults.is_armed()).await?;
+    eventually(async || !both[0].faults.is_armed()).await?;
     suite.nats.lock().await.start_again().await
 }
 
@@ -197,7 +183,7 @@ async fn breakers_of_all_replicas_are_listed_and_reset_at_any_of_them() -> Test 
     let breaker = |replica: &Replica| replica.app.participant().breakers.named("process_payment");
     for replica in &both {
         let breaker = breaker(replica).context("no breaker")?;
-        eventually(LIMIT, async || match breaker.admit() {
+        eventually(async || match breaker.admit() {
             Ok(permit) => {
                 permit.failure("on purpose");
                 false
@@ -270,9 +256,7 @@ async fn a_fault_is_one_band_on_the_boards_and_so_is_a_scenario() -> Test {
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn without_the_database_a_fault_is_armed_and_recorded_later() -> Test {
     let mut server = Postgres::start().await?;
-    let prepare = async |url| Ok(provision::database::prepare(url).await?);
-    let database = Database::from_template_on(&server.server(), "suite", prepare).await?;
-    let suite = TestSuite::on(database, Tuning::default()).await?;
+    let suite = TestSuite::with_server(&server, Tuning::default()).await?;
     let both = two(&suite, INVENTORY).await?;
     server.stop_immediate().await?;
     let spec = json!({"point": "http_in", "kind": "error", "expires_in_seconds": 600});
@@ -283,8 +267,7 @@ async fn without_the_database_a_fault_is_armed_and_recorded_later() -> Test {
     ensure!(disarmed["disarmed"] == 1 && both.iter().all(|replica| !replica.faults.is_armed()), "{disarmed:#}");
     let again = arm(&both[0], &spec).await?;
     server.start_again().await?;
-    let bands = "select count(*) from saga.annotation";
-    suite.becomes(bands, 1).await?;
+    suite.becomes("select count(*) from saga.annotation", 1).await?;
     let late = suite.start_with(INVENTORY, Faults::armable(), "").await?;
     let held: Vec<Value> = late.faults.armed().iter().map(|armed| json!(armed.id)).collect();
     ensure!(held == [again["id"].clone()], "{held:?}");

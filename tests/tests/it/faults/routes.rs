@@ -1,16 +1,9 @@
 //! The routes of faults and the fault plan; a process without faults has neither.
 
-use anyhow::ensure;
-use contracts::{INVENTORY, ORDER};
 use faults::Faults;
-use reqwest::Method;
-use serde_json::json;
-use suite_tests::{Running, TestSuite};
 
-use crate::Test;
-
-/// Why no test of this file audits.
-const UNAUDITED: &str = "it checks which faults are armed; hardly an order is placed";
+use super::UNAUDITED;
+use crate::prelude::*;
 
 #[suite_tests::test(unaudited = UNAUDITED)]
 async fn faults_are_armed_listed_and_disarmed_over_rest_and_expire() -> Test {

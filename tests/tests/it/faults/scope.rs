@@ -1,26 +1,10 @@
 //! A fault affects only what is in its scope.
 
-use anyhow::ensure;
-use contracts::ORDER;
 use faults::{FaultPoint, FaultSpec, Kind, Scope};
 use saga::Service;
-use serde_json::{Value, json};
-use suite_tests::{Participants, TestSuite};
-use testkit::eventually;
-use uuid::Uuid;
 
-use crate::Test;
-
-/// Points where a fault is limited to its own events by nothing but its scope.
-const POINTS: [FaultPoint; 7] = [
-    FaultPoint::BeforeInboxClaim,
-    FaultPoint::InStep,
-    FaultPoint::BeforeCommit,
-    FaultPoint::AfterCommitBeforePublish,
-    FaultPoint::AfterCommitBeforeAck,
-    FaultPoint::GatewayCall,
-    FaultPoint::AfterChargeBeforeRecord,
-];
+use super::EVENT_POINTS;
+use crate::prelude::*;
 
 /// Alternating orders of alice and bob, so that they share batches where possible.
 async fn orders_of_both(participants: &Participants) -> anyhow::Result<(Vec<Value>, Vec<Value>)> {
@@ -44,16 +28,14 @@ async fn only_bobs_are_hit(scope: impl Fn(&Value) -> Scope, all_of_his: bool) ->
     // Everything is paused until the faults are armed, so that saga and order ids can be named.
     suite.pause(&participants.inventory, "reserve_stock").await?;
     let (alices, bobs) = orders_of_both(&participants).await?;
-    for point in POINTS {
+    for point in EVENT_POINTS {
         for replica in [&participants.inventory, &participants.payment] {
             let spec = FaultSpec::new(point, Kind::Error).first(1).scope(scope(&bobs[3]));
             replica.faults.arm(spec, "test")?;
         }
     }
     suite.resume(&participants.inventory, "reserve_stock").await?;
-    for order in alices.iter().chain(&bobs) {
-        participants.saga_becomes(order, "COMPLETED").await?;
-    }
+    participants.sagas_become(alices.iter().chain(&bobs), "COMPLETED").await?;
     let hits = participants.inventory.faults.hits().values().sum::<u64>()
         + participants.payment.faults.hits().values().sum::<u64>();
     ensure!(hits >= 8, "only {hits} hits");
@@ -94,28 +76,15 @@ fn id(order: &Value, name: &str) -> Uuid {
     order[name].as_str().unwrap_or_default().parse().expect("an id")
 }
 
-#[suite_tests::test]
-async fn a_customers_scope() -> Test {
-    only_bobs_are_hit(|_| Scope::default().customer("bob"), true).await
-}
-
-#[suite_tests::test]
-async fn a_skus_scope() -> Test {
-    only_bobs_are_hit(|_| Scope::default().sku("B"), true).await
-}
-
-#[suite_tests::test]
-async fn an_orders_scope() -> Test {
-    only_bobs_are_hit(|order| Scope::default().order(id(order, "order_id")), false).await
-}
-
-#[suite_tests::test]
-async fn a_sagas_scope() -> Test {
-    only_bobs_are_hit(|order| Scope::default().saga(id(order, "saga_id")), false).await
+cases! {
+    fn a_customers_scope() = only_bobs_are_hit(|_| Scope::default().customer("bob"), true);
+    fn a_skus_scope() = only_bobs_are_hit(|_| Scope::default().sku("B"), true);
+    fn an_orders_scope() = only_bobs_are_hit(|order| Scope::default().order(id(order, "order_id")), false);
+    fn a_sagas_scope() = only_bobs_are_hit(|order| Scope::default().saga(id(order, "saga_id")), false);
 }
 
 /// As long as the fault lasts, bob's order waits; alice's do not, and the affected service stays ready.
-async fn holds_up_nobody_else(point: FaultPoint, kind: Kind, at: Service) -> Test {
+async fn lasting(point: FaultPoint, kind: Kind, at: Service) -> Test {
     let suite = TestSuite::new().await?;
     let participants = suite.participants_with_faults().await?;
     for sku in ["A", "B"] {
@@ -125,40 +94,32 @@ async fn holds_up_nobody_else(point: FaultPoint, kind: Kind, at: Service) -> Tes
     victim.faults.arm(FaultSpec::new(point, kind).scope(Scope::default().sku("B")), "test")?;
     let key = json!({"customer_id": "bob", "payment_method": "tok_visa", "lines": [{"sku": "B", "quantity": 1}]});
     let bobs = participants.order.client.post("/api/orders", &key).await?.expect(201)?;
-    eventually(std::time::Duration::from_secs(10), async || !victim.faults.hits().is_empty()).await?;
+    eventually(async || !victim.faults.hits().is_empty()).await?;
     let mut not_ready = 0;
     for _ in 0..20 {
         participants.confirmed(&[("A", 1)]).await?;
         not_ready += u32::from(victim.client.get("/health/ready").await?.status != 200);
     }
     ensure!(not_ready == 0, "the service was not ready {not_ready} times");
-    let waits =
-        participants.order.client.get(&format!("/api/sagas/{}", bobs["saga_id"].as_str().unwrap_or_default())).await?;
+    let waits = participants.saga(&bobs).await?;
     let stuck_before_its_commit =
         !matches!(point, FaultPoint::AfterPublishBeforeMark | FaultPoint::AfterCommitBeforePublish);
-    ensure!(!stuck_before_its_commit || waits.body["status"] != "COMPLETED", "the fault did not last: {waits:?}");
+    ensure!(!stuck_before_its_commit || waits["status"] != "COMPLETED", "the fault did not last: {waits:#}");
     victim.faults.disarm_all();
     participants.saga_becomes(&bobs, "COMPLETED").await?;
     suite.nothing_was_counted().await?;
     suite.audit().await
 }
 
-macro_rules! lasting {
-    ($($test:ident: $point:ident $kind:ident at $at:ident,)*) => {$(
-        #[suite_tests::test]
-        async fn $test() -> Test {
-            holds_up_nobody_else(FaultPoint::$point, Kind::$kind, contracts::$at).await
-        }
-    )*};
-}
-
-lasting! {
-    a_lasting_error_at_bus_publish: BusPublish Error at ORDER,
-    a_lasting_loss_at_bus_publish: BusPublish Drop at INVENTORY,
-    a_lasting_error_at_after_publish_before_mark: AfterPublishBeforeMark Error at INVENTORY,
-    a_lasting_error_at_before_inbox_claim: BeforeInboxClaim Error at INVENTORY,
-    a_lasting_error_at_before_commit: BeforeCommit Error at INVENTORY,
-    a_lasting_error_at_after_commit_before_publish: AfterCommitBeforePublish Error at INVENTORY,
-    a_lasting_hang_in_step: InStep Hang at INVENTORY,
-    a_lasting_hang_at_before_commit: BeforeCommit Hang at INVENTORY,
+cases! {
+    fn a_lasting_error_at_bus_publish() = lasting(FaultPoint::BusPublish, Kind::Error, ORDER);
+    fn a_lasting_loss_at_bus_publish() = lasting(FaultPoint::BusPublish, Kind::Drop, INVENTORY);
+    fn a_lasting_error_at_after_publish_before_mark() =
+        lasting(FaultPoint::AfterPublishBeforeMark, Kind::Error, INVENTORY);
+    fn a_lasting_error_at_before_inbox_claim() = lasting(FaultPoint::BeforeInboxClaim, Kind::Error, INVENTORY);
+    fn a_lasting_error_at_before_commit() = lasting(FaultPoint::BeforeCommit, Kind::Error, INVENTORY);
+    fn a_lasting_error_at_after_commit_before_publish() =
+        lasting(FaultPoint::AfterCommitBeforePublish, Kind::Error, INVENTORY);
+    fn a_lasting_hang_in_step() = lasting(FaultPoint::InStep, Kind::Hang, INVENTORY);
+    fn a_lasting_hang_at_before_commit() = lasting(FaultPoint::BeforeCommit, Kind::Hang, INVENTORY);
 }

@@ -1,18 +1,12 @@
 //! The card processor must accept every request for an order that was accepted: it may decline the card, never the request.
 
-use std::time::Duration;
-
-use anyhow::{Context, ensure};
 use proptest::{
     prelude::{Strategy, any, prop_oneof},
     strategy::BoxedStrategy,
 };
-use serde_json::{Value, json};
-use suite_tests::{Participants, Scrape, TestSuite};
-use testkit::eventually;
 
 use super::dice::{self, Dice};
-use crate::Test;
+use crate::prelude::*;
 
 /// Products at every price level, in currencies with and without minor units: SKU, price, currency.
 const PRODUCTS: [(&str, i64, &str); 6] = [
@@ -40,8 +34,7 @@ async fn accepted_orders_make_valid_charges() -> Test {
         }
     }
     ensure!(accepted > 0 && refused > 0, "{accepted} accepted, {refused} refused: this proves little");
-    let open = "select count(*) from saga.saga_instance where status not in ('COMPLETED', 'COMPENSATED')";
-    suite.becomes(open, 0).await?;
+    suite.all_ended().await?;
     let scrape = Scrape::of(&suite.gateway_client()).await?;
     let charges = scrape.samples("http_server_requests_total", &[("route", "/v1/charges")]);
     let statuses: Vec<_> = charges.map(|sample| sample.labels["status"].as_str()).collect();
@@ -59,13 +52,7 @@ async fn sell_all(participants: &Participants) -> Test {
         let product = json!({"sku": sku, "name": sku, "initial_quantity": 1_000_000_000, "price": price});
         participants.inventory.client.post("/api/products", &product).await?.expect(201)?;
     }
-    eventually(Duration::from_secs(10), async || {
-        let known = participants.order.client.get("/api/products").await?.expect(200)?;
-        let known = known["items"].as_array().context("no items")?.len();
-        ensure!(known == PRODUCTS.len(), "order knows {known} products");
-        anyhow::Ok(())
-    })
-    .await
+    participants.order.client.until_items("/api/products", PRODUCTS.len()).await.map(drop)
 }
 
 fn order() -> BoxedStrategy<Value> {

@@ -5,7 +5,9 @@ use proptest::{
     strategy::{BoxedStrategy, ValueTree},
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
-use serde_json::{Map, Value};
+use serde_json::Map;
+
+use crate::prelude::*;
 
 pub(super) struct Dice(TestRunner);
 

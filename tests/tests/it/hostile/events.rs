@@ -1,25 +1,17 @@
 //! Arbitrary messages in the streams: each is dead-lettered unchanged, none stops its consumer, and orders are still confirmed.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{collections::BTreeMap, fs};
 
-use anyhow::{Context, ensure};
 use async_nats::{HeaderMap, HeaderName, HeaderValue};
 use contracts::{PARTICIPANTS, Participant};
 use proptest::{
     prelude::{Strategy, any, prop_oneof},
     strategy::BoxedStrategy,
 };
-use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
-use suite_tests::{Forged, TestSuite};
-use testkit::eventually;
-use uuid::Uuid;
 
 use super::dice::{self, Dice};
-use crate::Test;
-
-/// Why no test of this file audits.
-const UNAUDITED: &str = "hundreds of dead letters of forged events are left";
+use crate::prelude::*;
 
 /// The messages that the readers of one subject find in the stream.
 struct Target {
@@ -29,7 +21,7 @@ struct Target {
     event_type: String,
 }
 
-#[suite_tests::test(unaudited = UNAUDITED)]
+#[suite_tests::test(unaudited = "hundreds of dead letters of forged events are left")]
 async fn garbage_for_every_consumer_is_kept_and_blocks_nothing() -> Test {
     let (suite, participants) = TestSuite::selling(100, 10).await?;
     let mut dice = Dice::new();
@@ -44,12 +36,10 @@ async fn garbage_for_every_consumer_is_kept_and_blocks_nothing() -> Test {
             suite.publish_to(&jetstream, &Forged::bytes(&target.subject, headers, body)).await?;
         }
     }
-    let parked = "select count(*) from audit.dead_letter";
-    let applied = "select count(*) from audit.inbox";
-    eventually(Duration::from_secs(60), async || {
+    testkit::eventually(Duration::from_secs(60), async || {
         suite.end_the_wait_for_newer_replicas().await?;
-        let parked = suite.number(parked).await?;
-        let applied = suite.number(applied).await?;
+        let parked = suite.number("select count(*) from audit.dead_letter").await?;
+        let applied = suite.number("select count(*) from audit.inbox").await?;
         ensure!(parked == deliveries, "of {deliveries} {parked} are parked and {applied} applied");
         anyhow::Ok(())
     })
@@ -61,8 +51,8 @@ async fn garbage_for_every_consumer_is_kept_and_blocks_nothing() -> Test {
     sent.sort_unstable();
     ensure!(kept == sent, "a payload was not kept unchanged");
     for replica in participants.all() {
-        let listed = replica.client.get("/api/admin/dlq?limit=200").await?.expect(200)?;
-        ensure!(listed["items"].as_array().is_some_and(|items| !items.is_empty()), "{listed}");
+        let listed = replica.client.items("/api/admin/dlq?limit=200").await?;
+        ensure!(!listed.is_empty(), "{} lists no dead letter", replica.service);
     }
     participants.confirmed(&[("A", 1)]).await.map(drop)
 }
@@ -164,9 +154,9 @@ fn put(headers: &mut HeaderMap, name: &'static str, value: &str) {
     }
 }
 
-#[suite_tests::test(unaudited = UNAUDITED)]
+#[suite_tests::test(unaudited = "hundreds of dead letters of forged events are left")]
 async fn texts_that_cannot_be_stored_are_still_dead_letters() -> Test {
-    let (suite, order) = TestSuite::alone(contracts::ORDER).await?;
+    let (suite, order) = TestSuite::alone(ORDER).await?;
     let golden = fs::read_to_string(format!("{}/golden/ProductCreated.v1.json", env!("CARGO_MANIFEST_DIR")))?;
     let subject = "events.inventory.ProductCreated";
     let mut typed = envelope("ProductCreated.v1", "a\0b");
@@ -177,10 +167,5 @@ async fn texts_that_cannot_be_stored_are_still_dead_letters() -> Test {
     for (headers, body) in [(typed, golden), (envelope("ProductCreated.v1", "a\0b"), status)] {
         suite.publish(&Forged::bytes(subject, headers, body.into_bytes())).await?;
     }
-    eventually(Duration::from_secs(20), async || {
-        let dead = order.client.get("/api/admin/dlq").await?.expect(200)?;
-        ensure!(dead["items"].as_array().is_some_and(|items| items.len() == 2), "{dead:#}");
-        anyhow::Ok(())
-    })
-    .await
+    order.client.until_items("/api/admin/dlq", 2).await.map(drop)
 }

@@ -2,18 +2,13 @@
 
 use std::fs;
 
-use anyhow::{Context, ensure};
 use contracts::PARTICIPANTS;
-use suite_tests::TestSuite;
 
-use crate::Test;
-
-/// Why no test of this file audits.
-const UNAUDITED: &str = "nothing is ordered";
+use crate::prelude::*;
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/privileges.txt");
 
-#[suite_tests::test(unaudited = UNAUDITED)]
+#[suite_tests::test(unaudited = "nothing is ordered")]
 async fn every_role_has_the_privileges_of_the_matrix_only() -> Test {
     let suite = TestSuite::new().await?;
     let rows: Vec<String> = sqlx::query_scalar(include_str!("privileges.sql")).fetch_all(&suite.pool).await?;

@@ -1,19 +1,13 @@
 //! Arbitrary requests to every route that takes a body or a query: refused with a problem document, never with a server error.
 
-use anyhow::{Context, ensure};
 use proptest::prelude::{Strategy, prop_oneof};
 use reqwest::{RequestBuilder, StatusCode, header};
-use serde_json::Value;
-use suite_tests::{Operation, Replica, TestSuite};
-use uuid::Uuid;
+use suite_tests::Operation;
 
 use super::dice::{self, Dice};
-use crate::Test;
+use crate::prelude::*;
 
-/// Why no test of this file audits.
-const UNAUDITED: &str = "whatever the requests happen to do, they do to made-up products";
-
-#[suite_tests::test(unaudited = UNAUDITED)]
+#[suite_tests::test(unaudited = "whatever the requests happen to do, they do to made-up products")]
 async fn no_request_causes_a_server_error() -> Test {
     let suite = TestSuite::new().await?;
     let participants = suite.participants().await?;

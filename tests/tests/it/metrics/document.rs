@@ -6,11 +6,10 @@ use std::{
     fs,
 };
 
-use anyhow::ensure;
 use suite_tests::Family;
 
 use super::Shown;
-use crate::Test;
+use crate::prelude::*;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../METRICS.md");
 

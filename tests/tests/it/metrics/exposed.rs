@@ -1,15 +1,12 @@
 //! Everything happens once, and every metric is checked.
 
-use anyhow::{Context, ensure};
-use contracts::INVENTORY;
-use suite_tests::{Client, Participants, Running, Scrape, TestSuite};
-use testkit::{Process, eventually};
+use testkit::Process;
 
 use super::{
     Shown, document,
-    scenario::{self, LIMIT, PRICE, TRACE},
+    scenario::{self, PRICE, TRACE},
 };
-use crate::Test;
+use crate::prelude::*;
 
 #[suite_tests::test(unaudited = "sagas are changed by hand, and dead letters left")]
 async fn metrics_md_lists_every_metric_each_counted_once() -> Test {
@@ -39,7 +36,7 @@ async fn metrics_md_lists_every_metric_each_counted_once() -> Test {
 
 /// Waits until nothing is in flight: every event is published, and processed or a dead letter.
 async fn wait_until_quiescent(suite: &TestSuite, participants: &Participants) -> Test {
-    eventually(LIMIT, async || {
+    eventually(async || {
         let shown = Shown::by(participants).await?;
         let written = shown.sum("outbox_written_total", &[])?;
         let rows = suite.number("select count(*) from audit.outbox_published").await?;
@@ -66,7 +63,7 @@ async fn wait_until_quiescent(suite: &TestSuite, participants: &Participants) ->
 
 /// Payment has received eleven reservations from inventory, and order one product and one refusal.
 async fn repeats_are_recognised(participants: &Participants) -> Test {
-    eventually(LIMIT, async || {
+    eventually(async || {
         Shown::by(participants).await?.expect(&[
             ("inbox_duplicates_total", &[("step", "process_payment")], 11.0),
             ("inbox_duplicates_total", &[("step", "project_product_created")], 1.0),
@@ -174,7 +171,7 @@ fn exemplars(shown: &Shown) -> Test {
 async fn console(suite: &TestSuite) -> anyhow::Result<(Client, Process)> {
     let (client, process) = Running::auditor(suite, "100ms")?;
     let looked = async || Scrape::of(&client).await.is_ok_and(|s| s.sum("audit_runs_total", &[]) >= Some(1.0));
-    eventually(LIMIT, looked).await.with_context(|| process.log())?;
+    eventually(looked).await.with_context(|| process.log())?;
     Ok((client, process))
 }
 
@@ -184,12 +181,7 @@ fn plausible(shown: &Shown) -> Test {
         for (name, family) in &scrape.families {
             for sample in &family.samples {
                 let value = sample.value;
-                ensure!(
-                    value.is_finite() && value >= 0.0,
-                    "{job} shows {value} as {} {:?}",
-                    sample.name,
-                    sample.labels
-                );
+                ensure!(value.is_finite() && value >= 0.0, "{job} shows {sample:?}");
             }
             let ratio = !name.ends_with("_ratio") || family.samples.iter().all(|s| s.value <= 1.0);
             ensure!(ratio, "{job} shows {family:?}");

@@ -1,18 +1,8 @@
 //! Gauges about shared tables: one replica of a service shows them.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
-use anyhow::ensure;
-use contracts::ORDER;
-use suite_tests::{Replica, Scrape, TestSuite, Tuning};
-use testkit::eventually;
-
-use crate::Test;
-
-/// Why no test of this file audits.
-const UNAUDITED: &str = "it checks which replica exposes a gauge";
-
-const LIMIT: Duration = Duration::from_secs(20);
+use crate::prelude::*;
 
 /// The sampled gauges for which this replica exposes values.
 async fn shown_by(replica: &Replica) -> anyhow::Result<BTreeSet<String>> {
@@ -26,7 +16,7 @@ async fn shown_by(replica: &Replica) -> anyhow::Result<BTreeSet<String>> {
 /// Waits until one of the two exposes all sampled gauges; returns it with the other one.
 async fn reader_first(one: Replica, other: Replica) -> anyhow::Result<(Replica, Replica)> {
     let everything = participant::sampled().count() + order::samples().iter().map(|s| s.gauges.len()).sum::<usize>();
-    let first = eventually(LIMIT, async || {
+    let first = eventually(async || {
         let (by_one, by_other) = (shown_by(&one).await?.len(), shown_by(&other).await?.len());
         ensure!(by_one == everything || by_other == everything, "{by_one} and {by_other} of {everything}");
         anyhow::Ok(Some(by_one == everything))
@@ -35,7 +25,7 @@ async fn reader_first(one: Replica, other: Replica) -> anyhow::Result<(Replica, 
     Ok(if first { (one, other) } else { (other, one) })
 }
 
-#[suite_tests::test(unaudited = UNAUDITED)]
+#[suite_tests::test(unaudited = "it checks which replica exposes a gauge")]
 async fn one_replica_exposes_the_sampled_gauges_until_it_stops() -> Test {
     let suite = TestSuite::with(Tuning { metrics_every: Duration::from_millis(100), ..Tuning::default() }).await?;
     let (one, other) = (suite.start(ORDER).await?, suite.start(ORDER).await?);
@@ -43,24 +33,24 @@ async fn one_replica_exposes_the_sampled_gauges_until_it_stops() -> Test {
     let renewed = "select (extract(epoch from expires_at) * 1000000)::bigint from orders.lease where name = 'metrics'";
     for _ in 0..5 {
         let before = suite.number(renewed).await?;
-        eventually(LIMIT, async || suite.number(renewed).await.is_ok_and(|now| now != before)).await?;
+        eventually(async || suite.number(renewed).await.is_ok_and(|now| now != before)).await?;
         let by_other = shown_by(&other).await?;
         ensure!(by_other.is_empty(), "both show {by_other:?}");
     }
     let before = shown_by(&reader).await?;
     reader.stop().await;
-    eventually(LIMIT, async || shown_by(&other).await.is_ok_and(|shown| shown == before)).await
+    eventually(async || shown_by(&other).await.is_ok_and(|shown| shown == before)).await
 }
 
-#[suite_tests::test(unaudited = UNAUDITED)]
+#[suite_tests::test(unaudited = "it checks which replica exposes a gauge")]
 async fn a_replica_without_the_lease_exposes_no_sampled_gauge() -> Test {
     let (suite, order) =
         TestSuite::alone_with(Tuning { metrics_every: Duration::from_millis(100), ..Tuning::default() }, ORDER).await?;
-    eventually(LIMIT, async || shown_by(&order).await.is_ok_and(|shown| !shown.is_empty())).await?;
+    eventually(async || shown_by(&order).await.is_ok_and(|shown| !shown.is_empty())).await?;
     // Renewed, because a lease that ends later than in twice its time (200 ms) counts as free.
     let another_holds = "update orders.lease set holder = 'another', expires_at = now() + interval '300 milliseconds'
         where name = 'metrics'";
-    eventually(LIMIT, async || {
+    eventually(async || {
         suite.execute(another_holds).await?;
         let shown = shown_by(&order).await?;
         ensure!(shown.is_empty(), "{shown:?}");
@@ -68,5 +58,5 @@ async fn a_replica_without_the_lease_exposes_no_sampled_gauge() -> Test {
     })
     .await?;
     suite.execute("update orders.lease set expires_at = now() where name = 'metrics'").await?;
-    eventually(LIMIT, async || shown_by(&order).await.is_ok_and(|shown| !shown.is_empty())).await
+    eventually(async || shown_by(&order).await.is_ok_and(|shown| !shown.is_empty())).await
 }

@@ -1,19 +1,10 @@
 //! A suite in which every counted event has happened.
 
-use std::time::Duration;
-
-use anyhow::ensure;
-use contracts::INVENTORY;
 use faults::{FaultPoint, FaultSpec, Kind};
-use serde_json::{Value, json};
-use suite_tests::{Forged, Participants, TestSuite, Tuning, order_of};
-use testkit::eventually;
-use uuid::Uuid;
 
 use super::Shown;
-use crate::{Test, messages::product};
+use crate::{messages::product, prelude::*};
 
-pub(super) const LIMIT: Duration = Duration::from_secs(30);
 pub(super) const PRICE: i64 = 700;
 /// The trace of every order here, which is sampled.
 pub(super) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -25,7 +16,7 @@ pub(super) async fn suite() -> anyhow::Result<TestSuite> {
 }
 
 pub(super) async fn place(participants: &Participants, quantity: i64, token: &str) -> anyhow::Result<Value> {
-    let request = participants.order.client.request(reqwest::Method::POST, "/api/orders");
+    let request = participants.order.client.request(Method::POST, "/api/orders");
     let request = request.header("traceparent", format!("00-{TRACE}-00f067aa0ba902b7-01"));
     participants.order.client.send(request.json(&order_of(&[("A", quantity)], token))).await?.expect(201)
 }
@@ -51,7 +42,7 @@ pub(super) async fn gets_stuck(suite: &TestSuite, participants: &Participants, o
     suite.pause(&participants.inventory, "release_stock").await?;
     ensure!(participants.cancel(order).await? == 202);
     participants.saga_becomes(order, "COMPENSATING").await?;
-    eventually(LIMIT, async || {
+    eventually(async || {
         let shown = Shown::by(participants).await?;
         shown.expect(&[
             ("saga_active", &[("status", "COMPENSATING")], 1.0),
@@ -69,17 +60,18 @@ pub(super) async fn gets_stuck(suite: &TestSuite, participants: &Participants, o
         anyhow::Ok(())
     })
     .await?;
+    let saga_id = order["saga_id"].as_str().unwrap_or_default();
     // As if the broker had come back without it: then it is no longer in flight.
-    let lost = "update orders.outbox_published set stream_epoch = 0
-        where saga_id = $1 and event_type = 'OrderCancelled.v1'";
-    change(suite, order, lost).await?;
-    let overdue =
-        "update saga.saga_instance set compensation_attempts = 5, compensation_deadline = now() where saga_id = $1";
-    change(suite, order, overdue).await?;
+    for change in [
+        "orders.outbox_published set stream_epoch = 0 where event_type = 'OrderCancelled.v1' and",
+        "saga.saga_instance set compensation_attempts = 5, compensation_deadline = now() where",
+    ] {
+        let changed = suite.execute(format!("update {change} saga_id = '{saga_id}'")).await?;
+        ensure!(changed == 1, "there is no saga {saga_id}");
+    }
     participants.saga_becomes(order, "FAILED").await?;
-    eventually(LIMIT, async || Shown::by(participants).await?.expect(&[("saga_stuck", &[], 1.0)])).await?;
-    let resume = format!("/api/admin/sagas/{}/resume", order["saga_id"].as_str().unwrap_or_default());
-    participants.order.client.act(&resume).await?;
+    eventually(async || Shown::by(participants).await?.expect(&[("saga_stuck", &[], 1.0)])).await?;
+    participants.order.client.act(&format!("/api/admin/sagas/{saga_id}/resume")).await?;
     suite.resume(&participants.payment, "refund_payment").await?;
     suite.resume(&participants.inventory, "release_stock").await?;
     participants.saga_becomes(order, "COMPENSATED").await.map(drop)
@@ -92,40 +84,29 @@ pub(super) async fn opens_the_breaker(suite: &TestSuite, participants: &Particip
     for _ in 0..6 {
         orders.push(place(participants, 1, "tok_visa").await?);
     }
-    let opened =
-        async || participants.payment.breaker("process_payment").await.is_ok_and(|b| b["totals"]["opened"] != 0);
-    eventually(LIMIT, opened).await?;
+    participants.payment.breaker_until("process_payment", |breaker| breaker["totals"]["opened"] != 0).await?;
     suite.break_gateway(&json!({"error_rate": 0.0})).await?;
-    participants.sagas_become(&orders, "COMPLETED").await?;
-    Ok(())
+    participants.sagas_become(&orders, "COMPLETED").await
 }
 
 /// Two events become dead letters: one is replayed, after a dry run, and the other discarded.
 pub(super) async fn leaves_dead_letters(suite: &TestSuite, participants: &Participants) -> Test {
-    let forbidden = "alter table orders.product_view add constraint forbidden check (sku not like 'X%')";
-    suite.execute(forbidden).await?;
+    suite.forbid("orders.product_view", "sku not like 'X%'").await?;
     for sku in ["X-1", "X-2"] {
         suite.publish(&Forged::new(INVENTORY, Uuid::now_v7(), &product(sku))).await?;
     }
     let step = [("step", "project_product_created")];
-    eventually(LIMIT, async || Shown::by(participants).await?.expect(&[("dead_letters_pending", &step, 2.0)])).await?;
+    eventually(async || Shown::by(participants).await?.expect(&[("dead_letters_pending", &step, 2.0)])).await?;
     let before = Shown::by(participants).await?.sum("inbox_applied_total", &step)?;
     let client = &participants.order.client;
     let batch = json!({"filter": {"step": "project_product_created"}, "dry_run": true});
     client.post("/api/admin/dlq/replay", &batch).await?.expect(200)?;
-    suite.execute("alter table orders.product_view drop constraint forbidden").await?;
+    suite.allow("orders.product_view").await?;
     client.post("/api/admin/dlq/replay", &batch).await?.expect(200)?;
     Shown::by(participants).await?.expect(&[("inbox_applied_total", &step, before)])?;
-    let letters = client.get("/api/admin/dlq?step=project_product_created").await?.expect(200)?;
-    let path = |n: usize| format!("/api/admin/dlq/{}", letters["items"][n]["id"].as_str().unwrap_or_default());
+    let letters = client.items("/api/admin/dlq?step=project_product_created").await?;
+    let path = |n: usize| format!("/api/admin/dlq/{}", letters[n]["id"].as_str().unwrap_or_default());
     client.post(&format!("{}/replay", path(0)), &json!({"reason": "repaired"})).await?.expect(200)?;
     client.delete(&path(1), &json!({"reason": "not needed"})).await?.expect(200)?;
     Shown::by(participants).await?.expect(&[("inbox_applied_total", &step, before + 1.0)])
-}
-
-async fn change(suite: &TestSuite, order: &Value, sql: &'static str) -> Test {
-    let saga_id: Uuid = order["saga_id"].as_str().unwrap_or_default().parse()?;
-    let changed = sqlx::query(sql).bind(saga_id).execute(&suite.pool).await?;
-    ensure!(changed.rows_affected() == 1, "there is no saga {saga_id}");
-    Ok(())
 }

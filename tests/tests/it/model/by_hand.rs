@@ -1,8 +1,7 @@
 //! The suite without background tasks: no relay, no consumer, no clock. A test takes every step, through the same functions and
 //! statements. It triggers a step as an operator would, by replaying a dead letter.
 
-use anyhow::{Context, ensure};
-use contracts::{INVENTORY, ORDER, PAYMENT, order_fulfillment::SagaTimedOut};
+use contracts::order_fulfillment::SagaTimedOut;
 use messaging::dead_letter::{self, ReplayOutcome};
 use model::{
     Action,
@@ -10,12 +9,9 @@ use model::{
     payment::Side,
 };
 use saga::{Service, Step};
-use serde_json::{Value, json};
-use suite_tests::{App, Replica, TestSuite, Tuning};
-use uuid::Uuid;
 
 use super::seen::{AMOUNT, Seen};
-use crate::Test;
+use crate::prelude::*;
 
 /// The three services, idle.
 pub(super) struct ByHand {
@@ -65,8 +61,7 @@ impl ByHand {
         let mut orders = Vec::new();
         for good in good_cards {
             let token = if *good { "tok_visa" } else { "tok_declined" };
-            let body = suite_tests::order_of(&[(&sku, 1)], token);
-            let placed = self.order.client.post("/api/orders", &body).await?.expect(201)?;
+            let placed = self.order.client.order(&[(&sku, 1)], token).await?;
             let id = |name: &str| -> anyhow::Result<Uuid> { Ok(placed[name].as_str().context("an id")?.parse()?) };
             orders.push(Placed { order_id: id("order_id")?, saga_id: id("saga_id")? });
         }
@@ -74,26 +69,23 @@ impl ByHand {
     }
 
     /// Carries out the action in the suite; actions that concern only the broker do nothing.
-    pub(super) async fn take(&self, case: &Case, action: Action) -> Test {
-        let Placed { order_id, saga_id } = &case.orders[action.order()];
+    pub(super) async fn take(&self, case: &Case, (order, action): (usize, Action)) -> Test {
+        let Placed { order_id, saga_id } = &case.orders[order];
         match action {
-            Action::Publish(_, (Kind::OrderCancelled, n)) => self.publish(*saga_id, n).await,
-            Action::Deliver(_, id, place) | Action::DeliverUnacknowledged(_, id, place) => {
+            Action::Publish((Kind::OrderCancelled, n)) => self.publish(*saga_id, n).await,
+            Action::Deliver(id, place) | Action::DeliverUnacknowledged(id, place) => {
                 self.deliver(*saga_id, id, id.0.readers()[place]).await
             }
-            Action::Take(_, Side::Charge, n) => {
+            Action::Take(Side::Charge, n) => {
                 self.deliver(*saga_id, (Kind::StockReserved, n), Reader::ProcessPayment).await
             }
-            Action::Take(_, Side::Refund, n) => {
+            Action::Take(Side::Refund, n) => {
                 self.deliver(*saga_id, (Kind::OrderCancelled, n), Reader::RefundPayment).await
             }
-            Action::FindDue(_) => self.time_out(*saga_id).await,
-            Action::RetryCompensation(_) => self.retry_compensation(*saga_id).await,
-            Action::Resume(_) => {
-                let path = format!("/api/admin/sagas/{saga_id}/resume");
-                self.order.client.act(&path).await.map(drop)
-            }
-            Action::Cancel(_) => {
+            Action::FindDue => self.time_out(*saga_id).await,
+            Action::RetryCompensation => self.retry_compensation(*saga_id).await,
+            Action::Resume => self.order.client.act(&format!("/api/admin/sagas/{saga_id}/resume")).await.map(drop),
+            Action::Cancel => {
                 let path = format!("/api/orders/{order_id}/cancel");
                 let answer = self.order.client.post(&path, &json!({"reason": "changed my mind"})).await?;
                 ensure!((200..300).contains(&answer.status), "the order cannot be cancelled: {answer:?}");
@@ -104,7 +96,7 @@ impl ByHand {
     }
 
     pub(super) async fn seen(&self, case: &Case, order: usize) -> anyhow::Result<Seen> {
-        let kinds: Vec<String> = Kind::ALL.iter().map(|kind| kind.event_type().name.to_owned()).collect();
+        let kinds: Vec<String> = Kind::ALL.iter().map(|(_, event)| event.name.to_owned()).collect();
         let row: Value = sqlx::query_scalar(Seen::SQL)
             .bind(case.orders[order].order_id)
             .bind(&case.sku)
@@ -116,16 +108,12 @@ impl ByHand {
 
     /// The total of the charges that were not refunded.
     pub(super) async fn money_kept(&self) -> anyhow::Result<i64> {
-        let totals = self.suite.gateway_client().get("/v1/totals").await?.expect(200)?;
-        let kept = |t: &Value| t["charged"].as_i64().unwrap_or_default() - t["refunded"].as_i64().unwrap_or_default();
-        Ok(totals["totals"].as_array().into_iter().flatten().map(kept).sum())
+        self.suite.money_kept().await
     }
 
     /// Publishes a cancellation. The stream is empty, so all its consumers count as up to date.
     async fn publish(&self, saga_id: Uuid, n: u8) -> Test {
-        let of_kind = "saga_id = $1::uuid and event_type = $2";
-        let wire_name = Kind::OrderCancelled.event_type().wire_name();
-        let event = self.event(of_kind, &saga_id.to_string(), &wire_name, n.into()).await?;
+        let event = self.event_of(saga_id, (Kind::OrderCancelled, n)).await?;
         let moved = sqlx::query(
             "with gone as (delete from orders.outbox where event_id = $1 returning *)
             insert into orders.outbox_published (event_id, position, aggregate_type, aggregate_id, aggregate_sequence,
@@ -139,10 +127,9 @@ impl ByHand {
         Ok(())
     }
 
-    async fn deliver(&self, saga_id: Uuid, (kind, n): Id, reader: Reader) -> Test {
+    async fn deliver(&self, saga_id: Uuid, id: Id, reader: Reader) -> Test {
         let step = SAGA_STEPS.iter().find(|step| Reader::of(step) == Some(reader)).context("a step of the saga")?;
-        let of_kind = "saga_id = $1::uuid and event_type = $2";
-        let event = self.event(of_kind, &saga_id.to_string(), &kind.event_type().wire_name(), n.into()).await?;
+        let event = self.event_of(saga_id, id).await?;
         self.replay(self.replica(step.service), step, &event).await
     }
 
@@ -152,6 +139,11 @@ impl ByHand {
             Some(PAYMENT) => &self.payment,
             _ => &self.order,
         }
+    }
+
+    async fn event_of(&self, saga_id: Uuid, (kind, n): Id) -> anyhow::Result<Event> {
+        let of_kind = "saga_id = $1::uuid and event_type = $2";
+        self.event(of_kind, &saga_id.to_string(), &kind.event_type().wire_name(), n.into()).await
     }
 
     /// The n-th event that matches the condition, in the order of their creation.
@@ -205,10 +197,8 @@ impl ByHand {
 
     /// Lets the deadline pass, and runs both detectors.
     async fn time_out(&self, saga_id: Uuid) -> Test {
-        sqlx::query("update saga.saga_instance set deadline = now() - interval '1 s' where saga_id = $1")
-            .bind(saga_id)
-            .execute(&self.suite.pool)
-            .await?;
+        let due = "update saga.saga_instance set deadline = now() - interval '1 s'";
+        self.suite.execute(format!("{due} where saga_id = '{saga_id}'")).await?;
         for replica in [&self.payment, &self.inventory] {
             replica.app.participant().timeout_detector::<SagaTimedOut>().detect_timeout().await?;
         }
@@ -216,10 +206,8 @@ impl ByHand {
     }
 
     async fn retry_compensation(&self, saga_id: Uuid) -> Test {
-        sqlx::query("update saga.saga_instance set compensation_deadline = now() - interval '1 s' where saga_id = $1")
-            .bind(saga_id)
-            .execute(&self.suite.pool)
-            .await?;
+        let due = "update saga.saga_instance set compensation_deadline = now() - interval '1 s'";
+        self.suite.execute(format!("{due} where saga_id = '{saga_id}'")).await?;
         let App::Order(app) = &self.order.app else { anyhow::bail!("order is another service") };
         let driven = order::drive_compensation(app).await?;
         ensure!(driven == 1, "{driven} sagas were overdue");

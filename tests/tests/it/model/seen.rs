@@ -73,7 +73,7 @@ impl Seen {
             cancelled: order.payment.as_ref().is_some_and(|p| p.cancelled),
             available: i64::from(world.available),
             reserved: i64::from(world.reserved),
-            events: Kind::ALL.map(events).to_vec(),
+            events: Kind::ALL.map(|(kind, _)| events(kind)).to_vec(),
             confirmations: i64::from(order.history.confirmed),
             // Every cancellation that a participant has applied was confirmed.
             receipts: undos.map(applied).sum(),

@@ -1,9 +1,11 @@
 //! The dashboards as files: their panels, variables, annotations and every query in them.
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
+use serde::Deserialize;
 
-use crate::sources::{files, read};
+use crate::{
+    prelude::*,
+    sources::{files, read},
+};
 
 /// One dashboard.
 pub(super) struct Board {
@@ -19,7 +21,8 @@ pub(super) enum Language {
 }
 
 /// The panel or rule of a query, by its title or name.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Asker {
     Panel(String),
     Annotation(String),

@@ -1,14 +1,10 @@
 //! Failures on purpose, and the alerts that each must raise. Each cause lasts until its alerts have arrived at Alertmanager and
 //! at the console; causes that need an operator are repaired at the end.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
-use anyhow::{Context, bail, ensure};
-use async_nats::jetstream::stream::Config;
-use contracts::PAYMENT;
+use anyhow::bail;
 use futures_util::future::try_join_all;
-use serde_json::{Value, json};
-use suite_tests::{Client, Running};
 use testkit::eventually;
 use tokio::time::interval;
 
@@ -16,7 +12,7 @@ use super::{
     monitored::{Monitored, SETTINGS},
     orders::order,
 };
-use crate::Test;
+use crate::prelude::*;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -58,11 +54,6 @@ impl Monitored {
         Ok(())
     }
 
-    async fn sql(&self, statement: &'static str) -> Test {
-        sqlx::raw_sql(statement).execute(&self.suite.pool).await?;
-        Ok(())
-    }
-
     /// The console reports the beginning and the end of a scenario to order.
     async fn a_scenario_is_played(&self) -> Test {
         let began = self.order.post("/api/admin/annotations", &json!({"title": "slow gateway"})).await?.expect(201)?;
@@ -79,9 +70,13 @@ impl Monitored {
             self.order.post("/api/orders", &order("poison", "PLENTY", "tok_visa")).await?.expect(201)?;
         }
         self.fire(&["DeadLettersPending", "RetriesExhausted"]).await?;
-        self.sql("update inventory.dead_letter set created_at = created_at - interval '6 days 1 hour'").await?;
+        self.suite
+            .execute("update inventory.dead_letter set created_at = created_at - interval '6 days 1 hour'")
+            .await?;
         let fired = self.fire(&["DeadLetterExpiring"]).await;
-        self.sql("update inventory.dead_letter set created_at = created_at + interval '6 days 1 hour'").await?;
+        self.suite
+            .execute("update inventory.dead_letter set created_at = created_at + interval '6 days 1 hour'")
+            .await?;
         fired
     }
 
@@ -96,14 +91,11 @@ impl Monitored {
 
     /// As soon as the saga is compensating, its start is set back by minutes.
     async fn has_run_for_long(&self, saga_id: &str) -> Test {
-        let began = "update saga.saga_instance set started_at = started_at - interval '5 minutes'
-            where saga_id = $1::uuid and status = 'COMPENSATING'";
-        eventually(LIMIT, async || {
-            let changed = sqlx::query(began).bind(saga_id).execute(&self.suite.pool).await?.rows_affected();
-            ensure!(changed == 1, "the saga {saga_id} is not being undone");
-            anyhow::Ok(())
-        })
-        .await
+        let began = format!(
+            "update saga.saga_instance set started_at = started_at - interval '5 minutes'
+            where saga_id = '{saga_id}' and status = 'COMPENSATING'"
+        );
+        eventually(LIMIT, async || self.suite.execute(&began).await.is_ok_and(|changed| changed == 1)).await
     }
 
     async fn the_card_processor_fails(&self) -> Test {
@@ -126,14 +118,12 @@ impl Monitored {
     /// The broker refuses one event for its size.
     async fn an_event_is_too_large(&self) -> Test {
         let longest = self.longest_message("INVENTORY").await?;
-        let size = i32::try_from(longest)? + 50;
-        self.stream("INVENTORY", |config| config.max_message_size = size).await?;
+        self.suite.message_size("INVENTORY", i32::try_from(longest)? + 50).await?;
         let name = json!({"name": "🕺".repeat(200)});
         self.inventory.patch("/api/products/NONE-LEFT", &name).await?.expect(200)?;
-        let parked = "select count(*) from inventory.outbox where state = 'PARKED'";
-        eventually(LIMIT, async || self.suite.number(parked).await.is_ok_and(|events| events == 1)).await?;
+        self.suite.becomes("select count(*) from inventory.outbox where state = 'PARKED'", 1).await?;
         let fired = self.fire(&["OutboxParked"]).await;
-        self.stream("INVENTORY", |config| config.max_message_size = -1).await?;
+        self.suite.message_size("INVENTORY", -1).await?;
         fired
     }
 
@@ -143,9 +133,9 @@ impl Monitored {
         let held = self.suite.jetstream().await?.get_stream("PAYMENT").await?.cached_info().state.bytes;
         // More than 80 %, and less than 90 %, from where on order accepts no orders.
         let room = i64::try_from(held * 100 / 85)?;
-        self.stream("PAYMENT", |config| config.max_bytes = room).await?;
+        self.suite.change_stream("PAYMENT", |config| config.max_bytes = room).await?;
         let fired = self.fire(&["StreamNearFull"]).await;
-        self.stream("PAYMENT", |config| config.max_bytes = 1 << 30).await?;
+        self.suite.change_stream("PAYMENT", |config| config.max_bytes = 1 << 30).await?;
         self.suite.start_reconciler().await?;
         fired
     }
@@ -180,8 +170,7 @@ impl Monitored {
             "begin; set local session_replication_role = replica;
              update inventory.reservation_line set status = '{status}' {line}; commit"
         );
-        sqlx::raw_sql(sqlx::AssertSqlSafe(change)).execute(&self.suite.pool).await?;
-        Ok(())
+        self.suite.execute(change).await.map(drop)
     }
 
     /// Holds the relay's lease without publishing.
@@ -190,13 +179,13 @@ impl Monitored {
             fired = self.events_wait() => fired,
             held = self.hold_the_lease() => held,
         };
-        self.sql("update orders.relay_lease set expires_at = now()").await?;
+        self.suite.execute("update orders.relay_lease set expires_at = now()").await?;
         fired
     }
 
     async fn events_wait(&self) -> Test {
         self.fire(&["RelayMissing"]).await?;
-        self.sql("update orders.outbox set created_at = created_at - interval '31 seconds'").await?;
+        self.suite.execute("update orders.outbox set created_at = created_at - interval '31 seconds'").await?;
         self.fire(&["OrdersShed"]).await
     }
 
@@ -205,7 +194,7 @@ impl Monitored {
         let mut ticks = interval(Duration::from_millis(250));
         loop {
             ticks.tick().await;
-            self.sql(
+            self.suite.execute(
                 "update orders.relay_lease set holder = 'an idle machine', expires_at = now() + interval '2 seconds',
                     epoch = epoch + (holder <> 'an idle machine')::int",
             )
@@ -236,9 +225,9 @@ impl Monitored {
     }
 
     async fn nothing_is_audited(&self) -> Test {
-        self.sql("revoke usage on schema saga from auditor").await?;
+        self.suite.execute("revoke usage on schema saga from auditor").await?;
         let fired = self.fire(&["AuditStale"]).await;
-        self.sql("grant usage on schema saga to auditor").await?;
+        self.suite.execute("grant usage on schema saga to auditor").await?;
         fired
     }
 
@@ -254,8 +243,7 @@ impl Monitored {
     /// Repairs every failure by an operator's means; then the suite is sound.
     async fn repair(&self) -> Test {
         self.disarm(&self.inventory).await?;
-        let requeued = self.inventory.get("/api/admin/outbox?state=PARKED").await?.expect(200)?;
-        for event in requeued["items"].as_array().into_iter().flatten() {
+        for event in self.inventory.items("/api/admin/outbox?state=PARKED").await? {
             let path = format!("/api/admin/outbox/{}/requeue", event["event_id"].as_str().unwrap_or_default());
             self.inventory.act(&path).await?;
         }
@@ -274,21 +262,12 @@ impl Monitored {
     }
 
     async fn failed_sagas(&self) -> anyhow::Result<BTreeSet<String>> {
-        let failed = self.order.get("/api/sagas?status=FAILED&limit=200").await?.expect(200)?;
-        let ids = failed["items"].as_array().into_iter().flatten().filter_map(|saga| saga["saga_id"].as_str());
-        Ok(ids.map(str::to_owned).collect())
+        let failed = self.order.items("/api/sagas?status=FAILED&limit=200").await?;
+        Ok(failed.iter().filter_map(|saga| saga["saga_id"].as_str()).map(str::to_owned).collect())
     }
 
     async fn disarm(&self, client: &Client) -> Test {
         client.delete("/api/admin/faults", &Value::Null).await?.expect(200).map(drop)
-    }
-
-    async fn stream(&self, name: &str, change: impl FnOnce(&mut Config)) -> Test {
-        let jetstream = self.suite.jetstream().await?;
-        let mut config = jetstream.get_stream(name).await?.cached_info().config.clone();
-        change(&mut config);
-        jetstream.update_stream(config).await?;
-        Ok(())
     }
 
     async fn longest_message(&self, stream: &str) -> anyhow::Result<usize> {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::bail;
 
 use super::boards::{Language, Variable};
+use crate::prelude::*;
 
 /// The time range of a dashboard, and the scrape interval of Prometheus; in seconds.
 #[derive(Debug, Clone, Copy)]

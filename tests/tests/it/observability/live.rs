@@ -2,12 +2,8 @@
 //! that are empty in normal operation are listed in grafana/empty_until.json; they must be empty until a failure, and return data
 //! then.
 
-use std::time::Duration;
-
-use anyhow::{Context, ensure};
 use console::audit::Options;
 use futures_util::future::try_join_all;
-use serde_json::Value;
 use sqlx::postgres::PgPoolOptions;
 use testkit::eventually;
 
@@ -19,7 +15,7 @@ use super::{
     orders::Orders,
     queries::{Sources, compared},
 };
-use crate::Test;
+use crate::prelude::*;
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// How often Prometheus scrapes here, in seconds.
@@ -108,7 +104,7 @@ impl Monitored {
     }
 
     async fn every_alert_was_seen(&self) -> Test {
-        let alerts = self.api.rules().await?.into_iter().filter(|rule| rule.alerting).map(|rule| rule.name);
+        let alerts = self.api.rules().await?.into_iter().filter(|rule| rule.kind == "alerting").map(|rule| rule.name);
         let fired = self.fired.borrow();
         let never: Vec<_> = alerts.filter(|alert| !fired.contains(alert) && *alert != FULL_DISK).collect();
         ensure!(never.is_empty(), "nothing that was caused makes these alerts fire: {never:?}");
@@ -136,18 +132,10 @@ impl Monitored {
             bound.extend(board.queries()?.into_iter().map(|query| (query, chosen.clone())));
         }
         for rule in self.api.rules().await? {
-            ensure!(rule.error.is_none(), "rule {}: {:?}", rule.name, rule.error);
-            let text = if rule.alerting { compared(&rule.query)?.to_owned() } else { rule.query };
-            let (board, asker) = (String::new(), Asker::Rule(rule.name));
-            let query = Query {
-                board,
-                asker,
-                language: Language::PromQl,
-                text,
-                instant: true,
-                exemplar: false,
-                interval: None,
-            };
+            ensure!(rule.error.is_empty(), "rule {}: {}", rule.name, rule.error);
+            let text = if rule.kind == "alerting" { compared(&rule.query)?.to_owned() } else { rule.query };
+            let (board, asker, language) = (String::new(), Asker::Rule(rule.name), Language::PromQl);
+            let query = Query { board, asker, language, text, instant: true, exemplar: false, interval: None };
             bound.push((query, Chosen::default()));
         }
         Ok(bound)

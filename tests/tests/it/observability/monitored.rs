@@ -1,23 +1,14 @@
 //! The real programs, with a Prometheus that scrapes them every second, an Alertmanager, and the console that audits them and
 //! receives the alerts. The rules are the repository's own.
 
-use std::{
-    cell::RefCell,
-    collections::BTreeSet,
-    fs,
-    time::{Duration, SystemTime},
-};
+use std::{cell::RefCell, collections::BTreeSet, fs, time::SystemTime};
 
-use anyhow::ensure;
-use contracts::{INVENTORY, ORDER, PAYMENT};
-use serde_json::{Value, json};
-use suite_tests::{Client, Collector, PrometheusApi, Running, TestSuite};
-use testkit::{Monitor, Process, eventually};
+use suite_tests::{Collector, PrometheusApi};
+use testkit::{Monitor, Process};
 
 use super::boards::rule_files;
-use crate::{Test, sources::read};
+use crate::{prelude::*, sources::read};
 
-const LIMIT: Duration = Duration::from_secs(30);
 /// Names further targets of Prometheus.
 const OTHERS: &str = "others.json";
 
@@ -110,7 +101,7 @@ impl Monitored {
     }
 
     async fn all_are_scraped(&self) -> Test {
-        eventually(LIMIT, async || {
+        eventually(async || {
             let targets = self.api.targets().await?;
             ensure!(targets.len() == 5, "only {targets:?}");
             let failing: Vec<_> = targets.iter().filter(|(_, error)| error.is_some()).collect();
@@ -134,7 +125,7 @@ impl Monitored {
     pub(super) async fn sell(&self, sku: &str, quantity: i64) -> Test {
         self.inventory.create_product(sku, 1_999, quantity).await?.expect(201)?;
         let path = format!("/api/products/{sku}");
-        eventually(LIMIT, async || self.order.get(&path).await.is_ok_and(|answer| answer.status == 200)).await
+        eventually(async || self.order.get(&path).await.is_ok_and(|answer| answer.status == 200)).await
     }
 
     /// The names of the alerts that Alertmanager has now.

@@ -1,13 +1,9 @@
 //! Orders that end in every possible way, one after the other, for as long as the test runs.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
-use suite_tests::Client;
 use tokio::task::JoinHandle;
 
 use super::monitored::Monitored;
-use crate::Test;
+use crate::prelude::*;
 
 /// The time between two orders.
 const PACE: Duration = Duration::from_millis(100);

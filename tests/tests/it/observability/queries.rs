@@ -1,7 +1,6 @@
 //! Sends every query as Grafana would, and reports those without data.
 
-use anyhow::{Context, bail, ensure};
-use serde_json::Value;
+use anyhow::bail;
 use sqlx::{AssertSqlSafe, PgPool};
 use suite_tests::{PrometheusApi, Series, Span};
 
@@ -9,6 +8,7 @@ use super::{
     boards::{Board, Language, Query, Variable},
     interpolation::{Chosen, Times, step},
 };
+use crate::prelude::*;
 
 /// The addresses of the datasources.
 pub(super) struct Sources {

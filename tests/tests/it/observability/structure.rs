@@ -6,13 +6,11 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::boards::{Board, boards, rule_files};
 use crate::{
-    Test,
+    prelude::*,
     sources::{files, path, read},
 };
 
@@ -171,8 +169,10 @@ fn fixed_colors(panel: &Value) -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_alert_has_a_panel_that_links_to_its_runbook() -> Test {
-    let headings = headings()?;
+fn every_alert_has_its_paragraph_in_the_runbook_and_a_panel_that_links_to_it() -> Test {
+    let runbook = read("docs/runbook.md")?;
+    let headings = runbook.lines().filter_map(|line| line.strip_prefix('#'));
+    let headings: BTreeSet<_> = headings.map(|heading| heading.trim_matches(['#', ' ']).to_lowercase()).collect();
     let mut linked = BTreeSet::new();
     for board in boards()? {
         let text = board.json.to_string();
@@ -182,30 +182,6 @@ fn every_alert_has_a_panel_that_links_to_its_runbook() -> Test {
             linked.insert(alert.to_lowercase());
         }
     }
-    for file in rule_files()? {
-        let text = read(&file)?;
-        for name in alerts(&text) {
-            ensure!(linked.contains(&name.to_lowercase()), "no panel leads to the runbook of {name}");
-        }
-    }
-    Ok(())
-}
-
-/// The runbook's headings, in lower case.
-fn headings() -> anyhow::Result<BTreeSet<String>> {
-    let runbook = read("docs/runbook.md")?;
-    let headings = runbook.lines().filter_map(|line| line.strip_prefix('#'));
-    Ok(headings.map(|heading| heading.trim_matches(['#', ' ']).to_lowercase()).collect())
-}
-
-/// The names of the alerts of a file of rules.
-fn alerts(rules: &str) -> impl Iterator<Item = &str> {
-    rules.lines().filter_map(|line| line.trim().strip_prefix("- alert:")).map(str::trim)
-}
-
-#[test]
-fn every_alert_has_its_paragraph_in_the_runbook() -> Test {
-    let headings = headings()?;
     let mut count = 0;
     for file in rule_files()? {
         let text = read(&file)?;
@@ -213,10 +189,16 @@ fn every_alert_has_its_paragraph_in_the_runbook() -> Test {
             count += 1;
             ensure!(headings.contains(&name), "the runbook has no paragraph {name}");
             ensure!(text.contains(&format!("/runbook#{name}\n")), "{name} does not name its paragraph");
+            ensure!(linked.contains(&name), "no panel leads to the runbook of {name}");
         }
     }
     ensure!(count >= 19, "only {count} alerts");
     Ok(())
+}
+
+/// The names of the alerts of a file of rules.
+fn alerts(rules: &str) -> impl Iterator<Item = &str> {
+    rules.lines().filter_map(|line| line.trim().strip_prefix("- alert:")).map(str::trim)
 }
 
 #[test]

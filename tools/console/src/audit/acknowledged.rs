@@ -7,7 +7,7 @@ use async_nats::jetstream;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{AuditError, Violations, broker, options::Reach, pages::Page};
+use super::{AuditError, Options, Violations, broker, pages::Page};
 
 /// The acknowledgement floor of a durable consumer: it has acknowledged everything up to this sequence. The broker does not
 /// list acknowledgements above it.
@@ -52,8 +52,8 @@ pub(super) async fn ack_floors(broker: &jetstream::Context) -> Result<Vec<AckFlo
 }
 
 /// Events with smaller ids are too old to be checked.
-pub(super) async fn oldest_checked(connection: &mut PgConnection, reach: Reach) -> sqlx::Result<Uuid> {
-    let since = sqlx::query_scalar("select orders.uuid_v7_floor(now() - $1 * interval '1 hour')").bind(reach.hours());
+pub(super) async fn oldest_checked(connection: &mut PgConnection, options: &Options) -> sqlx::Result<Uuid> {
+    let since = sqlx::query_scalar("select orders.uuid_v7_floor(now() - $1 * interval '1 hour')").bind(options.hours());
     since.fetch_one(connection).await
 }
 

@@ -6,9 +6,8 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::{
-    AuditError,
+    AuditError, Options,
     broker::{self, unreadable},
-    options::Reach,
     pages::Pages,
     streams::published,
 };
@@ -30,7 +29,7 @@ pub(crate) async fn forgotten(
     kinds: &[&str],
 ) -> Result<(Vec<Forgotten>, Vec<&'static str>), AuditError> {
     let (mut forgotten, mut late) = (Vec::new(), Vec::new());
-    for service in published(connection, Reach::Latest).await? {
+    for service in published(connection, &Options::default()).await? {
         let stream = broker::stream(broker, service.stream).await?;
         let kept_from = service.kept_from(connection).await?;
         let mut pages = Pages::open(broker, service.stream).await?;

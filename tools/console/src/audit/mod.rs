@@ -6,7 +6,6 @@ mod broker;
 mod forgotten;
 mod gateway;
 mod invariant;
-mod ledger;
 mod options;
 mod pages;
 mod quiescence;
@@ -28,8 +27,9 @@ pub use snapshot::{check, leave_out_in_flight};
 use sqlx::Connection;
 
 use self::{gateway::Gateway, quiescence::InFlight};
+use crate::watch::WatchArgs;
 
-/// `console audit`.
+/// `console audit`: once, or repeatedly.
 #[derive(Debug, clap::Args)]
 pub struct AuditArgs {
     #[command(flatten)]
@@ -42,6 +42,8 @@ pub struct AuditArgs {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    pub(crate) watch: WatchArgs,
 }
 
 /// Audits and prints the report; `Ok(false)` when there are violations.

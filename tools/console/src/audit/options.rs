@@ -41,27 +41,14 @@ pub struct Options {
 }
 
 impl Options {
-    pub(super) fn reach(&self) -> Reach {
-        if self.whole { Reach::Whole } else { Reach::Latest }
-    }
-}
-
-/// How far back the checks of large tables and streams go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
-    Latest,
-    Whole,
-}
-
-impl Reach {
     /// How many payments are looked up at the gateway by their keys; `None` is all.
-    pub(super) fn payments(self) -> Option<i64> {
-        (self == Reach::Latest).then_some(2_000)
+    pub(super) fn payments(&self) -> Option<i64> {
+        (!self.whole).then_some(2_000)
     }
 
     /// The age in hours up to which events are checked. Publish acknowledgements are kept for a day by default.
-    pub(super) fn hours(self) -> f64 {
-        if self == Reach::Latest { 1.0 } else { 20.0 }
+    pub(super) fn hours(&self) -> f64 {
+        if self.whole { 20.0 } else { 1.0 }
     }
 }
 

@@ -36,7 +36,6 @@ pub(super) async fn take(
     unsettled: &InFlight,
     options: &Options,
 ) -> Result<Snapshot, AuditError> {
-    let reach = options.reach();
     let mut snapshot = connection.begin_with("begin isolation level repeatable read read only").await?;
     let in_flight = leave_out_in_flight(&mut snapshot, &unsettled.sagas()).await?;
     sqlx::query("select set_config('audit.unsettled', array_to_string($1::uuid[], ','), true)")
@@ -50,8 +49,8 @@ pub(super) async fn take(
         let verdict = Verdict::new(invariant.name, invariant.sentence(), found);
         verdicts.push(if invariant.leaves_out() { verdict.without(&left_out) } else { verdict });
     }
-    verdicts.extend(gateway::compare(&mut snapshot, gateway, &in_flight, &left_out, reach).await?);
-    let published = streams::published(&mut snapshot, reach).await?;
+    verdicts.extend(gateway::compare(&mut snapshot, gateway, &in_flight, &left_out, options).await?);
+    let published = streams::published(&mut snapshot, options).await?;
     snapshot.commit().await?;
     Ok(Snapshot { verdicts, published })
 }

@@ -13,7 +13,6 @@ use super::{
     AuditError, Options, Verdict, Violations,
     acknowledged::{AckFloor, acknowledged_but_unprocessed, oldest_checked},
     broker,
-    options::Reach,
     pages::{PAGE, Page, Pages, Stored},
 };
 
@@ -55,7 +54,7 @@ pub(super) struct Place {
     counted: bool,
 }
 
-pub(super) async fn published(connection: &mut PgConnection, reach: Reach) -> sqlx::Result<Vec<Published>> {
+pub(super) async fn published(connection: &mut PgConnection, options: &Options) -> sqlx::Result<Vec<Published>> {
     let mut all = Vec::new();
     for (stream, schema) in broker::streams() {
         let unaccounted: Vec<Unaccounted> = sqlx::query_as(AssertSqlSafe(format!(
@@ -69,7 +68,7 @@ pub(super) async fn published(connection: &mut PgConnection, reach: Reach) -> sq
                 and not exists (select from {schema}.outbox_action a where a.event_id = saga_step.event_id and a.action = 'DISCARD')"
         )))
         .bind(stream.to_lowercase())
-        .bind(reach.hours())
+        .bind(options.hours())
         .fetch_all(&mut *connection)
         .await?;
         // A void acknowledgement belongs to no stream epoch.
@@ -98,7 +97,7 @@ pub(super) async fn check(
     options: &Options,
 ) -> Result<[Verdict; 4], AuditError> {
     let [mut missing, mut uncommitted, mut lost, mut unprocessed] = std::array::from_fn(|_| Violations::default());
-    let since = oldest_checked(connection, options.reach()).await?;
+    let since = oldest_checked(connection, options).await?;
     for mut service in published {
         let mut pages = Pages::open(broker, service.stream).await?;
         let mut ack_counts = service.ack_counts_of(pages.epoch);

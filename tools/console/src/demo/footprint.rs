@@ -12,14 +12,13 @@ use sqlx::PgConnection;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Controls, DemoArgs, environment,
-    run::{self, Ending},
+    Demo,
+    host_script::StepPause,
+    report::Ending,
+    run::{self, begin, conclude},
     scenario_run::ScenarioRun,
 };
-use crate::{
-    audit, interrupted,
-    suite::{SERVICES, Suite},
-};
+use crate::{audit, interrupted, suite::SERVICES};
 
 /// The share of additional connections that is no leak.
 const TOLERANCE: f64 = 0.1;
@@ -39,9 +38,9 @@ pub(super) struct Footprint(BTreeMap<String, f64>);
 
 impl Footprint {
     /// Restarts the services, warms them up, and measures.
-    pub(super) async fn of_fresh_services(suite: &Suite, args: &DemoArgs, controls: &Controls) -> anyhow::Result<Self> {
+    pub(super) async fn of_fresh_services(demo: &Demo<'_>) -> anyhow::Result<Self> {
         println!("=== Memory and connections of fresh and warm services, for the comparison at the end");
-        let mut run = run::scenario_run(suite, args, &controls.without_pauses());
+        let mut run = unpaused_run(demo);
         for service in SERVICES {
             run.processes.run("restart", service.0).await?;
         }
@@ -53,17 +52,17 @@ impl Footprint {
     }
 
     /// Warms the services up and claims that they use no more than before.
-    pub(super) async fn compare(&self, suite: &Suite, args: &DemoArgs, controls: &Controls) -> anyhow::Result<bool> {
+    pub(super) async fn compare(&self, demo: &Demo<'_>) -> anyhow::Result<bool> {
         println!("\n=== Memory and connections, compared with fresh and warm services");
-        let mut run = run::scenario_run(suite, args, &controls.without_pauses());
-        let environment = run::begin(&run, args, &[]).await?;
+        let mut run = unpaused_run(demo);
+        let environment = begin(&run, demo, &[]).await?;
         let interrupted = tokio::select! {
             compared = self.claim_same(&mut run) => compared.map(|()| false)?,
             () = interrupted() => true,
         };
         let about = "after all scenarios memory and connections are those of fresh and warm services";
         let ending = Ending { key: "all", name: "all scenarios", about, environment, report: None, interrupted };
-        let verdict = run::conclude(ending, &mut run, args).await;
+        let verdict = conclude(&ending, &mut run, demo).await;
         println!("{verdict}");
         Ok(verdict.passed)
     }
@@ -92,19 +91,15 @@ impl Footprint {
         for _ in 1..SAMPLES {
             sleep(Duration::from_millis(50)).await;
             let now = Footprint::measure(run, &mut connection).await?;
-            minimum.0.retain(|what, value| {
-                now.0.get(what).is_some_and(|now| {
-                    *value = value.min(*now);
-                    true
-                })
-            });
+            minimum.0.retain(|what, _| now.0.contains_key(what));
+            minimum.0.iter_mut().for_each(|(what, value)| *value = value.min(now.0[what]));
         }
         Ok(minimum)
     }
 
     async fn measure(run: &ScenarioRun, connection: &mut PgConnection) -> anyhow::Result<Self> {
         let mut occupied = BTreeMap::new();
-        let mut open = environment::connections(connection).await?;
+        let mut open = connections(connection).await?;
         for service in SERVICES {
             let name = service.0;
             let required =
@@ -130,6 +125,22 @@ impl Footprint {
     fn fits(&self, what: &str, after: f64) -> bool {
         self.0.get(what).is_some_and(|before| fits(what, *before, after))
     }
+}
+
+fn unpaused_run(demo: &Demo<'_>) -> ScenarioRun {
+    ScenarioRun { pause: StepPause::Off, ..run::scenario_run(demo) }
+}
+
+/// The number of connections to the suite's database per role, without the auditor's.
+async fn connections(connection: &mut PgConnection) -> sqlx::Result<BTreeMap<String, i64>> {
+    let query = sqlx::query_as(
+        "select usename::text, count(*)
+        from pg_stat_activity
+        where datname = current_database() and usename <> current_user
+        group by usename",
+    );
+    let counted: Vec<(String, i64)> = query.fetch_all(connection).await?;
+    Ok(counted.into_iter().collect())
 }
 
 async fn warm_up(run: &mut ScenarioRun) -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
 //! Requests to the script that started the console, for what the console cannot do inside its container. A request is a line of
 //! standard output, `<RS>NUMBER REQUEST`, its answer a line of standard input, `NUMBER ok TEXT` or `NUMBER failed TEXT`. All
-//! other lines of the output are for people.
+//! other lines of the output are for people. Between steps, for live demonstrations, the console waits for Enter.
 
 use std::{
     io::{BufRead, Write, stdin, stdout},
@@ -58,7 +58,41 @@ impl HostScript {
     }
 }
 
-pub(super) fn lines_of_input() -> UnboundedReceiver<String> {
+/// What happens before each step.
+#[derive(Debug, Clone)]
+pub(super) enum StepPause {
+    /// No pause.
+    Off,
+    /// Each step waits for a line of input, until the input ends.
+    Lines(Arc<Mutex<UnboundedReceiver<String>>>),
+    /// Each step waits for the host script, which reads the terminal.
+    HostScript(HostScript),
+}
+
+impl StepPause {
+    /// Call this once: there is one standard input.
+    pub(super) fn of_input() -> Self {
+        StepPause::Lines(Arc::new(Mutex::new(lines_of_input())))
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        !matches!(self, StepPause::Off)
+    }
+
+    pub(super) async fn wait(&self) {
+        if self.is_on() {
+            println!("   [Enter]");
+        }
+        match self {
+            StepPause::Off => {}
+            StepPause::Lines(lines) => drop(lines.lock().await.recv().await),
+            // If the script has ended, the scenario fails at its next request.
+            StepPause::HostScript(host) => drop(host.request("pause").await),
+        }
+    }
+}
+
+fn lines_of_input() -> UnboundedReceiver<String> {
     let (sender, lines) = unbounded_channel();
     // A thread, because a blocking read cannot be cancelled and must not delay the end of the program.
     std::thread::spawn(move || {

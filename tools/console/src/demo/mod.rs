@@ -2,7 +2,6 @@
 //! everything that it broke.
 
 mod counter_proof;
-mod environment;
 mod footprint;
 mod host_script;
 mod preflight;
@@ -12,8 +11,6 @@ mod report;
 mod run;
 mod scenario_run;
 mod scenarios;
-mod step_pause;
-mod timeline;
 mod undo;
 
 use std::path::{Path, PathBuf};
@@ -21,10 +18,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use counter_proof::Mechanism;
 use footprint::Footprint;
-use host_script::HostScript;
+use host_script::{HostScript, StepPause};
 use processes::Processes;
+use run::Verdict;
 use scenarios::{SCENARIOS, Scenario};
-use step_pause::StepPause;
 
 use crate::{
     audit::Stores,
@@ -67,13 +64,12 @@ pub struct DemoArgs {
 
 /// Plays the given scenarios; `Ok(false)` when one failed.
 pub async fn command(args: &DemoArgs) -> anyhow::Result<bool> {
-    let suite = Suite::new(args.addresses.clone()).context("no HTTP client")?;
-    let controls = Controls::of(args);
+    let demo = Demo::new(args)?;
     if let Some(mechanism) = args.without {
         if !args.throw_away {
             bail!("a counter-proof damages the suite: ./scripts/demo --without starts one of its own for it");
         }
-        return Ok(play_each(&[mechanism.scenario()], &suite, args, &controls).await? == Outcome::Passed);
+        return Ok(all_passed(&play_each(&[mechanism.scenario()], &demo).await?));
     }
     let which: Vec<&str> = args.which.iter().map(String::as_str).collect();
     match which[..] {
@@ -83,64 +79,54 @@ pub async fn command(args: &DemoArgs) -> anyhow::Result<bool> {
             }
             Ok(true)
         }
-        ["mend"] => Ok(preflight::mend(&suite, &controls.processes).await),
-        ["all"] => play_all(&suite, args, &controls).await,
-        _ => Ok(play_each(&choose(&which)?, &suite, args, &controls).await? == Outcome::Passed),
+        ["mend"] => Ok(preflight::mend(&demo.suite, &demo.processes).await),
+        ["all"] => play_all(&demo).await,
+        _ => Ok(all_passed(&play_each(&choose(&which)?, &demo).await?)),
     }
 }
 
-/// How scenarios start and stop processes, and how they pause between steps.
-#[derive(Debug, Clone)]
-struct Controls {
+/// What all runs share: the suite, how they start and stop its processes, and how they pause between steps.
+struct Demo<'a> {
+    args: &'a DemoArgs,
+    suite: Suite,
     processes: Processes,
     pause: StepPause,
 }
 
-impl Controls {
+impl<'a> Demo<'a> {
     /// Call this once: there is one standard input.
-    fn of(args: &DemoArgs) -> Self {
-        if args.service_command != Path::new("-") {
-            let pause = if args.pause { StepPause::of_lines(host_script::lines_of_input()) } else { StepPause::Off };
-            return Controls { processes: Processes::Script(args.service_command.clone()), pause };
-        }
-        let host = HostScript::new();
-        let pause = if args.pause { StepPause::HostScript(host.clone()) } else { StepPause::Off };
-        Controls { processes: Processes::HostScript(host), pause }
-    }
-
-    fn without_pauses(&self) -> Self {
-        Controls { pause: StepPause::Off, ..self.clone() }
+    fn new(args: &'a DemoArgs) -> anyhow::Result<Self> {
+        let suite = Suite::new(args.addresses.clone()).context("no HTTP client")?;
+        let (processes, pause) = if args.service_command == Path::new("-") {
+            let host = HostScript::new();
+            (Processes::HostScript(host.clone()), args.pause.then_some(StepPause::HostScript(host)))
+        } else {
+            let lines = args.pause.then(StepPause::of_input);
+            (Processes::Script(args.service_command.clone()), lines)
+        };
+        Ok(Demo { args, suite, processes, pause: pause.unwrap_or(StepPause::Off) })
     }
 }
 
 /// Plays all scenarios, and then compares memory and connections with those before.
-async fn play_all(suite: &Suite, args: &DemoArgs, controls: &Controls) -> anyhow::Result<bool> {
-    let before = Footprint::of_fresh_services(suite, args, controls).await?;
-    let outcome = play_each(&SCENARIOS.iter().collect::<Vec<_>>(), suite, args, controls).await?;
-    if outcome == Outcome::Interrupted {
+async fn play_all(demo: &Demo<'_>) -> anyhow::Result<bool> {
+    let before = Footprint::of_fresh_services(demo).await?;
+    let verdicts = play_each(&SCENARIOS.iter().collect::<Vec<_>>(), demo).await?;
+    if verdicts.iter().any(|verdict| verdict.interrupted) {
         return Ok(false);
     }
-    Ok(before.compare(suite, args, controls).await? && outcome == Outcome::Passed)
+    Ok(before.compare(demo).await? && all_passed(&verdicts))
 }
 
-/// The result of several scenarios.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Passed,
-    Failed,
-    Interrupted,
+fn all_passed(verdicts: &[Verdict]) -> bool {
+    verdicts.iter().all(|verdict| verdict.passed && !verdict.interrupted)
 }
 
-async fn play_each(
-    chosen: &[&Scenario],
-    suite: &Suite,
-    args: &DemoArgs,
-    controls: &Controls,
-) -> anyhow::Result<Outcome> {
+async fn play_each(chosen: &[&Scenario], demo: &Demo<'_>) -> anyhow::Result<Vec<Verdict>> {
     let mut verdicts = Vec::new();
     let mut refused = Ok(());
     for scenario in chosen {
-        match run::play(scenario, suite, args, controls).await {
+        match run::play(scenario, demo).await {
             Ok(verdict) => {
                 println!("{verdict}\n");
                 verdicts.push(verdict);
@@ -156,12 +142,7 @@ async fn play_each(
         println!("Summary");
         verdicts.iter().for_each(|verdict| println!("  {verdict}"));
     }
-    refused?;
-    Ok(match verdicts.iter().all(|verdict| verdict.passed) {
-        _ if verdicts.iter().any(|verdict| verdict.interrupted) => Outcome::Interrupted,
-        true => Outcome::Passed,
-        false => Outcome::Failed,
-    })
+    refused.map(|()| verdicts)
 }
 
 fn choose(which: &[&str]) -> anyhow::Result<Vec<&'static Scenario>> {

@@ -1,8 +1,8 @@
 //! Whether a scenario may begin: an earlier fault would be mistaken for one of the scenario.
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
-use super::processes::Processes;
+use super::{processes::Processes, scenario_run::ScenarioRun};
 use crate::suite::{SERVICES, Service, Suite, SuiteError};
 
 /// What a scenario needs besides a working suite.
@@ -20,31 +20,23 @@ pub(super) enum Need {
 
 /// # Errors
 /// The obstacle, and the command that removes it.
-pub(super) async fn check(
-    suite: &Suite,
-    processes: &Processes,
-    needs: &[Need],
-    publisher_password: &str,
-) -> anyhow::Result<()> {
-    let not_ready = suite.still_not_ready().await;
-    if !not_ready.is_empty() {
-        bail!("the suite is not ready (./scripts/demo mend mends it):\n  {}", not_ready.join("\n  "));
-    }
+pub(super) async fn check(run: &ScenarioRun, needs: &[Need]) -> anyhow::Result<()> {
+    run.home.become_ready().await.context("the suite is not ready (./scripts/demo mend mends it)")?;
     for need in needs {
-        provided(*need, suite, processes, publisher_password).await?;
+        provided(*need, run).await?;
     }
-    let broken = broken(suite).await?;
+    let broken = broken(&run.home).await?;
     if !broken.is_empty() {
         bail!("something is broken already (./scripts/demo mend undoes injected faults):\n  {}", broken.join("\n  "));
     }
     Ok(())
 }
 
-async fn provided(need: Need, suite: &Suite, processes: &Processes, publisher_password: &str) -> anyhow::Result<()> {
+async fn provided(need: Need, run: &ScenarioRun) -> anyhow::Result<()> {
     match need {
         Need::Faults => {
             for service in SERVICES {
-                if suite.armed_faults(service).await?.is_none() {
+                if run.home.armed_faults(service).await?.is_none() {
                     bail!(
                         "faults cannot be armed in {}: it must be built with the feature `faults`, and started with \
                          FAULTS_ENABLED=true, as ./scripts/up and docker-compose.yml do by default",
@@ -54,12 +46,12 @@ async fn provided(need: Need, suite: &Suite, processes: &Processes, publisher_pa
             }
         }
         Need::Processes => {
-            processes.run("status", "all").await?;
+            run.processes.run("status", "all").await?;
         }
-        Need::Broker if !processes.run("status", "nats").await?.contains("running") => {
+        Need::Broker if !run.processes.run("status", "nats").await?.contains("running") => {
             bail!("this scenario stops the broker, and the suite uses an external one")
         }
-        Need::Publisher if publisher_password.is_empty() => {
+        Need::Publisher if run.publisher_password.is_empty() => {
             bail!("this scenario publishes as inventory and needs its password: play it with ./scripts/demo")
         }
         Need::Broker | Need::Publisher => {}
@@ -75,7 +67,7 @@ async fn broken(suite: &Suite) -> Result<Vec<String>, SuiteError> {
         for fault in suite.armed_faults(service).await?.unwrap_or_default() {
             found.push(format!("{name}: a fault is armed: {} at {}", fault.kind, fault.point));
         }
-        let breakers = suite.breakers(service).await?.map(|breakers| breakers.items).unwrap_or_default();
+        let breakers = suite.breakers(service).await?.items;
         for breaker in breakers.iter().filter(|breaker| breaker.state == "open") {
             found.push(format!("{name}: the breaker of {} is {}", breaker.step, breaker.state));
         }

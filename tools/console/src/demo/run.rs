@@ -5,20 +5,15 @@ use std::{fmt, sync::Arc, time::Duration};
 use anyhow::bail;
 
 use super::{
-    Controls, DemoArgs,
-    environment::{self, Environment},
+    Demo,
     preflight::{self, Need},
     record::Record,
-    report::{self, Evidence},
+    report::{self, Ending, Environment},
     scenario_run::ScenarioRun,
     scenarios::Scenario,
-    timeline,
     undo::Undos,
 };
-use crate::{
-    audit, interrupted,
-    suite::{SERVICES, Suite},
-};
+use crate::{audit, interrupted, suite::SERVICES};
 
 /// How long the suite may take to become quiescent after a scenario.
 const SETTLE: Duration = Duration::from_secs(30);
@@ -39,24 +34,24 @@ impl fmt::Display for Verdict {
     }
 }
 
-pub(super) fn scenario_run(suite: &Suite, args: &DemoArgs, controls: &Controls) -> ScenarioRun {
-    let addresses = suite.addresses();
+pub(super) fn scenario_run(demo: &Demo<'_>) -> ScenarioRun {
+    let addresses = demo.suite.addresses();
     let mut servers: Vec<(String, String)> =
         SERVICES.iter().map(|s| (addresses.of(*s).to_owned(), s.0.to_owned())).collect();
     servers.push((addresses.gateway_url.clone(), "gateway".to_owned()));
     let record = Record::new(servers);
     let listening = record.clone();
-    let suite = suite.clone().with_listener(Arc::new(move |exchange| listening.exchange(exchange)));
+    let suite = demo.suite.clone().with_listener(Arc::new(move |exchange| listening.exchange(exchange)));
     ScenarioRun {
         home: suite.clone(),
         suite,
-        processes: controls.processes.clone(),
-        stores: args.stores.clone(),
+        processes: demo.processes.clone(),
+        stores: demo.args.stores.clone(),
         record,
         undos: Undos::default(),
         annotation: None,
-        publisher_password: args.publisher_password.clone(),
-        pause: controls.pause.clone(),
+        publisher_password: demo.args.publisher_password.clone(),
+        pause: demo.pause.clone(),
     }
 }
 
@@ -64,30 +59,25 @@ pub(super) fn scenario_run(suite: &Suite, args: &DemoArgs, controls: &Controls) 
 ///
 /// # Errors
 /// Only when the scenario may not begin.
-pub(super) async fn play(
-    scenario: &Scenario,
-    suite: &Suite,
-    args: &DemoArgs,
-    controls: &Controls,
-) -> anyhow::Result<Verdict> {
+pub(super) async fn play(scenario: &Scenario, demo: &Demo<'_>) -> anyhow::Result<Verdict> {
     let (key, name, about) = (&scenario.key(), &scenario.title(), scenario.about);
     println!("=== {name}: {about}");
-    let mut run = scenario_run(suite, args, controls);
-    let environment = begin(&run, args, scenario.needs).await?;
+    let mut run = scenario_run(demo);
+    let environment = begin(&run, demo, scenario.needs).await?;
     run.begin_annotation(name).await;
     let (report, interrupted) = tokio::select! {
         report = play_and_audit(scenario, &mut run) => (report, false),
         () = interrupted() => (None, true),
     };
     let ending = Ending { key, name, about, environment, report, interrupted };
-    Ok(conclude(ending, &mut run, args).await)
+    Ok(conclude(&ending, &mut run, demo).await)
 }
 
 /// Checks whether the run may begin, and reads its environment.
-pub(super) async fn begin(run: &ScenarioRun, args: &DemoArgs, needs: &[Need]) -> anyhow::Result<Environment> {
+pub(super) async fn begin(run: &ScenarioRun, demo: &Demo<'_>, needs: &[Need]) -> anyhow::Result<Environment> {
     let checked = async {
-        preflight::check(&run.home, &run.processes, needs, &args.publisher_password).await?;
-        Ok(environment::read(&args.stores, &args.revision).await?)
+        preflight::check(run, needs).await?;
+        Ok(Environment::read(&run.stores, &demo.args.revision).await?)
     };
     tokio::select! {
         environment = checked => environment,
@@ -95,40 +85,20 @@ pub(super) async fn begin(run: &ScenarioRun, args: &DemoArgs, needs: &[Need]) ->
     }
 }
 
-pub(super) struct Ending<'a> {
-    /// Names the report.
-    pub(super) key: &'a str,
-    pub(super) name: &'a str,
-    pub(super) about: &'a str,
-    pub(super) environment: Environment,
-    pub(super) report: Option<audit::Report>,
-    pub(super) interrupted: bool,
-}
-
 /// Cleans up after an interrupted run, writes the report, and returns the verdict.
-pub(super) async fn conclude(ending: Ending<'_>, run: &mut ScenarioRun, args: &DemoArgs) -> Verdict {
+pub(super) async fn conclude(ending: &Ending<'_>, run: &mut ScenarioRun, demo: &Demo<'_>) -> Verdict {
     if ending.interrupted {
         println!();
         run.claim("the scenario completes: interrupted", false);
         run.clean_up().await;
     }
-    let Ending { name, interrupted, .. } = ending;
-    let passed = run.record.failed() == 0;
-    let verdict = Verdict { passed, interrupted, took: run.record.elapsed(), name: name.to_owned() };
-    let sagas = run.record.lock().sagas.clone();
-    let evidence = Evidence {
-        key: ending.key,
-        title: name,
-        about: ending.about,
-        verdict: if passed { "PASS" } else { "FAIL" },
-        at: ending.environment.now,
-        versions: &ending.environment.versions,
-        record: &run.record,
-        // Without order there are no journals; the rest is still worth writing.
-        paths: &timeline::paths(&run.home, &sagas).await.unwrap_or_default(),
-        audit: ending.report.as_ref(),
+    let verdict = Verdict {
+        name: ending.name.to_owned(),
+        passed: run.record.failed() == 0,
+        interrupted: ending.interrupted,
+        took: run.record.elapsed(),
     };
-    match report::write(&args.report, &evidence) {
+    match report::write(&demo.args.report, ending, run).await {
         Ok(path) => println!("     {}", path.display()),
         // The verdict does not depend on the report.
         Err(error) => println!("     the report was not written: {error:#}"),
@@ -177,6 +147,6 @@ async fn perform(scenario: &Scenario, run: &mut ScenarioRun) -> anyhow::Result<(
 
 /// Audits the suite when all servers are ready.
 async fn audited(run: &ScenarioRun, options: &audit::Options) -> anyhow::Result<audit::Report> {
-    run.all_ready().await?;
+    run.suite.become_ready().await?;
     Ok(audit::audit(&run.stores, &run.suite.addresses().gateway_url, options).await?)
 }

@@ -10,9 +10,9 @@ use std::{fmt::Debug, time::Duration};
 use uuid::Uuid;
 
 use super::{
+    host_script::StepPause,
     processes::Processes,
     record::{Line, Record},
-    step_pause::StepPause,
     undo::Undos,
 };
 use crate::{
@@ -83,18 +83,13 @@ impl ScenarioRun {
         }
     }
 
-    /// Claims that `ask` finds a value within the limit, and returns it.
-    pub(super) async fn claim_soon<T, Answer>(
-        &self,
-        claim: &str,
-        limit: Duration,
-        ask: impl FnMut() -> Answer,
-    ) -> anyhow::Result<T>
+    /// Claims that `ask` finds a value soon, and returns it.
+    pub(super) async fn claim_soon<T, Answer>(&self, claim: &str, ask: impl FnMut() -> Answer) -> anyhow::Result<T>
     where
         Answer: Future<Output = Result<Option<T>, SuiteError>>,
     {
-        let found = until(limit, ask).await;
+        let found = until(SAGA_TIMEOUT, ask).await;
         self.claim(claim, matches!(found, Ok(Some(_))));
-        found?.ok_or_else(|| anyhow::anyhow!("not within {}: {claim}", humantime::format_duration(limit)))
+        found?.ok_or_else(|| anyhow::anyhow!("not within {}: {claim}", humantime::format_duration(SAGA_TIMEOUT)))
     }
 }

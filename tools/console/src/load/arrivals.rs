@@ -20,7 +20,7 @@ pub(super) enum ArrivalMode {
 #[derive(Debug)]
 pub(super) struct Arrivals {
     pace: ArrivalMode,
-    began: Instant,
+    pub(super) began: Instant,
     taken: u64,
     free: Arc<Semaphore>,
 }
@@ -49,10 +49,6 @@ impl Arrivals {
         };
         self.taken += 1;
         due
-    }
-
-    pub(super) fn began(&self) -> Instant {
-        self.began
     }
 }
 

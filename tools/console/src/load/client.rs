@@ -14,7 +14,7 @@ use super::{plan::Planned, window::Window};
 use crate::suite::{NewOrder, Order, Suite, SuiteError, until};
 
 /// The result of one order.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct OrderResult {
     pub(super) end: End,
     /// Set as soon as the order was acknowledged.
@@ -36,7 +36,7 @@ pub(super) struct OrderResult {
 }
 
 /// How an order ended.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum End {
     Confirmed,
     /// With the step at which it failed.
@@ -46,6 +46,7 @@ pub(super) enum End {
     /// The placement was not answered in time.
     Unanswered(String),
     /// Acknowledged, and then not found.
+    #[default]
     Lost,
     /// Not ended within the time limit; with the states of order and saga.
     Unfinished(String),
@@ -89,7 +90,14 @@ impl Client {
         let due = if self.window.is_some() { Instant::now() } else { due };
         let placed = self.suite.place_surely(&planned.order, &key, self.settle).await;
         drop(permit);
-        let mut result = OrderResult::begun(due.elapsed(), &planned, due >= self.measured_from);
+        let mut result = OrderResult {
+            requests: 1,
+            answered_after: due.elapsed(),
+            measured: due >= self.measured_from,
+            cancelled_by_customer: planned.cancel_after.is_some(),
+            has_to_be_confirmed: planned.has_to_be_confirmed,
+            ..OrderResult::default()
+        };
         match (&self.window, &placed) {
             (Some(window), Ok((order, _))) => window.accepted(order.order_id),
             (Some(window), Err(_)) => window.refused(),
@@ -148,21 +156,6 @@ impl Client {
 }
 
 impl OrderResult {
-    fn begun(answered_after: Duration, planned: &Planned, measured: bool) -> Self {
-        OrderResult {
-            end: End::Lost,
-            order_id: None,
-            requests: 1,
-            answered_after,
-            seen_ended_after: None,
-            started_at: None,
-            ended_at: None,
-            measured,
-            cancelled_by_customer: planned.cancel_after.is_some(),
-            has_to_be_confirmed: planned.has_to_be_confirmed,
-        }
-    }
-
     /// It ended, and was not cancelled if it had to be confirmed.
     pub(super) fn is_good(&self) -> bool {
         self.end.is_good() && (!self.has_to_be_confirmed || self.end == End::Confirmed)

@@ -57,16 +57,14 @@ async fn look_up_page(connection: &mut PgConnection, results: &mut [OrderResult]
     for &n in page {
         let result = &mut results[n];
         match result.order_id.and_then(|order_id| rows.remove(&order_id)) {
-            Some(row) => apply(result, row),
+            Some(row) => {
+                let saga = row.saga_status.as_deref().unwrap_or("missing");
+                let failed_at = row.failed_at_step.as_deref();
+                result.end = End::of(&row.order_status, saga, failed_at, result.cancelled_by_customer);
+                (result.started_at, result.ended_at) = (row.started_at, row.completed_at);
+            }
             None => result.end = End::Lost,
         }
     }
     Ok(())
-}
-
-fn apply(result: &mut OrderResult, row: OrderRow) {
-    let saga = row.saga_status.as_deref().unwrap_or("missing");
-    result.end = End::of(&row.order_status, saga, row.failed_at_step.as_deref(), result.cancelled_by_customer);
-    result.started_at = row.started_at;
-    result.ended_at = row.completed_at;
 }

@@ -29,6 +29,7 @@ impl Latency {
         for duration in durations {
             histogram.saturating_record(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
         }
+        let milliseconds = |micros: u64| micros as f64 / 1_000.0;
         let at = |quantile| milliseconds(histogram.value_at_quantile(quantile));
         Latency {
             count: histogram.len(),
@@ -41,10 +42,6 @@ impl Latency {
             max_ms: milliseconds(histogram.max()),
         }
     }
-}
-
-fn milliseconds(micros: u64) -> f64 {
-    micros as f64 / 1_000.0
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ mod latency;
 mod plan;
 mod progress;
 mod report;
-mod stock;
 mod window;
 
 use std::{path::Path, sync::Arc, time::Duration};
@@ -37,13 +36,10 @@ use crate::{audit, suite::Suite};
 pub async fn command(args: &LoadArgs) -> anyhow::Result<bool> {
     let suite = Suite::new(args.addresses.clone()).context("no HTTP client")?;
     let suite = if args.no_keep_alive { suite.without_keep_alive().context("no HTTP client")? } else { suite };
-    let not_ready = suite.still_not_ready().await;
-    if !not_ready.is_empty() {
-        bail!("the suite is not ready:\n  {}", not_ready.join("\n  "));
-    }
+    suite.become_ready().await.context("the suite is not ready")?;
     // The last bits of a UUIDv7 are random.
     let seed = args.seed.unwrap_or_else(|| Uuid::now_v7().as_u64_pair().1 >> 32);
-    stock::prepare(&suite, args).await.context("the products for the load cannot be prepared")?;
+    plan::stock(&suite, args).await.context("the products for the load cannot be prepared")?;
     match args.arrivals() {
         ArrivalMode::Open { rate, .. } => eprintln!("placing orders at {rate}/s, seed {seed}"),
         ArrivalMode::Closed { in_flight } => eprintln!("placing orders, {in_flight} open at a time, seed {seed}"),
@@ -70,7 +66,7 @@ async fn run(suite: &Suite, seed: u64, args: &LoadArgs) -> anyhow::Result<Vec<Or
         return place(client, Arc::new(Semaphore::new(0)), seed, args).await;
     };
     let (window, releasing) = Window::of(in_flight, audit::connect_database(&args.database_url).await?);
-    let free = window.free();
+    let free = Arc::clone(&window.free);
     client.window = Some(window);
     let placing = place(client, free, seed, args);
     match future::select(Box::pin(placing), Box::pin(releasing)).await {
@@ -88,7 +84,7 @@ async fn place(client: Client, free: Arc<Semaphore>, seed: u64, args: &LoadArgs)
     let mut arrivals = Arrivals::begin(args.arrivals(), free);
     let mut progress = Progress::begin(args.expected(), args.time);
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
-    let until = arrivals.began() + args.time.unwrap_or(Duration::from_secs(365 * 24 * 3600));
+    let until = arrivals.began + args.time.unwrap_or(Duration::from_secs(365 * 24 * 3600));
     let (mut running, mut results, mut placed) = (JoinSet::new(), Vec::new(), 0);
     while placed < args.limit() {
         let due = tokio::select! {

@@ -1,4 +1,4 @@
-//! The orders of a load: determined by one seed, so that a run can be repeated.
+//! The orders of a load, determined by one seed, so that a run can be repeated, and the products that they need.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -6,13 +6,15 @@ use rand::{Rng, SeedableRng, rngs::StdRng, seq::index};
 use uuid::Uuid;
 
 use super::args::{LoadArgs, Mix};
-use crate::suite::{NewOrder, OrderLine};
+use crate::suite::{NewOrder, NewProduct, OrderLine, Suite};
 
 /// Products with enough stock.
 pub(super) const PLENTY: usize = 20;
 /// Products with too little stock.
-pub(super) const SCARCE: usize = 5;
+const SCARCE: usize = 5;
 const SCARCE_PREFIX: &str = "LOAD-SCARCE-";
+/// More units than any load orders.
+const ENOUGH: i64 = 1_000_000;
 
 /// One order of the load.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,13 +31,34 @@ pub(super) struct Planned {
 }
 
 /// The SKU of a product with enough stock.
-pub(super) fn plenty_sku(n: usize) -> String {
+fn plenty_sku(n: usize) -> String {
     format!("LOAD-{:02}", n + 1)
 }
 
 /// The SKU of a product with too little stock.
-pub(super) fn scarce_sku(n: usize) -> String {
+fn scarce_sku(n: usize) -> String {
     format!("{SCARCE_PREFIX}{:02}", n + 1)
+}
+
+/// Creates or replenishes the products: enough stock of most, and of the scarce ones about half of what is ordered.
+pub(super) async fn stock(suite: &Suite, args: &LoadArgs) -> anyhow::Result<()> {
+    for n in 0..PLENTY {
+        supply(suite, &plenty_sku(n), ENOUGH, 1_000 + 50 * n as i64).await?;
+    }
+    // Without a known number of orders these products sell out.
+    let wanted = args.expected().unwrap_or_default() as f64 * args.mix().scarce / 100.0;
+    for n in 0..SCARCE {
+        supply(suite, &scarce_sku(n), (wanted / 2.0) as i64 / SCARCE as i64, 1_500).await?;
+    }
+    Ok(())
+}
+
+/// Makes at least so many units available, and waits until order knows the product.
+async fn supply(suite: &Suite, sku: &str, units: i64, price: i64) -> anyhow::Result<()> {
+    if let Some(product) = suite.product(sku).await?.filter(|product| product.available < units) {
+        suite.replenish(sku, units - product.available, "load").await?;
+    }
+    suite.sell(&NewProduct::of(sku, &format!("Load {sku}"), price, units), Duration::from_secs(20)).await
 }
 
 /// The endless sequence of orders of a load.

@@ -12,34 +12,29 @@ const WIDTH: usize = 30;
 
 #[derive(Debug)]
 pub(super) struct Progress {
-    shown: Option<Shown>,
+    /// When it was shown, and how many orders were placed by then.
+    shown: Option<(Instant, u64)>,
     began: Instant,
     expected: Option<u64>,
     time: Option<Duration>,
 }
 
-#[derive(Debug)]
-struct Shown {
-    at: Instant,
-    placed: u64,
-}
-
 impl Progress {
     pub(super) fn begin(expected: Option<u64>, time: Option<Duration>) -> Self {
         let began = Instant::now();
-        let shown = stderr().is_terminal().then_some(Shown { at: began, placed: 0 });
+        let shown = stderr().is_terminal().then_some((began, 0));
         Progress { shown, began, expected, time }
     }
 
     /// `busy` orders are being placed or polled.
     pub(super) fn show(&mut self, placed: u64, busy: usize) {
-        let Some(shown) = &mut self.shown else { return };
-        let since = shown.at.elapsed();
+        let Some((at, placed_then)) = self.shown else { return };
+        let since = at.elapsed();
         if since < EVERY {
             return;
         }
-        let rate = (placed - shown.placed) as f64 / since.as_secs_f64();
-        *shown = Shown { at: Instant::now(), placed };
+        let rate = (placed - placed_then) as f64 / since.as_secs_f64();
+        self.shown = Some((Instant::now(), placed));
         let done = match (self.expected, self.time) {
             (Some(expected), _) => Some(placed as f64 / expected as f64),
             (None, Some(time)) => Some(self.began.elapsed().as_secs_f64() / time.as_secs_f64()),

@@ -165,8 +165,7 @@ mod tests {
             started_at: Some(OffsetDateTime::UNIX_EPOCH),
             ended_at: Some(OffsetDateTime::UNIX_EPOCH + Duration::from_millis(40)),
             measured: true,
-            cancelled_by_customer: false,
-            has_to_be_confirmed: false,
+            ..OrderResult::default()
         }
     }
 

@@ -24,7 +24,7 @@ const SAMPLES: u32 = 32;
 /// The permits to place an order.
 #[derive(Debug)]
 pub(super) struct Window {
-    free: Arc<Semaphore>,
+    pub(super) free: Arc<Semaphore>,
     every: u32,
     accepted: AtomicU64,
     samples: mpsc::UnboundedSender<Uuid>,
@@ -41,10 +41,6 @@ impl Window {
         let free = Arc::new(Semaphore::new(in_flight as usize));
         let window = Window { free: Arc::clone(&free), every, accepted: AtomicU64::new(0), samples };
         (Arc::new(window), release_permits(connection, to_watch, free, every as usize))
-    }
-
-    pub(super) fn free(&self) -> Arc<Semaphore> {
-        Arc::clone(&self.free)
     }
 
     pub(super) fn accepted(&self, order_id: Uuid) {

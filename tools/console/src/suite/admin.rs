@@ -1,9 +1,10 @@
-//! The administration that all services share: consumers and relays.
+//! The administration that all services share: consumers, relays, circuit breakers and metrics.
 
 use std::{net::SocketAddr, time::Duration};
 
 use reqwest::Method;
 use serde::Deserialize;
+use time::OffsetDateTime;
 use tokio::net::lookup_host;
 use uuid::Uuid;
 
@@ -15,10 +16,6 @@ pub struct Consumer {
     pub step: String,
     pub consumer: String,
     pub stream: String,
-    /// Published and not delivered yet; `None` while the broker is down.
-    pub lag: Option<u64>,
-    /// Delivered and not acknowledged yet.
-    pub in_flight: Option<u64>,
     /// Whether a replica has a pull request pending at the broker.
     pub pulling: Option<bool>,
     /// Why it is paused.
@@ -50,6 +47,42 @@ pub struct OutboxEntry {
     pub state: String,
     /// How often it was republished because the broker had lost it.
     pub republication: i64,
+}
+
+/// The breakers of all replicas, those of the answering one first, and their changes.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Breakers {
+    pub items: Vec<Breaker>,
+    /// Newest first.
+    #[serde(default)]
+    pub changes: Vec<BreakerChange>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Breaker {
+    pub replica: String,
+    pub step: String,
+    /// `closed`, `open` or `half-open`
+    pub state: String,
+    pub why: Option<String>,
+    /// While open: until it probes.
+    pub retry_in_seconds: Option<f64>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct BreakerChange {
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+    pub step: String,
+    pub from: String,
+    pub to: String,
+    pub why: Option<String>,
+}
+
+impl Breaker {
+    pub fn is_closed(&self) -> bool {
+        self.state == "closed"
+    }
 }
 
 impl Suite {
@@ -88,6 +121,15 @@ impl Suite {
         self.done(self.admin(Method::POST, service, "relay/resume")).await
     }
 
+    pub async fn breakers(&self, service: Service) -> Result<Breakers, SuiteError> {
+        self.http.json(self.admin(Method::GET, service, "breakers")).await
+    }
+
+    /// Closes a step's breaker in every replica.
+    pub async fn reset_breaker(&self, service: Service, step: &str) -> Result<(), SuiteError> {
+        self.done(self.admin(Method::POST, service, &format!("breakers/{step}/reset"))).await
+    }
+
     /// The sum of a metric over all labels and all replicas behind the service's address; `None` without such a metric.
     pub async fn metric(&self, service: Service, name: &str) -> Result<Option<f64>, SuiteError> {
         Ok(sum_of(&self.metrics(service).await?, name, ""))
@@ -101,7 +143,7 @@ impl Suite {
     async fn metrics(&self, service: Service) -> Result<String, SuiteError> {
         let mut all = String::new();
         for replica in replicas_at(self.addresses.of(service)).await {
-            all += &self.http.text(self.http.get(&format!("{replica}/metrics"))).await?;
+            all += &self.http.text(self.http.request(Method::GET, &format!("{replica}/metrics"))).await?;
         }
         Ok(all)
     }
@@ -119,7 +161,7 @@ async fn replicas_at(address: &str) -> Vec<String> {
 }
 
 /// The sum of a metric's samples in the Prometheus text format: of those with a label, or of all when it is empty.
-pub(super) fn sum_of(text: &str, name: &str, label: &str) -> Option<f64> {
+fn sum_of(text: &str, name: &str, label: &str) -> Option<f64> {
     let samples = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;
         let (labels, value) = match rest.strip_prefix('{') {

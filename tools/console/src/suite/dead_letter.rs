@@ -52,8 +52,6 @@ pub struct Rehearsal {
     pub outcome: String,
     #[serde(default)]
     pub emits: Vec<String>,
-    #[serde(default)]
-    pub detail: String,
 }
 
 impl Suite {
@@ -73,11 +71,6 @@ impl Suite {
             count += self.http.json::<Count>(self.admin(Method::GET, service, "dlq/count")).await?.count;
         }
         Ok(count)
-    }
-
-    /// One dead letter with its actions.
-    pub async fn dead_letter(&self, service: Service, id: Uuid) -> Result<DeadLetter, SuiteError> {
-        self.http.json(self.admin(Method::GET, service, &format!("dlq/{id}"))).await
     }
 
     /// A dry run of replaying a saga's dead letters.

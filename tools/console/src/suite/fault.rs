@@ -13,8 +13,10 @@ pub struct FaultSpec {
     pub kind: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency_ms: Option<u64>,
+    /// In addition to the original.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<u8>,
+    /// It hits only so many passes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,24 +57,6 @@ impl FaultSpec {
     pub fn new(point: &str, kind: &str) -> Self {
         FaultSpec { point: point.to_owned(), kind: kind.to_owned(), ..FaultSpec::default() }
     }
-
-    pub fn latency_ms(self, latency_ms: u64) -> Self {
-        FaultSpec { latency_ms: Some(latency_ms), ..self }
-    }
-
-    /// Copies in addition to the original.
-    pub fn copies(self, copies: u8) -> Self {
-        FaultSpec { copies: Some(copies), ..self }
-    }
-
-    /// Hits only the first passes.
-    pub fn first(self, passes: u32) -> Self {
-        FaultSpec { first: Some(passes), ..self }
-    }
-
-    pub fn scope(self, scope: Scope) -> Self {
-        FaultSpec { scope: Some(scope), ..self }
-    }
 }
 
 impl Suite {
@@ -108,9 +92,9 @@ mod tests {
 
     #[test]
     fn unset_limits_of_a_fault_are_not_sent() {
-        let fault = FaultSpec { expires_in_seconds: 60, ..FaultSpec::new("in_step", "error") };
-        let scope = Scope { sku: Some("A".to_owned()), ..Scope::default() };
-        let json = serde_json::to_value(fault.first(2).scope(scope)).expect("JSON");
+        let scope = Some(Scope { sku: Some("A".to_owned()), ..Scope::default() });
+        let fault = FaultSpec { first: Some(2), scope, expires_in_seconds: 60, ..FaultSpec::new("in_step", "error") };
+        let json = serde_json::to_value(fault).expect("JSON");
         let expected = serde_json::json!({
             "point": "in_step", "kind": "error", "first": 2, "scope": {"sku": "A"}, "expires_in_seconds": 60
         });

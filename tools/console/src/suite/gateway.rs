@@ -63,7 +63,7 @@ pub(crate) struct Statement {
 }
 
 pub(crate) async fn reconcile(http: &Http, gateway_url: &str, body: &Reconciliation) -> Result<Statement, SuiteError> {
-    http.json(with_json(http.post(&format!("{gateway_url}/v1/reconciliations")), body)).await
+    http.json(with_json(http.request(Method::POST, &format!("{gateway_url}/v1/reconciliations")), body)).await
 }
 
 impl Suite {

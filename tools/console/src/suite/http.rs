@@ -61,14 +61,6 @@ impl Http {
         self.client.request(method, url)
     }
 
-    pub(crate) fn get(&self, url: &str) -> RequestBuilder {
-        self.client.get(url)
-    }
-
-    pub(crate) fn post(&self, url: &str) -> RequestBuilder {
-        self.client.post(url)
-    }
-
     pub(crate) async fn text(&self, request: RequestBuilder) -> Result<String, SuiteError> {
         self.named_text(request).await.map(|(_, body)| body)
     }
@@ -79,22 +71,13 @@ impl Http {
         let request = request.build().map_err(|error| unreachable("a request", error))?;
         // Without the query, which may be long.
         let name = format!("{} {}", request.method(), request.url().as_str().split('?').next().unwrap_or_default());
-        let mut exchange = Exchange {
-            method: request.method().clone(),
-            url: request.url().to_string(),
-            body: request.body().and_then(Body::as_bytes).map(|body| String::from_utf8_lossy(body).into_owned()),
-            answer: Err(String::new()),
-            took: Duration::ZERO,
-        };
+        let (method, url) = (request.method().clone(), request.url().to_string());
+        let body = request.body().and_then(Body::as_bytes).map(|body| String::from_utf8_lossy(body).into_owned());
         let began = Instant::now();
         let answered = self.exchange(request).await;
-        exchange.took = began.elapsed();
-        exchange.answer = match &answered {
-            Ok((status, body)) => Ok((*status, body.clone())),
-            Err(error) => Err(root_cause(error)),
-        };
         if let Some(listener) = &self.listener {
-            listener(&exchange);
+            let answer = answered.as_ref().cloned().map_err(root_cause);
+            listener(&Exchange { method, url, body, answer, took: began.elapsed() });
         }
         match answered.map_err(|error| unreachable(&name, error))? {
             (status, body) if status.is_success() => Ok((name, body)),

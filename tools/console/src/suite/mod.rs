@@ -3,8 +3,6 @@
 
 mod addresses;
 mod admin;
-mod annotation;
-mod breaker;
 mod dead_letter;
 mod fault;
 mod gateway;
@@ -17,8 +15,8 @@ mod wait;
 use std::time::Duration;
 
 pub use addresses::{Addresses, ParticipantUrls};
-pub use admin::{Consumer, OutboxEntry, Relay};
-pub use breaker::{Breaker, BreakerChange, Breakers};
+pub use admin::{Breaker, BreakerChange, Breakers, Consumer, OutboxEntry, Relay};
+use anyhow::ensure;
 pub use contracts::{INVENTORY, ORDER, PAYMENT, SERVICES};
 pub use dead_letter::{DeadLetter, DeadLetterAction, DryRun, Rehearsal};
 pub use fault::{ArmedFault, FaultSpec, Scope};
@@ -130,19 +128,22 @@ impl Suite {
     /// # Errors
     /// Why the server at this URL is not ready.
     pub async fn ready_at(&self, url: &str) -> Result<(), SuiteError> {
-        self.done(self.http.get(&format!("{url}/health/ready"))).await
+        self.done(self.http.request(Method::GET, &format!("{url}/health/ready"))).await
     }
 
-    /// Waits until all servers are ready, and returns why each of the others is not. They need some seconds after a start, or
-    /// after a server that they depend on was down.
-    pub async fn still_not_ready(&self) -> Vec<String> {
+    /// Waits until all servers are ready. They need some seconds after a start, or after a server that they depend on was down.
+    ///
+    /// # Errors
+    /// Why each of the others is not.
+    pub async fn become_ready(&self) -> anyhow::Result<()> {
         const READY_TIMEOUT: Duration = Duration::from_secs(10);
         let end = tokio::time::Instant::now() + READY_TIMEOUT;
         loop {
             let reasons = self.not_ready().await;
-            if reasons.is_empty() || tokio::time::Instant::now() >= end {
-                return reasons;
+            if reasons.is_empty() {
+                return Ok(());
             }
+            ensure!(tokio::time::Instant::now() < end, "\n  {}", reasons.join("\n  "));
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }

@@ -1,9 +1,11 @@
-//! Order's API: orders, their sagas, and order's own view of the catalogue.
+//! Order's API: orders, their sagas, order's own view of the catalogue, and the annotations on dashboards.
 
 use std::time::Duration;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use reqwest::Method;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -67,10 +69,6 @@ pub struct Saga {
     pub started_at: OffsetDateTime,
     #[serde(with = "time::serde::rfc3339")]
     pub deadline: OffsetDateTime,
-    #[serde(default, with = "time::serde::rfc3339::option")]
-    pub completed_at: Option<OffsetDateTime>,
-    pub failed_at_step: Option<String>,
-    pub failure_reason: Option<String>,
     #[serde(default)]
     pub compensation_attempts: u16,
     #[serde(default)]
@@ -127,8 +125,6 @@ pub struct Obstacle {
 #[derive(Debug, Clone, Deserialize)]
 pub struct Remedy {
     pub what: String,
-    /// As a request to a service.
-    pub request: Option<String>,
 }
 
 /// A product as order knows it.
@@ -164,7 +160,7 @@ impl Suite {
 
     pub async fn cancel(&self, order_id: Uuid, reason: &str) -> Result<(), SuiteError> {
         let request = self.api(Method::POST, ORDER, &format!("orders/{order_id}/cancel"));
-        self.done(with_json(request, &serde_json::json!({ "reason": reason }))).await
+        self.done(with_json(request, &json!({ "reason": reason }))).await
     }
 
     /// The saga of an order, without its journal.
@@ -175,6 +171,14 @@ impl Suite {
     /// A saga with its journal.
     pub async fn saga(&self, saga_id: Uuid) -> Result<Option<Saga>, SuiteError> {
         self.http.found(self.get(ORDER, &format!("sagas/{saga_id}"))).await
+    }
+
+    /// These sagas with their journals, as far as they exist.
+    pub async fn sagas(&self, ids: impl IntoIterator<Item = Uuid>) -> Result<Vec<Saga>, SuiteError> {
+        const PARALLEL: usize = 10;
+        let asked = stream::iter(ids).map(|saga_id| self.saga(saga_id)).buffered(PARALLEL);
+        let sagas: Vec<Option<Saga>> = asked.try_collect().await?;
+        Ok(sagas.into_iter().flatten().collect())
     }
 
     pub async fn product_view(&self, sku: &str) -> Result<Option<ProductView>, SuiteError> {
@@ -198,5 +202,20 @@ impl Suite {
     /// The state of an order and what it waits for.
     pub async fn explain(&self, order_id: Uuid) -> Result<Explanation, SuiteError> {
         self.http.json(self.get(ORDER, &format!("orders/{order_id}/explain"))).await
+    }
+
+    /// Begins a named annotation (a band) on every dashboard; `None` if faults are not enabled, because the route does not exist
+    /// then.
+    pub async fn begin_annotation(&self, title: &str) -> Result<Option<Uuid>, SuiteError> {
+        #[derive(Deserialize)]
+        struct Begun {
+            annotation_id: Uuid,
+        }
+        let request = with_json(self.admin(Method::POST, ORDER, "annotations"), &json!({"title": title}));
+        Ok(self.http.found::<Begun>(request).await?.map(|begun| begun.annotation_id))
+    }
+
+    pub async fn end_annotation(&self, annotation_id: Uuid) -> Result<(), SuiteError> {
+        self.done(self.admin(Method::POST, ORDER, &format!("annotations/{annotation_id}/end"))).await
     }
 }

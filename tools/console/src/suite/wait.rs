@@ -54,10 +54,14 @@ impl Suite {
         until(limit, async || Ok(self.order(order_id).await?.filter(Order::is_terminal))).await
     }
 
-    /// The order's saga with its journal, as soon as it has ended.
-    pub async fn ended_saga(&self, order_id: Uuid, limit: Duration) -> Result<Option<Saga>, SuiteError> {
-        let ended = until(limit, async || Ok(self.saga_of(order_id).await?.filter(Saga::is_terminal))).await?;
-        match ended {
+    /// The order's saga with its journal, as soon as it is in such a state.
+    pub async fn saga_when(
+        &self,
+        order_id: Uuid,
+        is: impl Fn(&Saga) -> bool,
+        limit: Duration,
+    ) -> Result<Option<Saga>, SuiteError> {
+        match until(limit, async || Ok(self.saga_of(order_id).await?.filter(&is))).await? {
             Some(saga) => until(limit, async || self.saga(saga.saga_id).await).await,
             None => Ok(None),
         }

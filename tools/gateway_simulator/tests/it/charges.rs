@@ -2,6 +2,7 @@
 
 use futures_util::future::join_all;
 use serde_json::json;
+use uuid::Uuid;
 
 use crate::support::{Lab, answer, charge_body, totals};
 
@@ -22,8 +23,10 @@ async fn a_charge_is_captured_and_can_be_found_by_its_key() {
 }
 
 #[tokio::test]
-async fn an_unknown_key_is_not_found() {
+async fn an_unknown_key_or_charge_is_not_found() {
     let lab = Lab::start().await;
+    assert_eq!(answer(lab.post(&format!("/v1/charges/{}/refund", Uuid::now_v7()))).await.status, 404);
+    assert_eq!(answer(lab.post("/v1/charges/nonsense/refund")).await.status, 422);
     assert_eq!(lab.get("/v1/charges?idempotency_key=unknown").await.status(), 404);
     assert_eq!(lab.get("/v1/charges").await.status(), 422);
 }
@@ -68,18 +71,18 @@ async fn a_declined_card_is_declined_again_with_the_same_reason() {
             assert_eq!((declined.status, declined.replayed), (402, replayed), "{token}");
             assert_eq!(declined.body, expected);
         }
-        let found = lab.get(&format!("/v1/charges?idempotency_key={code}")).await;
-        assert_eq!(found.json::<serde_json::Value>().await.unwrap(), expected);
+        assert_eq!(lab.json(&format!("/v1/charges?idempotency_key={code}")).await, expected);
     }
     assert_eq!(lab.totals().await, totals(0, 0, 0, 0, 5));
 }
 
 #[tokio::test]
-async fn a_charge_without_a_usable_key_is_refused() {
+async fn a_charge_or_void_without_a_usable_key_is_refused() {
     let lab = Lab::start().await;
     let body = charge_body("tok_visa", 100);
     let missing = answer(lab.post("/v1/charges").json(&body)).await;
     assert_eq!((missing.status, missing.content_type.as_str()), (400, "application/problem+json"));
+    assert_eq!(answer(lab.post("/v1/voids")).await.status, 400);
     for key in ["", "two words", &"k".repeat(256)] {
         assert_eq!(answer(lab.charge(key, "tok_visa", 100)).await.status, 400, "{key:?}");
     }

@@ -33,13 +33,3 @@ async fn it_is_ready_and_counts_its_journal() {
     let metrics = lab.get("/metrics").await.text().await.unwrap();
     assert!(metrics.contains("gateway_journal_entries_total 1"));
 }
-
-#[tokio::test]
-async fn unknown_routes_and_methods_are_problems() {
-    let lab = Lab::start().await;
-    for (path, status) in [("/v1/nothing", 404), ("/v1/voids", 405)] {
-        let answer = lab.get(path).await;
-        assert_eq!(answer.status(), status);
-        assert_eq!(answer.headers()["content-type"], "application/problem+json");
-    }
-}

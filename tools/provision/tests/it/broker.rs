@@ -12,7 +12,7 @@ use async_nats::{
 };
 use futures_util::{StreamExt, TryStreamExt};
 use messaging::topology::{Ensured, Object};
-use provision::broker::{self, Access, Settings, topology};
+use provision::broker::{self, Access, topology};
 use testkit::{Nats, Store, eventually, free_port};
 
 use crate::guarded_nats;
@@ -33,8 +33,8 @@ async fn everything_is_created_once_and_a_second_run_changes_nothing() {
         let event = wanted.step.consumes().unwrap();
         assert_eq!(consumer.cached_info().config.filter_subject, event.subject(wanted.publisher));
     }
-    assert_eq!(broker::provision(&client, &Settings::default()).await.unwrap(), []);
-    assert_eq!(topology(&Settings::default()).restore(&client).await.unwrap(), []);
+    assert_eq!(broker::provision(&client, &topology()).await.unwrap(), []);
+    assert_eq!(topology().restore(&client).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -46,15 +46,12 @@ async fn other_settings_are_applied_and_consumers_keep_their_position() {
     let message = next_message(&consumer(&js, reserve_stock).await).await;
     message.double_ack().await.unwrap();
 
-    let mut settings = Settings::default();
+    let mut settings = topology();
     settings.stream.max_bytes = 1 << 20;
     settings.stream.max_age = Duration::from_secs(3600);
     settings.consumer.max_ack_pending = 17;
     settings.consumer.ack_wait = Duration::from_secs(5);
-    assert_eq!(
-        broker::provision(&client, &settings).await.unwrap().len(),
-        topology(&Settings::default()).objects().len()
-    );
+    assert_eq!(broker::provision(&client, &settings).await.unwrap().len(), topology().objects().len());
 
     let stream = js.get_stream("ORDER").await.unwrap();
     assert_eq!(stream.cached_info().config.max_bytes, 1 << 20);
@@ -76,7 +73,7 @@ async fn a_newer_builds_consumer_is_deleted_unless_it_is_in_use() {
     let _pulling = tokio::spawn(async move { in_use.messages().await.unwrap().next().await.is_some() });
     let pulls = async || stream.consumer_info("inventory-in_use").await.unwrap().num_waiting == 1;
     eventually(TIMEOUT, pulls).await.unwrap();
-    assert_eq!(broker::provision(&client, &Settings::default()).await.unwrap(), []);
+    assert_eq!(broker::provision(&client, &topology()).await.unwrap(), []);
     let names: Vec<String> = stream.consumer_names().try_collect().await.unwrap();
     assert!(!names.contains(&"inventory-obsolete".to_owned()), "{names:?}");
     assert!(
@@ -89,9 +86,9 @@ async fn a_newer_builds_consumer_is_deleted_unless_it_is_in_use() {
 async fn a_stream_that_cannot_be_changed_is_an_error() {
     let (_nats, client, js) = provisioned().await;
     js.delete_stream("ORDER").await.unwrap();
-    let wrong = messaging::topology::stream_config(contracts::ORDER, &Settings::default().stream);
+    let wrong = messaging::topology::stream_config(contracts::ORDER, &topology().stream);
     js.create_stream(jetstream::stream::Config { storage: StorageType::Memory, ..wrong }).await.unwrap();
-    let error = broker::provision(&client, &Settings::default()).await.unwrap_err();
+    let error = broker::provision(&client, &topology()).await.unwrap_err();
     let error = format!("{:#}", anyhow::Error::new(error));
     assert!(error.contains("did not change stream ORDER") && error.contains("storage"), "{error}");
 }
@@ -109,8 +106,8 @@ async fn missing_objects_are_restored_and_others_are_not_changed() {
         Object::Stream(service) => service.stream() == "ORDER",
         Object::Consumer(c) => c.publisher.stream() == "ORDER" || c.step.name == "process_payment",
     };
-    let restored = topology(&Settings::default()).restore(&client).await.unwrap();
-    assert_eq!(restored.len(), topology(&Settings::default()).objects().iter().filter(|object| gone(object)).count());
+    let restored = topology().restore(&client).await.unwrap();
+    assert_eq!(restored.len(), topology().objects().iter().filter(|object| gone(object)).count());
     assert!(restored.iter().all(gone) && restored.contains(&ANY_STREAM));
     for wanted in contracts::consumers() {
         consumer(&js, wanted).await;
@@ -123,7 +120,7 @@ async fn a_full_stream_is_trimmed_to_what_its_consumers_need() {
     let nats = Nats::start().await.unwrap();
     let client = async_nats::connect(nats.url()).await.unwrap();
     let js = jetstream::new(client.clone());
-    let mut settings = Settings::default();
+    let mut settings = topology();
     settings.stream.max_bytes = 100_000;
     broker::provision(&client, &settings).await.unwrap();
     let reserve_stock = contracts::consumers().into_iter().find(|c| c.step.name == "reserve_stock").unwrap();
@@ -138,12 +135,12 @@ async fn a_full_stream_is_trimmed_to_what_its_consumers_need() {
     let first = async || js.get_stream("ORDER").await.unwrap().cached_info().state.first_sequence;
 
     assert!(fill().await > 80);
-    assert_eq!(topology(&Settings::default()).trim(&client).await.unwrap(), 0, "no event is acknowledged");
+    assert_eq!(topology().trim(&client).await.unwrap(), 0, "no event is acknowledged");
     for _ in 0..10 {
         next_message(&consumer(&js, reserve_stock).await).await.double_ack().await.unwrap();
     }
-    assert_eq!(topology(&Settings::default()).trim(&client).await.unwrap(), 10);
-    assert_eq!(topology(&Settings::default()).trim(&client).await.unwrap(), 0);
+    assert_eq!(topology().trim(&client).await.unwrap(), 10);
+    assert_eq!(topology().trim(&client).await.unwrap(), 0);
     assert_eq!(first().await, 11, "the eleventh is needed");
 
     assert_eq!(fill().await, 10);
@@ -157,9 +154,9 @@ async fn a_full_stream_is_trimmed_to_what_its_consumers_need() {
             break;
         }
     }
-    let removed = topology(&Settings::default()).trim(&client).await.unwrap();
+    let removed = topology().trim(&client).await.unwrap();
     assert!((35..55).contains(&removed), "{removed}, of which half a stream is left");
-    assert_eq!(topology(&Settings::default()).trim(&client).await.unwrap(), 0, "the rest is kept while there is space");
+    assert_eq!(topology().trim(&client).await.unwrap(), 0, "the rest is kept while there is space");
     assert_eq!(first().await, 11 + removed);
     assert!(fill().await >= removed);
 }
@@ -167,7 +164,7 @@ async fn a_full_stream_is_trimmed_to_what_its_consumers_need() {
 #[tokio::test]
 async fn a_restored_or_idle_consumer_does_not_prevent_trimming() {
     let (_nats, client, js) = provisioned().await;
-    let mut small = Settings::default();
+    let mut small = topology();
     small.stream.max_bytes = 100_000;
     broker::provision(&client, &small).await.unwrap();
     // No step consumes this event.
@@ -175,13 +172,9 @@ async fn a_restored_or_idle_consumer_does_not_prevent_trimming() {
         js.publish("events.payment.PaymentRefunded", vec![b' '; 1_000].into()).await.unwrap().await.unwrap();
     }
     js.delete_consumer_from_stream("order-confirm_order", "PAYMENT").await.unwrap();
-    assert_eq!(
-        topology(&Settings::default()).trim(&client).await.unwrap(),
-        0,
-        "the acknowledgements of the missing consumer are unknown"
-    );
-    topology(&small).restore(&client).await.unwrap();
-    assert!(topology(&Settings::default()).trim(&client).await.unwrap() > 20);
+    assert_eq!(topology().trim(&client).await.unwrap(), 0, "the acknowledgements of the missing consumer are unknown");
+    small.restore(&client).await.unwrap();
+    assert!(topology().trim(&client).await.unwrap() > 20);
 }
 
 #[tokio::test]
@@ -190,7 +183,7 @@ async fn an_earlier_versions_stream_with_deny_purge_is_recreated() {
     let mut earlier = js.get_stream("ORDER").await.unwrap().cached_info().config.clone();
     earlier.deny_purge = true;
     js.update_stream(earlier).await.unwrap();
-    let done = broker::provision(&client, &Settings::default()).await.unwrap();
+    let done = broker::provision(&client, &topology()).await.unwrap();
     assert_eq!(done[0], (ANY_STREAM, Ensured::Created));
     assert!(
         done.len() > 1
@@ -206,9 +199,9 @@ async fn an_earlier_versions_stream_with_deny_purge_is_recreated() {
 async fn a_broker_that_comes_back_empty_is_provisioned_again() {
     let mut nats = guarded_nats().await;
     let connection = broker::connect(&access(&nats, "provision"), TIMEOUT).await.unwrap();
-    broker::provision(&connection.client, &Settings::default()).await.unwrap();
+    broker::provision(&connection.client, &topology()).await.unwrap();
     let js = jetstream::new(connection.client.clone());
-    let reconciler = tokio::spawn(async move { broker::keep(&connection, &Settings::default()).await });
+    let reconciler = tokio::spawn(async move { broker::keep(&connection, &topology()).await });
     nats.wipe().await.unwrap();
     eventually(TIMEOUT, async || {
         for wanted in contracts::consumers() {
@@ -241,7 +234,7 @@ async fn a_consumer_of_a_rolled_back_stream_is_reset() {
     // Stopping persists the positions of the consumers.
     nats.stop().await.unwrap();
     nats.roll_back(&older, Store::PowerCut).await.unwrap();
-    eventually(TIMEOUT, async || topology(&Settings::default()).restore(&client).await.is_ok()).await.unwrap();
+    eventually(TIMEOUT, async || topology().restore(&client).await.is_ok()).await.unwrap();
     publish().await;
     next_message(&consumer(&js, reserve_stock).await).await.double_ack().await.unwrap();
 }
@@ -252,7 +245,7 @@ async fn consumers_with_a_corrupt_state_are_recreated() {
     let older = nats.keep_copy().await.unwrap();
     nats.stop().await.unwrap();
     nats.roll_back(&older, Store::TornPowerCut).await.unwrap();
-    eventually(TIMEOUT, async || topology(&Settings::default()).restore(&client).await.map(drop)).await.unwrap();
+    eventually(TIMEOUT, async || topology().restore(&client).await.map(drop)).await.unwrap();
     for wanted in contracts::consumers() {
         let subject = wanted.step.consumes().unwrap().subject(wanted.publisher);
         js.publish(subject, "{}".into()).await.unwrap().await.unwrap();
@@ -264,7 +257,7 @@ async fn consumers_with_a_corrupt_state_are_recreated() {
 async fn two_runs_at_once_both_succeed() {
     let nats = Nats::start().await.unwrap();
     let client = async_nats::connect(nats.url()).await.unwrap();
-    let settings = Settings::default();
+    let settings = topology();
     let (one, other) = tokio::join!(broker::provision(&client, &settings), broker::provision(&client, &settings));
     one.unwrap();
     other.unwrap();
@@ -299,8 +292,8 @@ async fn a_wrong_password_is_not_retried() {
 async fn provisioned() -> (Nats, Client, Context) {
     let nats = Nats::start().await.unwrap();
     let client = async_nats::connect(nats.url()).await.unwrap();
-    let done = broker::provision(&client, &Settings::default()).await.unwrap();
-    assert_eq!(done.len(), topology(&Settings::default()).objects().len());
+    let done = broker::provision(&client, &topology()).await.unwrap();
+    assert_eq!(done.len(), topology().objects().len());
     let js = jetstream::new(client.clone());
     (nats, client, js)
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use provision::broker::{self, Settings};
+use provision::broker;
 use saga::Service;
 
 use crate::{
@@ -30,7 +30,7 @@ impl Permissions {
 async fn every_user_may_publish_only_what_the_file_grants() {
     let nats = guarded_nats().await;
     let provisioner = User::connect(&nats, "provision").await;
-    broker::provision(&provisioner.client, &Settings::default()).await.unwrap();
+    broker::provision(&provisioner.client, &broker::topology()).await.unwrap();
     let users = users();
     let subjects = subjects(&users);
     let named = contracts::broker_users().count();

@@ -13,10 +13,7 @@ use async_nats::{
     },
 };
 use futures_util::StreamExt;
-use provision::{
-    broker::{self, Settings},
-    nats_conf,
-};
+use provision::{broker, nats_conf};
 use testkit::{Nats, eventually};
 
 use crate::guarded_nats;
@@ -137,7 +134,7 @@ async fn the_auditor_cannot_change_a_services_consumer_by_an_alias() {
         assert!(answer.is_ok(), "{answer:?}");
     }
     let js = jetstream::new(provisioner(&nats).await.client);
-    let settings = Settings::default();
+    let settings = broker::topology();
     let wanted = contracts::consumers().into_iter().find(|c| c.step.consumer() == durable).unwrap();
     let ensured = messaging::topology::ensure_consumer(&js, wanted.step, wanted.publisher, &settings.consumer).await;
     assert_eq!(ensured.unwrap(), messaging::topology::Ensured::Unchanged);
@@ -194,7 +191,7 @@ impl User {
 
 async fn provisioned() -> Nats {
     let nats = guarded_nats().await;
-    broker::provision(&provisioner(&nats).await.client, &Settings::default()).await.unwrap();
+    broker::provision(&provisioner(&nats).await.client, &broker::topology()).await.unwrap();
     nats
 }
 
@@ -203,5 +200,5 @@ async fn provisioner(nats: &Nats) -> User {
 }
 
 pub(crate) async fn nothing_is_missing(nats: &Nats) -> bool {
-    broker::provision(&provisioner(nats).await.client, &Settings::default()).await.unwrap().is_empty()
+    broker::provision(&provisioner(nats).await.client, &broker::topology()).await.unwrap().is_empty()
 }

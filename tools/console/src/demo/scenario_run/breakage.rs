@@ -6,10 +6,10 @@ use std::{collections::BTreeSet, time::Duration};
 use anyhow::bail;
 use tokio::time::sleep;
 
-use super::{SAGA_TIMEOUT, ScenarioRun};
+use super::ScenarioRun;
 use crate::{
     demo::{processes::Settings, undo::Undo},
-    suite::{ArmedFault, FaultSpec, GatewayFaults, SERVICES, Service, Suite, SuiteError},
+    suite::{ArmedFault, FaultSpec, GatewayFaults, SERVICES, Service, Suite},
 };
 
 /// Faults expire after this, longer than any scenario takes, even if they cannot be disarmed.
@@ -109,18 +109,6 @@ impl ScenarioRun {
         self.revert(Undo::Process("stop", format!("{}-2", service.0))).await
     }
 
-    pub(crate) async fn wipe_broker(&mut self) -> anyhow::Result<()> {
-        self.processes.run("wipe", "nats").await.map(drop)
-    }
-
-    pub(crate) async fn all_ready(&self) -> anyhow::Result<()> {
-        let not_ready = self.suite.still_not_ready().await;
-        if !not_ready.is_empty() {
-            bail!("{}", not_ready.join(", "));
-        }
-        Ok(())
-    }
-
     /// Arms a fault in a service, and claims that each of its replicas holds it.
     pub(crate) async fn arm(&mut self, service: Service, fault: FaultSpec) -> anyhow::Result<ArmedFault> {
         self.undos.note(Undo::Disarm(service));
@@ -138,14 +126,9 @@ impl ScenarioRun {
         let held = async || Ok(self.home.armed_fault(service, id).await?.filter(|armed| armed.missing.is_empty()));
         let claim = format!("{}: {} at {}, until it is disarmed, in every replica", service.0, fault.kind, fault.point);
         // A replica that has just died counts as missing for some seconds.
-        let armed = self.claim_soon(&claim, SAGA_TIMEOUT, held).await?;
+        let armed = self.claim_soon(&claim, held).await?;
         self.note(&format!("armed in {}", armed.replicas.join(", ")));
         Ok(armed)
-    }
-
-    /// How often a fault that is still armed has hit.
-    pub(crate) async fn hits(&self, service: Service, fault: &ArmedFault) -> Result<u64, SuiteError> {
-        Ok(self.home.armed_fault(service, fault.id).await?.map_or(0, |armed| armed.hits))
     }
 
     pub(crate) async fn disarm(&mut self, service: Service) -> anyhow::Result<()> {
@@ -199,7 +182,7 @@ impl ScenarioRun {
 
     /// Closes the breakers at once, because the faults are gone.
     async fn close_breakers(&self, service: Service) -> anyhow::Result<()> {
-        let breakers = self.home.breakers(service).await?.map(|breakers| breakers.items).unwrap_or_default();
+        let breakers = self.home.breakers(service).await?.items;
         let steps = breakers.iter().filter(|breaker| !breaker.is_closed()).map(|breaker| &breaker.step);
         for step in steps.collect::<BTreeSet<_>>() {
             self.home.reset_breaker(service, step).await?;

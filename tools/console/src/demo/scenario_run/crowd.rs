@@ -6,12 +6,12 @@ use anyhow::Context;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use tokio::{
     task::JoinSet,
-    time::{Instant, MissedTickBehavior, sleep},
+    time::{Instant, sleep_until},
 };
 use uuid::Uuid;
 
 use super::{SAGA_TIMEOUT, ScenarioRun};
-use crate::suite::{NewOrder, Order, OutboxEntry, Saga, Service, Suite, SuiteError, until};
+use crate::suite::{NewOrder, Order, OutboxEntry, Service, Suite, SuiteError, until};
 
 const PARALLEL: usize = 20;
 /// How long a client repeats one placement.
@@ -24,10 +24,10 @@ enum End {
     Cancelled,
 }
 
-pub(crate) struct Crowd(JoinSet<anyhow::Result<Vec<Order>>>);
+pub(crate) struct Crowd(JoinSet<anyhow::Result<Order>>);
 
 /// How many orders ended how.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 struct Tally {
     confirmed: usize,
     cancelled: usize,
@@ -49,40 +49,29 @@ impl ScenarioRun {
         Ok(placed)
     }
 
-    /// Begins to place orders at a rate per second. Each client tries one replica after the other, under one key, until it is
-    /// answered.
-    pub(crate) fn place_meanwhile(&self, orders: Vec<NewOrder>, rate: u32, replicas: Vec<Suite>) -> Crowd {
-        let mut crowd = JoinSet::new();
-        let record = self.record.clone();
-        crowd.spawn(async move {
-            let mut ticks = tokio::time::interval(Duration::from_secs(1) / rate);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-            let mut clients = JoinSet::new();
-            for (n, order) in orders.into_iter().enumerate() {
-                ticks.tick().await;
-                let mut replicas = replicas.clone();
-                let (first, record) = (n % replicas.len().max(1), record.clone());
-                replicas.rotate_left(first);
-                clients.spawn(async move {
-                    let order = place_somewhere(&replicas, &order).await?;
-                    record.saga(order.saga_id);
-                    anyhow::Ok(order)
-                });
-            }
-            let placed = clients.join_all().await;
-            placed.into_iter().collect()
-        });
+    /// Begins to place so many orders of one unit each, at a rate per second. Each client tries one replica after the other,
+    /// under one key, until it is answered.
+    pub(crate) fn place_meanwhile(&self, sku: &str, count: usize, rate: u32, replicas: Vec<Suite>) -> Crowd {
+        let (began, mut crowd) = (Instant::now(), JoinSet::new());
+        for (n, order) in NewOrder::crowd(sku, count, "tok_visa").into_iter().enumerate() {
+            let due = began + Duration::from_secs(1) * n as u32 / rate;
+            let (mut replicas, record) = (replicas.clone(), self.record.clone());
+            let first = n % replicas.len().max(1);
+            replicas.rotate_left(first);
+            crowd.spawn(async move {
+                sleep_until(due).await;
+                let order = place_somewhere(&replicas, &order).await?;
+                record.saga(order.saga_id);
+                anyhow::Ok(order)
+            });
+        }
         Crowd(crowd)
     }
 
     /// The events that a service has published for these orders so far, by their journals.
     pub(crate) async fn events_of(&self, service: Service, orders: &[Order]) -> Result<Vec<Uuid>, SuiteError> {
-        let sagas: Vec<Option<Saga>> = stream::iter(orders)
-            .map(async |order| self.suite.saga(order.saga_id).await)
-            .buffered(PARALLEL)
-            .try_collect()
-            .await?;
-        let steps = sagas.into_iter().flatten().flat_map(|saga| saga.steps);
+        let sagas = self.suite.sagas(orders.iter().map(|order| order.saga_id)).await?;
+        let steps = sagas.into_iter().flat_map(|saga| saga.steps);
         Ok(steps.filter(|step| step.service == service.0).filter_map(|step| step.event_id).collect())
     }
 
@@ -103,36 +92,27 @@ impl ScenarioRun {
 
     async fn tally(&self, orders: &[Order], limit: Duration) -> anyhow::Result<Tally> {
         let end = Instant::now() + limit;
-        let mut tally = Tally { pending: orders.len(), ..Tally::default() };
-        let mut open: Vec<Uuid> = orders.iter().map(|order| order.order_id).collect();
-        loop {
-            let seen: Vec<(Uuid, Option<End>)> = stream::iter(open)
-                .map(async |order_id| Ok::<_, SuiteError>((order_id, self.end_of(order_id).await?)))
-                .buffer_unordered(PARALLEL)
-                .try_collect()
-                .await?;
-            open = seen.iter().filter(|(_, end)| end.is_none()).map(|(order_id, _)| *order_id).collect();
-            tally.confirmed += seen.iter().filter(|(_, end)| *end == Some(End::Confirmed)).count();
-            tally.cancelled += seen.iter().filter(|(_, end)| *end == Some(End::Cancelled)).count();
-            tally.pending = open.len();
-            if open.is_empty() || Instant::now() >= end {
-                return Ok(tally);
-            }
-            sleep(Duration::from_millis(200)).await;
-        }
+        let ends: Vec<Option<End>> = stream::iter(orders)
+            .map(async |order| {
+                // After the limit the remaining orders are looked up once.
+                let left = end.saturating_duration_since(Instant::now());
+                until(left, || self.end_of(order.order_id)).await
+            })
+            .buffer_unordered(PARALLEL)
+            .try_collect()
+            .await?;
+        let count = |how: Option<End>| ends.iter().filter(|end| **end == how).count();
+        let (confirmed, cancelled) = (count(Some(End::Confirmed)), count(Some(End::Cancelled)));
+        Ok(Tally { confirmed, cancelled, pending: count(None) })
     }
 
-    /// How an order and its saga ended, if they have. `None` while a service cannot be reached, too.
+    /// How an order and its saga ended, if they have.
     async fn end_of(&self, order_id: Uuid) -> Result<Option<End>, SuiteError> {
-        let records = async { Ok((self.suite.saga_of(order_id).await?, self.suite.order(order_id).await?)) };
-        let (saga, order) = match records.await {
-            Err(error @ SuiteError::Undecodable { .. }) => return Err(error),
-            Ok((Some(saga), Some(order))) => (saga, order),
-            _ => return Ok(None),
-        };
-        Ok(match (order.status.as_str(), saga.status.as_str()) {
-            ("CONFIRMED", "COMPLETED") => Some(End::Confirmed),
-            ("CANCELLED", "COMPENSATED") => Some(End::Cancelled),
+        let saga = self.suite.saga_of(order_id).await?.map(|saga| saga.status);
+        let order = self.suite.order(order_id).await?.map(|order| order.status);
+        Ok(match (order.as_deref(), saga.as_deref()) {
+            (Some("CONFIRMED"), Some("COMPLETED")) => Some(End::Confirmed),
+            (Some("CANCELLED"), Some("COMPENSATED")) => Some(End::Cancelled),
             _ => None,
         })
     }
@@ -152,8 +132,8 @@ impl ScenarioRun {
 }
 
 impl Crowd {
-    pub(crate) async fn placed(mut self) -> anyhow::Result<Vec<Order>> {
-        self.0.join_next().await.context("no orders are being placed")?.context("the orders could not be placed")?
+    pub(crate) async fn placed(self) -> anyhow::Result<Vec<Order>> {
+        self.0.join_all().await.into_iter().collect()
     }
 }
 

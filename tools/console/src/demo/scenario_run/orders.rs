@@ -49,7 +49,7 @@ impl ScenarioRun {
 
     /// The records of an order when its saga has ended.
     pub(crate) async fn ended(&self, order_id: Uuid) -> anyhow::Result<Ended> {
-        let saga = self.suite.ended_saga(order_id, SAGA_TIMEOUT).await?;
+        let saga = self.suite.saga_when(order_id, Saga::is_terminal, SAGA_TIMEOUT).await?;
         self.all_of(order_id, saga.with_context(|| format!("the saga of order {order_id} has not ended"))?).await
     }
 
@@ -58,10 +58,8 @@ impl ScenarioRun {
         /// A participant may still be starting.
         const LIMIT: Duration = Duration::from_secs(30);
         let undone = |saga: &Saga| matches!(saga.status.as_str(), "COMPENSATED" | "FAILED");
-        let saga = until(LIMIT, async || Ok(self.suite.saga_of(order_id).await?.filter(undone))).await?;
-        let saga = saga.with_context(|| format!("order {order_id} is not compensated"))?;
-        let saga = self.suite.saga(saga.saga_id).await?.context("the saga is gone")?;
-        self.all_of(order_id, saga).await
+        let saga = self.suite.saga_when(order_id, undone, LIMIT).await?;
+        self.all_of(order_id, saga.with_context(|| format!("order {order_id} is not compensated"))?).await
     }
 
     async fn all_of(&self, order_id: Uuid, saga: Saga) -> anyhow::Result<Ended> {
@@ -92,7 +90,7 @@ impl ScenarioRun {
         saga_id: Uuid,
         is: impl Fn(&Saga) -> bool,
     ) -> anyhow::Result<Saga> {
-        self.claim_soon(claim, SAGA_TIMEOUT, async || Ok(self.suite.saga(saga_id).await?.filter(&is))).await
+        self.claim_soon(claim, async || Ok(self.suite.saga(saga_id).await?.filter(&is))).await
     }
 
     pub(crate) fn note_actions(&self, letter: &DeadLetter) {

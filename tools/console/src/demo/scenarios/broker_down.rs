@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use crate::{
-    demo::scenario_run::{SAGA_TIMEOUT, ScenarioRun},
-    suite::ORDER,
-};
+use crate::{demo::scenario_run::ScenarioRun, suite::ORDER};
 
 const ORDERS: usize = 100;
 
@@ -34,7 +31,7 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
         let published = run.count_events(ORDER, &events, |event| event.state == "PUBLISHED").await?;
         Ok((published == ORDERS).then_some(()))
     };
-    run.claim_soon("none of the events is left in the outbox", SAGA_TIMEOUT, published).await?;
+    run.claim_soon("none of the events is left in the outbox", published).await?;
     run.claim_is("no event became a dead letter", run.suite.count_dead_letters().await?, 0);
     Ok(())
 }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::{
-    demo::scenario_run::{SAGA_TIMEOUT, ScenarioRun},
-    suite::{INVENTORY, NewOrder, OutboxEntry, PAYMENT},
+    demo::scenario_run::ScenarioRun,
+    suite::{INVENTORY, OutboxEntry, PAYMENT},
 };
 
 pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
@@ -19,13 +19,12 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
         let published = run.count_events(INVENTORY, &events, |event| event.state == "PUBLISHED").await?;
         Ok((published == 40).then_some(events))
     };
-    let events = run.claim_soon("40 events wait for payment in the broker", SAGA_TIMEOUT, published).await?;
+    let events = run.claim_soon("40 events wait for payment in the broker", published).await?;
 
     run.step("The broker is killed and its data deleted, while 40 more orders arrive").await;
-    let replicas = vec![run.suite.clone()];
-    let meanwhile = run.place_meanwhile(NewOrder::crowd(&sku, 40, "tok_visa"), 20, replicas);
+    let meanwhile = run.place_meanwhile(&sku, 40, 20, vec![run.suite.clone()]);
     run.kill("nats").await?;
-    run.wipe_broker().await?;
+    run.processes.run("wipe", "nats").await?;
     run.start("nats").await?;
     run.note("the broker is back, and empty: no streams, no consumers, no messages");
 
@@ -36,7 +35,7 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
         let again = |event: &OutboxEntry| event.state == "PUBLISHED" && event.republication > 0;
         Ok((run.count_events(INVENTORY, &events, again).await? == 40).then_some(()))
     };
-    run.claim_soon("inventory publishes the 40 lost events again", SAGA_TIMEOUT, republished).await?;
+    run.claim_soon("inventory publishes the 40 lost events again", republished).await?;
 
     run.step("Payment charges again").await;
     run.resume_consumer(PAYMENT, "process_payment").await?;

@@ -42,8 +42,8 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
     let single_attempt = "refund_payment.attempts=1,refund_payment.window=100,refund_payment.min_calls=100";
     run.restart_with("payment", &[("RESILIENCE", single_attempt)]).await?;
     run.expect_dead_letters(PAYMENT);
-    let scope = Scope { order_id: Some(judy.order_id), step: Some("refund_payment".to_owned()), ..Scope::default() };
-    run.arm(PAYMENT, FaultSpec::new("in_step", "error").scope(scope)).await?;
+    let scope = Some(Scope { order_id: Some(judy.order_id), step: Some("refund_payment".to_owned()), sku: None });
+    run.arm(PAYMENT, FaultSpec { scope, ..FaultSpec::new("in_step", "error") }).await?;
     run.cancel(judy.order_id, "changed her mind").await?;
     let claim = "the compensation is retried, then the saga is FAILED";
     let saga = run.claim_saga(claim, judy.saga_id, |saga| saga.status == "FAILED").await?;

@@ -5,7 +5,7 @@ use anyhow::Context;
 use uuid::Uuid;
 
 use crate::{
-    demo::scenario_run::{SAGA_TIMEOUT, ScenarioRun},
+    demo::scenario_run::ScenarioRun,
     suite::{FaultSpec, NewOrder, ORDER, Scope},
 };
 
@@ -32,7 +32,7 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
     let _ = run.suite.place(&rupert, &key, None).await;
     let crashed = run.crashed(ORDER).await?;
     let reserved = async || Ok(run.suite.product(&sku).await?.filter(|product| product.reserved == 3));
-    run.claim_soon("inventory reserves while order is down", SAGA_TIMEOUT, reserved).await?;
+    run.claim_soon("inventory reserves while order is down", reserved).await?;
     run.start(&crashed).await?;
     ordered_once(run, &rupert, &key).await?;
 
@@ -53,8 +53,8 @@ async fn crash_while_ordering(run: &mut ScenarioRun, point: &str, order: &NewOrd
 }
 
 async fn arm_crash(run: &mut ScenarioRun, point: &str, sku: &str) -> anyhow::Result<()> {
-    let scope = Scope { sku: Some(sku.to_owned()), ..Scope::default() };
-    run.arm(ORDER, FaultSpec::new(point, "crash").first(1).scope(scope)).await.map(drop)
+    let scope = Some(Scope { sku: Some(sku.to_owned()), ..Scope::default() });
+    run.arm(ORDER, FaultSpec { first: Some(1), scope, ..FaultSpec::new(point, "crash") }).await.map(drop)
 }
 
 /// Repeats the client's request, and claims that the customer has one order, which is fulfilled.

@@ -28,16 +28,16 @@ async fn fail_until_dead_letter(run: &mut ScenarioRun, sku: &str) -> anyhow::Res
     run.claim_stock(sku, 10, 10).await?;
 
     run.step("A fault: orders of this SKU cannot be reserved any more").await;
-    let scope = Scope { sku: Some(sku.to_owned()), ..Scope::default() };
+    let scope = Some(Scope { sku: Some(sku.to_owned()), ..Scope::default() });
     run.expect_dead_letters(INVENTORY);
-    let fault = run.arm(INVENTORY, FaultSpec::new("in_step", "error").scope(scope)).await?;
+    let fault = run.arm(INVENTORY, FaultSpec { scope, ..FaultSpec::new("in_step", "error") }).await?;
 
     run.step("Nina orders one").await;
     let placed = run.place(&NewOrder::of("nina", sku, 1, "tok_visa")).await?;
 
     run.step("Inventory retries with growing pauses").await;
     let retried = async || Ok(run.suite.armed_fault(INVENTORY, fault.id).await?.filter(|f| f.hits >= 3));
-    run.claim_soon("three attempts have failed", SAGA_TIMEOUT, retried).await?;
+    run.claim_soon("three attempts have failed", retried).await?;
     run.claim_order("the order is PENDING", placed.order_id, "PENDING").await?;
 
     run.step("After the last attempt the event is a dead letter").await;
@@ -47,8 +47,7 @@ async fn fail_until_dead_letter(run: &mut ScenarioRun, sku: &str) -> anyhow::Res
     });
     let letter = found.await?.context("there is no dead letter")?;
     run.claim_is("it is PENDING", letter.status.as_str(), "PENDING");
-    let breakers = run.suite.breakers(INVENTORY).await?.map(|breakers| breakers.items).unwrap_or_default();
-    let closed = breakers.iter().all(Breaker::is_closed);
+    let closed = run.suite.breakers(INVENTORY).await?.items.iter().all(Breaker::is_closed);
     run.claim("one failing order opens no breaker: other orders are processed", closed);
     Ok((placed, letter))
 }

@@ -46,7 +46,7 @@ async fn buy(suite: &Suite, buyer: usize, sku: &str) -> anyhow::Result<(String, 
     let order = NewOrder::of(&format!("buyer-{buyer}"), sku, 1, "tok_visa");
     let (placed, _) = suite.place_surely(&order, &Uuid::now_v7().to_string(), PURCHASE_TIMEOUT).await?;
     let no_end = || format!("order {} has not ended", placed.order_id);
-    let saga = suite.ended_saga(placed.order_id, PURCHASE_TIMEOUT).await?.with_context(no_end)?;
+    let saga = suite.saga_when(placed.order_id, Saga::is_terminal, PURCHASE_TIMEOUT).await?.with_context(no_end)?;
     let ended = suite.ended_order(placed.order_id, PURCHASE_TIMEOUT).await?;
     Ok((ended.with_context(no_end)?.status, saga))
 }

@@ -2,7 +2,7 @@
 //! payment is refunded.
 
 use crate::{
-    demo::scenario_run::{SAGA_TIMEOUT, ScenarioRun},
+    demo::scenario_run::ScenarioRun,
     suite::{NewOrder, ORDER, Saga},
 };
 
@@ -16,7 +16,7 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
     let placed = run.place(&NewOrder::of("grace", &sku, 1, "tok_visa")).await?;
     let captured =
         async || Ok(run.suite.payment_of(placed.order_id).await?.filter(|payment| payment.status == "CAPTURED"));
-    run.claim_soon("her card is charged", SAGA_TIMEOUT, captured).await?;
+    run.claim_soon("her card is charged", captured).await?;
 
     run.step("The deadline passes").await;
     run.claim_undone(placed.order_id).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::{
-    demo::scenario_run::{SAGA_TIMEOUT, ScenarioRun},
+    demo::scenario_run::ScenarioRun,
     suite::{NewOrder, Order},
 };
 
@@ -22,11 +22,11 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
     let ended = run.suite.ended_order(placed.order_id, Duration::from_secs(8)).await?;
     run.claim("after eight seconds it still waits", ended.is_none());
     let cancelled = async || Ok(run.suite.order(placed.order_id).await?.filter(Order::is_terminal));
-    let order = run.claim_soon("the deadline passes, and the order ends", SAGA_TIMEOUT, cancelled).await?;
+    let order = run.claim_soon("the deadline passes, and the order ends", cancelled).await?;
     run.claim_is("it is CANCELLED", order.status.as_str(), "CANCELLED");
     run.note(order.cancel_reason.as_deref().unwrap_or_default());
     let released = async || Ok(run.suite.reservation(placed.order_id).await?.filter(|held| held.status == "RELEASED"));
-    run.claim_soon("inventory has released the stock at once", SAGA_TIMEOUT, released).await?;
+    run.claim_soon("inventory has released the stock at once", released).await?;
     run.claim_stock(&sku, 10, 0).await?;
     let saga = run.suite.saga(placed.saga_id).await?.context("the saga is gone")?;
     run.claim_is("the saga is COMPENSATING: payment has not confirmed its undo", saga.status.as_str(), "COMPENSATING");

@@ -8,7 +8,7 @@ use async_nats::HeaderMap;
 
 use crate::{
     audit,
-    demo::scenario_run::{SAGA_TIMEOUT, ScenarioRun},
+    demo::scenario_run::ScenarioRun,
     suite::{NewOrder, PAYMENT},
 };
 
@@ -21,8 +21,7 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
 
     run.step("Among 50 orders a damaged copy of its StockReserved is published to inventory's stream").await;
     run.expect_dead_letters(PAYMENT);
-    let orders = NewOrder::crowd(&sku, 50, "tok_visa");
-    let meanwhile = run.place_meanwhile(orders, 25, vec![run.suite.clone()]);
+    let meanwhile = run.place_meanwhile(&sku, 50, 25, vec![run.suite.clone()]);
     tokio::time::sleep(Duration::from_secs(1)).await;
     publish_damaged(run, event_id).await?;
     let placed = meanwhile.placed().await?;
@@ -30,7 +29,7 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
 
     run.step("The damaged event").await;
     let dead = async || Ok(run.suite.pending_dead_letters(PAYMENT).await?.pop());
-    let letter = run.claim_soon("it is a dead letter of payment", SAGA_TIMEOUT, dead).await?;
+    let letter = run.claim_soon("it is a dead letter of payment", dead).await?;
     run.claim_is("the only one", run.suite.count_dead_letters().await?, 1);
     run.claim_is("of process_payment", letter.step.as_str(), "process_payment");
     run.claim_is("because it cannot be decoded", letter.reason.as_str(), "undecodable");

@@ -23,8 +23,7 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
     }
 
     run.step("Orders arrive at both; one after the other, the first replicas are killed").await;
-    let orders = NewOrder::crowd(&sku, ORDERS, "tok_visa");
-    let meanwhile = run.place_meanwhile(orders, 40, vec![first.clone(), second.clone()]);
+    let meanwhile = run.place_meanwhile(&sku, ORDERS, 40, vec![first.clone(), second.clone()]);
     for service in SERVICES {
         tokio::time::sleep(Duration::from_secs(1)).await;
         run.kill(service.0).await?;

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use crate::{
     audit,
-    demo::scenario_run::{SAGA_TIMEOUT, ScenarioRun},
+    demo::scenario_run::ScenarioRun,
     suite::{Breaker, GatewayFaults, PAYMENT},
 };
 
@@ -29,7 +29,7 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
     run.step(&format!("{ORDERS} orders arrive")).await;
     let placed = run.place_all(&sku, ORDERS, "tok_visa").await?;
     let open = async || Ok(breakers(run).await.ok().filter(|breakers| breakers.iter().all(|b| b.state == "open")));
-    let opened = run.claim_soon("the breaker opens, in every replica", SAGA_TIMEOUT, open).await?;
+    let opened = run.claim_soon("the breaker opens, in every replica", open).await?;
     for breaker in &opened {
         run.note(&format!("{}: {}", breaker.replica, breaker.why.as_deref().unwrap_or_default()));
     }
@@ -38,7 +38,7 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
     // Calls in flight may still arrive in the first second, and it probes at the end.
     let in_between = |breaker: &Breaker| breaker.retry_in_seconds.is_some_and(|left| (2.5..7.0).contains(&left));
     let quiet = async || Ok(breakers(run).await.ok().filter(|breakers| breakers.iter().all(in_between)));
-    run.claim_soon("it will be open for some seconds", SAGA_TIMEOUT, quiet).await?;
+    run.claim_soon("it will be open for some seconds", quiet).await?;
     let before = deliveries(run).await?;
     sleep(Duration::from_secs(2)).await;
     run.claim_is("for two of them no event is delivered to process_payment", deliveries(run).await? - before, 0);
@@ -48,15 +48,15 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
     run.disarm_gateway().await?;
     // A replica without an event left to probe with stays half-open.
     let closed = async || Ok(breakers(run).await.ok().filter(|breakers| breakers.iter().any(Breaker::is_closed)));
-    run.claim_soon("the breaker probes, and closes", SAGA_TIMEOUT, closed).await?;
+    run.claim_soon("the breaker probes, and closes", closed).await?;
     run.claim_tally(&placed, ORDERS, Duration::from_secs(25)).await?;
     run.claim_stock(&sku, 1_000 - ORDERS as i64, ORDERS as i64).await?;
 
     run.step("The states of the breaker").await;
-    let listed = run.suite.breakers(PAYMENT).await?.context("payment has no breakers")?;
     let mut states: Vec<String> = Vec::new();
     let began = placed.iter().map(|order| order.created_at).min().context("no order was placed")?;
-    for change in listed.changes.iter().rev().filter(|change| change.step == STEP && change.at >= began) {
+    let changes = run.suite.breakers(PAYMENT).await?.changes;
+    for change in changes.iter().rev().filter(|change| change.step == STEP && change.at >= began) {
         run.note(&format!("{} -> {}: {}", change.from, change.to, change.why.as_deref().unwrap_or_default()));
         states.push(change.to.clone());
     }
@@ -66,10 +66,10 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
 }
 
 async fn breakers(run: &ScenarioRun) -> anyhow::Result<Vec<Breaker>> {
-    let breakers = run.suite.breakers(PAYMENT).await?.context("payment has no breakers")?;
-    let of_step: Vec<Breaker> = breakers.items.into_iter().filter(|breaker| breaker.step == STEP).collect();
-    ensure!(!of_step.is_empty(), "the step has no breaker");
-    Ok(of_step)
+    let mut breakers = run.suite.breakers(PAYMENT).await?.items;
+    breakers.retain(|breaker| breaker.step == STEP);
+    ensure!(!breakers.is_empty(), "the step has no breaker");
+    Ok(breakers)
 }
 
 /// How often the broker has delivered an event to the step so far, repeats included.

@@ -3,14 +3,13 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use anyhow::Context;
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::{
     audit,
     demo::scenario_run::{SAGA_TIMEOUT, ScenarioRun},
-    suite::{FaultSpec, NewOrder, ORDER, Scope, Suite},
+    suite::{FaultSpec, ORDER, Scope},
 };
 
 const FROZEN: Duration = Duration::from_secs(20);
@@ -21,16 +20,16 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
     let second = run.start_replica(ORDER).await?;
     // An earlier second replica may have held the lease until it was restarted.
     let leading = async || Ok(first.metric(ORDER, "relay_active").await?.filter(|active| *active > 0.0));
-    run.claim_soon("the first one's relay is active", SAGA_TIMEOUT, leading).await?;
-    run.claim_is("the second one's is not", leads(&second).await?, false);
+    run.claim_soon("the first one's relay is active", leading).await?;
+    run.claim_is("the second one's is not", second.metric(ORDER, "relay_active").await?, Some(0.0));
     let before = second.relay(ORDER).await?;
 
     run.step("Orders arrive; the first replica freezes while it is about to publish").await;
     // The latency ensures that it has an event in flight when it freezes, and still publishes it when it resumes.
-    let scope = Scope { sku: Some(sku.clone()), ..Scope::default() };
-    let slow = FaultSpec::new("bus_publish", "latency").latency_ms(3_000).first(1).scope(scope);
+    let scope = Some(Scope { sku: Some(sku.clone()), ..Scope::default() });
+    let slow = FaultSpec { latency_ms: Some(3_000), first: Some(1), scope, ..FaultSpec::new("bus_publish", "latency") };
     run.arm(ORDER, slow).await?;
-    let meanwhile = run.place_meanwhile(NewOrder::crowd(&sku, 60, "tok_visa"), 30, vec![second.clone()]);
+    let meanwhile = run.place_meanwhile(&sku, 60, 30, vec![second.clone()]);
     tokio::time::sleep(Duration::from_secs(1)).await;
     run.freeze("order").await?;
     let frozen = Instant::now();
@@ -44,18 +43,19 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
         let relay = second.relay(ORDER).await?;
         Ok(Some(relay).filter(|relay| relay.active && relay.epoch > before.epoch))
     };
-    let relay = run.claim_soon("its relay holds the lease", SAGA_TIMEOUT, taken_over).await?;
-    run.note(&format!("epoch {} instead of {}, after {:.1} s", relay.epoch, before.epoch, since(frozen)));
+    let relay = run.claim_soon("its relay holds the lease", taken_over).await?;
+    let after = frozen.elapsed().as_secs_f64();
+    run.note(&format!("epoch {} instead of {}, after {after:.1} s", relay.epoch, before.epoch));
     run.claim_tally(&placed, 60, SAGA_TIMEOUT).await?;
 
     run.step("After twenty seconds the first replica resumes, as a zombie").await;
     tokio::time::sleep_until(frozen + FROZEN).await;
-    let meanwhile = run.place_meanwhile(NewOrder::crowd(&sku, 60, "tok_visa"), 30, vec![first.clone(), second.clone()]);
+    let meanwhile = run.place_meanwhile(&sku, 60, 30, vec![first.clone(), second.clone()]);
     run.thaw("order").await?;
     placed.extend(meanwhile.placed().await?);
     run.claim_tally(&placed, 120, SAGA_TIMEOUT).await?;
     let stands_by = async || Ok(first.metric(ORDER, "relay_active").await?.filter(|active| *active == 0.0));
-    run.claim_soon("its relay has seen that it lost the lease", SAGA_TIMEOUT, stands_by).await?;
+    run.claim_soon("its relay has seen that it lost the lease", stands_by).await?;
     let after = second.relay(ORDER).await?;
     run.claim_is("which the second one has held all the time", after.epoch, relay.epoch);
     let events: HashSet<Uuid> = run.events_of(ORDER, &placed).await?.into_iter().collect();
@@ -67,13 +67,4 @@ pub(super) async fn play(run: &mut ScenarioRun) -> anyhow::Result<()> {
     run.suite = first;
     run.disarm(ORDER).await?;
     run.stop_replica(ORDER).await
-}
-
-async fn leads(replica: &Suite) -> anyhow::Result<bool> {
-    let active = replica.metric(ORDER, "relay_active").await?;
-    Ok(active.context("order does not report whether its relay is active")? > 0.0)
-}
-
-fn since(moment: Instant) -> f64 {
-    moment.elapsed().as_secs_f64()
 }
