@@ -101,7 +101,10 @@ async fn run(testbed: &Arc<Testbed>, settings: &Settings, plan: &Plan) -> anyhow
     let unacknowledged = unacknowledged(testbed).await?;
 
     let listed = list(&testbed.stores(), suite).await?;
+    // NATS can lose the folder of a stream that is deleted by one program while another creates it.
+    testbed.reconciler.stop().await?;
     settings.renew(testbed).await?;
+    testbed.reconciler.start().await?;
     start_services(testbed).await?;
     suite.disarm_gateway().await?;
     let mut clients = orders.await?;

@@ -44,7 +44,8 @@ pub enum Command {
     /// Provision the broker, then keep running and restore the streams and consumers that it loses. Does not use the database.
     Keep,
     /// Recreate the streams, empty, after the database was restored to an earlier moment: events that the database does not know
-    /// are removed, and services publish again what unfinished sagas need. Does not use the database.
+    /// are removed, and services publish again what unfinished sagas need. Does not use the database. No `keep` may run
+    /// meanwhile: NATS can lose the files of a stream that one program deletes while another creates it.
     Renew,
     /// Print the configuration of the NATS server: its users and their permissions.
     NatsConf,
