@@ -1,7 +1,7 @@
 //! The routes of the payment service: reading payments, and refunding a charge whose order a restored database does not have.
 
 use axum::extract::State;
-use bootstrap::{Filtered, Json, Page, PageQuery, Path, Problem, RequestContext, detached};
+use bootstrap::{Filtered, Json, JsonResult, Page, PageQuery, Path, Problem, RequestContext, detached};
 use contracts::{
     Money, OrderId,
     charge::{MIN_AMOUNT, Price},
@@ -89,7 +89,7 @@ struct PaymentQuery {
 async fn list_payments(
     State(app): State<App>,
     Filtered(query, page): Filtered<PaymentQuery>,
-) -> Result<Json<Page<PaymentBody>>, Problem> {
+) -> JsonResult<Page<PaymentBody>> {
     let before = page.after()?.unwrap_or(Uuid::max());
     let mut conn = app.participant.pools.read.acquire().await?;
     let rows = match query.order_id {
@@ -105,7 +105,7 @@ async fn list_payments(
     params(("id" = Uuid, Path, description = "The payment's id")),
     responses((status = 200, description = "The payment", body = PaymentBody),
         (status = 404, description = "No such payment", body = Problem, content_type = "application/problem+json")))]
-async fn get_payment(State(app): State<App>, Path(id): Path<Uuid>) -> Result<Json<PaymentBody>, Problem> {
+async fn get_payment(State(app): State<App>, Path(id): Path<Uuid>) -> JsonResult<PaymentBody> {
     let mut conn = app.participant.pools.http.acquire().await?;
     let row = store::get_payment(&mut conn, id).await?;
     body(row.ok_or_else(|| Problem::not_found(format!("There is no payment {id}.")))?).map(Json)
@@ -133,7 +133,7 @@ async fn refund_forgotten_charge(
     State(app): State<App>,
     context: RequestContext,
     Json(ForgottenCharge { order_id, amount }): Json<ForgottenCharge>,
-) -> Result<Json<PaymentBody>, Problem> {
+) -> JsonResult<PaymentBody> {
     if amount.amount < MIN_AMOUNT {
         return Err(Problem::invalid("/amount/amount", format!("must be at least {MIN_AMOUNT}")));
     }

@@ -17,7 +17,7 @@ pub mod write;
 
 pub use config::{AppEnv, BaseArgs, HttpArgs, NatsArgs, PostgresArgs, Secret, TelemetryArgs};
 pub use error::StartError;
-pub use http::{Filtered, Json, Page, PageQuery, Path, Problem, Query, RequestContext, ServiceInfo, Shell};
+pub use http::{Filtered, Json, JsonResult, Page, PageQuery, Path, Problem, Query, RequestContext, ServiceInfo, Shell};
 pub use lifecycle::{Service, Startup, Task, TaskFailed, Tasks, run};
 pub use metrics::Metrics;
 pub use postgres::Pools;

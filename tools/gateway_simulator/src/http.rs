@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderName, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use bootstrap::{Json, Path, Problem, Query, detached_within};
+use bootstrap::{Json, JsonResult, Path, Problem, Query, detached_within};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -87,10 +87,7 @@ struct FindCharge {
 #[utoipa::path(get, path = "/v1/charges", tag = "charges", params(FindCharge),
     responses((status = 200, description = "The key's outcome", body = ChargeAnswer),
         (status = 404, description = "The key was never seen", body = Problem, content_type = "application/problem+json")))]
-async fn find_charge(
-    State(gateway): State<Arc<Gateway>>,
-    Query(query): Query<FindCharge>,
-) -> Result<Json<ChargeAnswer>, Problem> {
+async fn find_charge(State(gateway): State<Arc<Gateway>>, Query(query): Query<FindCharge>) -> JsonResult<ChargeAnswer> {
     let outcome = gateway.outcome(&query.idempotency_key).await.map_err(GatewayError::from)?;
     let unknown = || Problem::not_found("No charge, decline or void has this idempotency key.");
     outcome.map(Json).ok_or_else(unknown)
@@ -122,7 +119,7 @@ async fn void(State(gateway): State<Arc<Gateway>>, Key(key): Key) -> Result<Resp
 /// Sums and counts by currency
 #[utoipa::path(get, path = "/v1/totals", tag = "charges",
     responses((status = 200, description = "Everything ever charged and refunded, in minor units", body = TotalsView)))]
-async fn totals(State(gateway): State<Arc<Gateway>>) -> Result<Json<TotalsView>, Problem> {
+async fn totals(State(gateway): State<Arc<Gateway>>) -> JsonResult<TotalsView> {
     Ok(Json(TotalsView { totals: gateway.totals().await.map_err(GatewayError::from)? }))
 }
 
@@ -132,10 +129,7 @@ async fn totals(State(gateway): State<Arc<Gateway>>) -> Result<Json<TotalsView>,
 /// caller that reads its own ledger between the two positions compares what did not change.
 #[utoipa::path(post, path = "/v1/reconciliations", tag = "charges", request_body = Reconciliation,
     responses((status = 200, description = "The ledger as of `position`", body = Statement)))]
-async fn reconcile(
-    State(gateway): State<Arc<Gateway>>,
-    Json(request): Json<Reconciliation>,
-) -> Result<Json<Statement>, Problem> {
+async fn reconcile(State(gateway): State<Arc<Gateway>>, Json(request): Json<Reconciliation>) -> JsonResult<Statement> {
     let statement = gateway.reconcile(&request).await.map_err(GatewayError::from)?;
     let ahead = || Problem::unprocessable("The position in `since` is after the end of the ledger.");
     statement.map(Json).ok_or_else(ahead)
@@ -153,10 +147,7 @@ async fn show_faults(State(gateway): State<Arc<Gateway>>) -> Json<FaultsView> {
 /// Replaces earlier faults. Faults always expire. Which requests are hit depends on the seed only.
 #[utoipa::path(post, path = "/v1/faults", tag = "faults", request_body = FaultSettings,
     responses((status = 200, description = "Armed", body = FaultsView)))]
-async fn arm_faults(
-    State(gateway): State<Arc<Gateway>>,
-    Json(faults): Json<FaultSettings>,
-) -> Result<Json<FaultsView>, Problem> {
+async fn arm_faults(State(gateway): State<Arc<Gateway>>, Json(faults): Json<FaultSettings>) -> JsonResult<FaultsView> {
     let settings = validated(faults)?;
     tracing::warn!(?settings, "faults armed");
     gateway.arm(settings);

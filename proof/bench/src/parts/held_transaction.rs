@@ -7,6 +7,7 @@ use anyhow::ensure;
 use sqlx::Connection;
 use tokio::time::sleep;
 
+use super::on_fresh_suites;
 use crate::{figure::Figure, suite::MeasuredSuite};
 
 /// Seconds of the load: the transaction is held from `begin` to `end`, and the load ends with `last`.
@@ -22,22 +23,11 @@ const FEW: u64 = 5;
 pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
     let schedule =
         if suite.quick { Schedule { begin: 2, end: 10, last: 18 } } else { Schedule { begin: 5, end: 65, last: 85 } };
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    // A machine that becomes slower, or faster, does so for both.
-    for (turn, holds) in [false, true, true, false].into_iter().enumerate() {
-        if turn > 0 {
-            ensure!(suite.audit().await?, "the audit is not clean after load {turn}");
-            suite.fresh_suite().await?;
-        }
-        let load = if holds {
-            tokio::try_join!(ended(suite, &schedule), hold(suite, &schedule))?.0
-        } else {
-            ended(suite, &schedule).await?
-        };
-        eprintln!("load {}: {}: {load:?} in its seconds", turn + 1, if holds { "held" } else { "without" });
-        let loads = if holds { &mut with } else { &mut without };
-        loads.push(load);
-    }
+    let [without, with] = on_fresh_suites(suite, ["sagas in each second, without", "held"], async |variant| match variant {
+        0 => ended(suite, &schedule).await,
+        _ => Ok(tokio::try_join!(ended(suite, &schedule), hold(suite, &schedule))?.0),
+    })
+    .await?;
     let during = schedule.begin + 1..schedule.end;
     let at_once = schedule.end..schedule.end + FEW;
     let after = schedule.end..schedule.last - 1;

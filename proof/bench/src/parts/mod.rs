@@ -12,6 +12,9 @@ mod saturated;
 mod telemetry;
 mod yardstick;
 
+use std::fmt::Debug;
+
+use anyhow::ensure;
 use clap::ValueEnum;
 
 use crate::{
@@ -94,6 +97,26 @@ async fn by_turns<const N: usize>(
     let figures =
         medians.map(|(name, measured)| Figure::median_of(format!("sagas, {name}"), measured, "1/s")).collect();
     Ok((measured, figures))
+}
+
+/// Measures two variants in the order A, B, B, A, each time on a fresh suite, so that the machine's and the database's age affect
+/// both alike.
+async fn on_fresh_suites<T: Debug>(
+    suite: &MeasuredSuite,
+    names: [&str; 2],
+    mut measure: impl AsyncFnMut(usize) -> anyhow::Result<T>,
+) -> anyhow::Result<[Vec<T>; 2]> {
+    let mut measured = [Vec::new(), Vec::new()];
+    for (turn, variant) in [0, 1, 1, 0].into_iter().enumerate() {
+        if turn > 0 {
+            ensure!(suite.audit().await?, "the audit is not clean after load {turn}");
+            suite.fresh_suite().await?;
+        }
+        let load = measure(variant).await?;
+        eprintln!("load {}: {}: {load:?}", turn + 1, names[variant]);
+        measured[variant].push(load);
+    }
+    Ok(measured)
 }
 
 /// The ratio of the medians of two variants.

@@ -5,7 +5,7 @@ use axum::{
     http::{StatusCode, header},
     response::IntoResponse,
 };
-use bootstrap::{Json, Page, PageQuery, Path, Problem, Query, RequestContext, detached};
+use bootstrap::{Json, JsonResult, Page, PageQuery, Path, Problem, Query, RequestContext, detached};
 use contracts::{
     Money, Sku,
     catalogue::{Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged, ProductStatus},
@@ -98,7 +98,7 @@ async fn create(app: &App, context: &Context, new: NewProduct) -> Result<Stocked
     params(("sku" = Sku, Path, description = "The product's SKU")),
     responses((status = 200, description = "The product", body = StockedProduct),
         (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json")))]
-pub(crate) async fn get_product(State(app): State<App>, Path(sku): Path<Sku>) -> Result<Json<StockedProduct>, Problem> {
+pub(crate) async fn get_product(State(app): State<App>, Path(sku): Path<Sku>) -> JsonResult<StockedProduct> {
     let mut conn = app.participant.pools.http.acquire().await?;
     let found = store::find_product(&mut conn, &sku).await?;
     found.map(Json).ok_or_else(|| unknown(&sku))
@@ -113,7 +113,7 @@ pub(crate) async fn get_product(State(app): State<App>, Path(sku): Path<Sku>) ->
 pub(crate) async fn list_products(
     State(app): State<App>,
     Query(page): Query<PageQuery>,
-) -> Result<Json<Page<StockedProduct>>, Problem> {
+) -> JsonResult<Page<StockedProduct>> {
     let after: Option<String> = page.after()?;
     let mut conn = app.participant.pools.read.acquire().await?;
     let rows = store::list_products(&mut conn, after.as_deref(), page.rows()).await?;
@@ -132,7 +132,7 @@ pub(crate) async fn patch_product(
     request: RequestContext,
     Path(sku): Path<Sku>,
     Json(patch): Json<ProductPatch>,
-) -> Result<Json<StockedProduct>, Problem> {
+) -> JsonResult<StockedProduct> {
     let price = patch.price.map(Money::from);
     input::validate([input::text("/name", patch.name.as_deref()), input::price(price), input::currency(price)])?;
     let changes = Changes { price, name: patch.name, status: patch.status };
@@ -170,7 +170,7 @@ pub(crate) async fn replenish_product(
     request: RequestContext,
     Path(sku): Path<Sku>,
     Json(more): Json<Replenishment>,
-) -> Result<Json<StockedProduct>, Problem> {
+) -> JsonResult<StockedProduct> {
     input::validate([input::units("/quantity", more.quantity, 1), input::text("/reason", more.reason.as_deref())])?;
     let replenished = detached(async move { replenish(&app, &context_of(&request), &sku, more).await }).await?;
     Ok(Json(replenished))

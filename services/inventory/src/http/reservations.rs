@@ -1,7 +1,7 @@
 //! The reservation of an order.
 
 use axum::extract::State;
-use bootstrap::{Json, Path, Problem};
+use bootstrap::{Json, JsonResult, Path, Problem};
 use contracts::OrderId;
 
 use crate::{
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) async fn get_reservation(
     State(app): State<App>,
     Path(order_id): Path<OrderId>,
-) -> Result<Json<ReservationRow>, Problem> {
+) -> JsonResult<ReservationRow> {
     let mut conn = app.participant.pools.http.acquire().await?;
     let found = store::find_reservation(&mut conn, order_id.0).await?;
     let unknown = || Problem::not_found(format!("There is no reservation for the order {order_id}."));

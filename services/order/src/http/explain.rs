@@ -4,7 +4,7 @@
 mod obstacles;
 
 use axum::extract::State;
-use bootstrap::{Json, Path, Problem};
+use bootstrap::{Json, JsonResult, Path, Problem};
 use contracts::{INVENTORY, ORDER, PAYMENT};
 use saga::{SagaDefinition, Status, Step};
 use saga_store::query::{self, SagaView, StepView};
@@ -86,7 +86,7 @@ struct Known {
     params(("id" = Uuid, Path, description = "The order's id")),
     responses((status = 200, description = "The explanation", body = Explanation),
         (status = 404, description = "No such order", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn explain_order(State(app): State<App>, Path(id): Path<Uuid>) -> Result<Json<Explanation>, Problem> {
+pub(super) async fn explain_order(State(app): State<App>, Path(id): Path<Uuid>) -> JsonResult<Explanation> {
     let pool = &app.participant.pools.http;
     let mut reads = 0;
     loop {

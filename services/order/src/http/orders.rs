@@ -1,7 +1,7 @@
 //! Reading and cancelling orders.
 
 use axum::{extract::State, http::StatusCode};
-use bootstrap::{Filtered, Json, Page, PageQuery, Path, Problem, RequestContext, detached};
+use bootstrap::{Filtered, Json, JsonResult, Page, PageQuery, Path, Problem, RequestContext, detached};
 use contracts::{Money, Sku};
 use messaging::{Context, retry_contended};
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub(super) struct OrderQuery {
     params(("id" = Uuid, Path, description = "The order's id")),
     responses((status = 200, description = "The order", body = OrderBody),
         (status = 404, description = "No such order", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn get_order(State(app): State<App>, Path(id): Path<Uuid>) -> Result<Json<OrderBody>, Problem> {
+pub(super) async fn get_order(State(app): State<App>, Path(id): Path<Uuid>) -> JsonResult<OrderBody> {
     Ok(Json(read(&app, id).await?))
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn get_order(State(app): State<App>, Path(id): Path<Uuid>) -> R
 pub(super) async fn list_orders(
     State(app): State<App>,
     Filtered(query, page): Filtered<OrderQuery>,
-) -> Result<Json<Page<OrderBody>>, Problem> {
+) -> JsonResult<Page<OrderBody>> {
     let before = page.after()?.unwrap_or(Uuid::max());
     let distance = if query.status.is_some() { page.walk() } else { page.rows() };
     let mut conn = app.participant.pools.read.acquire().await?;

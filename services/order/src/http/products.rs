@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use bootstrap::{Json, Page, PageQuery, Path, Problem, Query, detached_within};
+use bootstrap::{Json, JsonResult, Page, PageQuery, Path, Problem, Query, detached_within};
 
 use crate::{
     App,
@@ -17,7 +17,7 @@ use crate::{
 pub(super) async fn list_products(
     State(app): State<App>,
     Query(page): Query<PageQuery>,
-) -> Result<Json<Page<ViewedProduct>>, Problem> {
+) -> JsonResult<Page<ViewedProduct>> {
     let mut conn = app.participant.pools.read.acquire().await?;
     let after: Option<String> = page.after()?;
     let rows = store::list_products(&mut conn, after.as_deref(), page.rows()).await?;
@@ -29,10 +29,7 @@ pub(super) async fn list_products(
     params(("sku" = String, Path, description = "The product's SKU")),
     responses((status = 200, description = "The product", body = ViewedProduct),
         (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn get_product(
-    State(app): State<App>,
-    Path(sku): Path<String>,
-) -> Result<Json<ViewedProduct>, Problem> {
+pub(super) async fn get_product(State(app): State<App>, Path(sku): Path<String>) -> JsonResult<ViewedProduct> {
     let mut conn = app.participant.pools.http.acquire().await?;
     let row = store::get_product(&mut conn, &sku).await?;
     row.map(Json).ok_or_else(|| Problem::not_found(format!("There is no product {sku}.")))
@@ -44,7 +41,7 @@ const REBUILD_LIMIT: Duration = Duration::from_secs(120);
 /// Make the view equal to inventory's catalogue
 #[utoipa::path(post, path = "/api/admin/catalogue/rebuild", tag = "administration",
     responses((status = 200, description = "The view is rebuilt", body = Rebuilt)))]
-pub(super) async fn rebuild_catalogue(State(app): State<App>) -> Result<Json<Rebuilt>, Problem> {
+pub(super) async fn rebuild_catalogue(State(app): State<App>) -> JsonResult<Rebuilt> {
     Ok(Json(detached_within(REBUILD_LIMIT, async move { catalogue::rebuild(&app).await }).await?))
 }
 

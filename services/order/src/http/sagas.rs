@@ -1,7 +1,7 @@
 //! Sagas: status, journal, and resuming compensations.
 
 use axum::{extract::State, http::HeaderMap};
-use bootstrap::{Filtered, Json, Page, PageQuery, Path, Problem, detached};
+use bootstrap::{Filtered, Json, JsonResult, Page, PageQuery, Path, Problem, detached};
 use messaging::retry_contended;
 use participant::{Bulk, Why, actor};
 use saga::Status;
@@ -147,7 +147,7 @@ pub(super) struct SagaSummary {
 pub(super) async fn list_sagas(
     State(app): State<App>,
     Filtered(query, page): Filtered<SagaQuery>,
-) -> Result<Json<Page<SagaBody>>, Problem> {
+) -> JsonResult<Page<SagaBody>> {
     if query.older_than.is_some_and(|s| !(0.0..=1e9).contains(&s)) {
         return Err(Problem::invalid("/older_than", "A number of seconds, 0 to 1,000,000,000."));
     }
@@ -170,7 +170,7 @@ pub(super) async fn list_sagas(
 /// Counts by status, and the age of the oldest saga that still runs
 #[utoipa::path(get, path = "/api/sagas/summary", tag = "sagas",
     responses((status = 200, description = "The summary", body = SagaSummary)))]
-pub(super) async fn get_saga_summary(State(app): State<App>) -> Result<Json<SagaSummary>, Problem> {
+pub(super) async fn get_saga_summary(State(app): State<App>) -> JsonResult<SagaSummary> {
     let pool = &app.participant.pools.read;
     let counts: BTreeMap<String, i64> = query::counts(pool).await?.into_iter().collect();
     let of = |status: Status| (status.as_str(), counts.get(status.as_str()).copied().unwrap_or_default());
@@ -185,7 +185,7 @@ pub(super) async fn get_saga_summary(State(app): State<App>) -> Result<Json<Saga
     params(("id" = Uuid, Path, description = "The saga's id")),
     responses((status = 200, description = "The saga", body = SagaHistory),
         (status = 404, description = "No such saga", body = Problem, content_type = "application/problem+json")))]
-pub(super) async fn get_saga(State(app): State<App>, Path(id): Path<Uuid>) -> Result<Json<SagaHistory>, Problem> {
+pub(super) async fn get_saga(State(app): State<App>, Path(id): Path<Uuid>) -> JsonResult<SagaHistory> {
     read(&app, id).await
 }
 
@@ -200,7 +200,7 @@ pub(super) async fn resume_saga(
     Path(id): Path<Uuid>,
     headers: HeaderMap,
     why: Option<Json<Why>>,
-) -> Result<Json<SagaHistory>, Problem> {
+) -> JsonResult<SagaHistory> {
     let why = resume_reason(&headers, why.and_then(|Json(why)| why.reason).as_deref());
     let outcome = detached(resume(app.clone(), vec![id], why)).await?.remove(&id);
     match outcome.unwrap_or(ResumeOutcome::Unknown) {
@@ -257,7 +257,7 @@ pub(super) async fn resume_sagas(
     State(app): State<App>,
     headers: HeaderMap,
     Json(wanted): Json<Bulk<ResumeFilter>>,
-) -> Result<Json<ResumeBody>, Problem> {
+) -> JsonResult<ResumeBody> {
     let limit = wanted.limit()?;
     let Bulk { filter, dry_run, reason, .. } = wanted;
     let (matched, saga_ids) = uncompensated(&app.participant.pools.http, &filter.checked()?, limit).await?;
@@ -300,7 +300,7 @@ fn resume_reason(headers: &HeaderMap, reason: Option<&str>) -> String {
     reason.map_or_else(|| format!("{actor} resumed it"), |reason| format!("{actor} resumed it: {reason}"))
 }
 
-async fn read(app: &App, id: Uuid) -> Result<Json<SagaHistory>, Problem> {
+async fn read(app: &App, id: Uuid) -> JsonResult<SagaHistory> {
     let pool = &app.participant.pools.http;
     let saga = query::get(pool, id).await?.ok_or_else(|| unknown(id))?;
     let steps = query::journal(pool, id).await?;

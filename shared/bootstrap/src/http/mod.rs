@@ -20,6 +20,6 @@ pub(crate) use guard::panic_text;
 pub use openapi::{ServiceInfo, openapi};
 pub use page::{Page, PageQuery};
 pub(crate) use problem::chain;
-pub use problem::{FieldError, PROBLEM_JSON, Problem};
+pub use problem::{FieldError, JsonResult, PROBLEM_JSON, Problem};
 pub use serve::serve;
 pub use shell::{Shell, assemble, starting};

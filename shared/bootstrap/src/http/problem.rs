@@ -11,8 +11,13 @@ use axum::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::Json;
+
 /// The media type of every error response.
 pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// A JSON body or an error response.
+pub type JsonResult<T> = Result<Json<T>, Problem>;
 
 /// An error response (RFC 9457).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]

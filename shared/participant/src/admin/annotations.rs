@@ -2,7 +2,7 @@
 //! faults have annotations automatically. The routes exist only where faults are enabled.
 
 use axum::{extract::State, http::StatusCode};
-use bootstrap::{Json, Path, Problem};
+use bootstrap::{Json, JsonResult, Path, Problem};
 use saga_store::annotation;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -66,7 +66,7 @@ pub(crate) async fn begin_annotation(
 pub(crate) async fn end_annotation(
     State(admin): Shared,
     Path(annotation_id): Path<Uuid>,
-) -> Result<Json<EndedAnnotation>, Problem> {
+) -> JsonResult<EndedAnnotation> {
     let ended = annotation::end_scenario(&admin.participant.pools.http, annotation_id).await?;
     let ended_at = ended.ok_or_else(|| Problem::not_found("No such annotation was begun over REST."))?;
     Ok(Json(EndedAnnotation { annotation_id, ended_at }))

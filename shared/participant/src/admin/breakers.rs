@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use axum::extract::State;
-use bootstrap::{Json, Path, Problem};
+use bootstrap::{Json, JsonResult, Path, Problem};
 use messaging::breaker_change::{self, BreakerChange};
 use resilience::{Counts, Snapshot};
 use saga::{Breaker, Step};
@@ -101,7 +101,7 @@ pub(crate) struct TotalsBody {
 /// Every breaker of every replica, and their latest changes
 #[utoipa::path(get, path = "/api/admin/breakers", tag = "administration",
     responses((status = 200, description = "The breakers", body = BreakerList)))]
-pub(crate) async fn list_breakers(State(admin): Shared) -> Result<Json<BreakerList>, Problem> {
+pub(crate) async fn list_breakers(State(admin): Shared) -> JsonResult<BreakerList> {
     let participant = &admin.participant;
     let changes = breaker_change::latest(&participant.pools.http, CHANGES).await?;
     let answers = participant.replicas.ask(Question::ListBreakers, own(participant, &admin.steps())).await;
@@ -114,10 +114,7 @@ pub(crate) async fn list_breakers(State(admin): Shared) -> Result<Json<BreakerLi
     params(("step" = String, Path, description = "The step's name")),
     responses((status = 200, description = "The breakers, closed", body = ResetBreakers),
         (status = 404, description = "No such step in this service", body = Problem, content_type = "application/problem+json")))]
-pub(crate) async fn reset_breaker(
-    State(admin): Shared,
-    Path(step): Path<String>,
-) -> Result<Json<ResetBreakers>, Problem> {
+pub(crate) async fn reset_breaker(State(admin): Shared, Path(step): Path<String>) -> JsonResult<ResetBreakers> {
     let found = admin.steps().into_iter().find(|known| known.name == step);
     let found = found.ok_or_else(|| Problem::not_found(format!("This service has no step {step:?}.")))?;
     let own = reset(&admin.participant, &[found]);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use axum::{extract::State, http::StatusCode};
-use bootstrap::{Json, Path, Problem, detached};
+use bootstrap::{Json, JsonResult, Path, Problem, detached};
 use messaging::{Subscription, consumer, consumer::ConsumerState};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -60,7 +60,7 @@ pub(crate) struct PausedConsumers {
 /// Every consumer with its lag, and why it is paused
 #[utoipa::path(get, path = "/api/admin/consumers", tag = "administration",
     responses((status = 200, description = "The consumers", body = ConsumerList)))]
-pub(crate) async fn list_consumers(State(admin): Shared) -> Result<Json<ConsumerList>, Problem> {
+pub(crate) async fn list_consumers(State(admin): Shared) -> JsonResult<ConsumerList> {
     Ok(Json(ConsumerList { items: consumers_of(&admin).await? }))
 }
 
@@ -127,10 +127,7 @@ pub(super) async fn close_intake(subscriptions: &[Subscription], step: &str) -> 
     params(("step" = String, Path, description = "The step's name")),
     responses((status = 200, description = "The consumers", body = ConsumerList),
         (status = 404, description = "No such step in this service", body = Problem, content_type = "application/problem+json")))]
-pub(crate) async fn resume_consumer(
-    State(admin): Shared,
-    Path(step): Path<String>,
-) -> Result<Json<ConsumerList>, Problem> {
+pub(crate) async fn resume_consumer(State(admin): Shared, Path(step): Path<String>) -> JsonResult<ConsumerList> {
     set_paused(&admin, &step, false).await?;
     list_consumers(State(admin)).await
 }

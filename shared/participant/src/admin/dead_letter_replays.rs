@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, StatusCode, header::LOCATION},
     response::{IntoResponse, Response},
 };
-use bootstrap::{Json, Page, PageQuery, Path, Problem, Query, detached, detached_within};
+use bootstrap::{Json, JsonResult, Page, PageQuery, Path, Problem, Query, detached, detached_within};
 use messaging::dead_letter::{self, Batch, BatchRequest, DEFAULT_RAMP, DryRun, ReplayOutcome, Selection, Stop};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -98,7 +98,7 @@ pub(crate) async fn replay_dead_letter(
     Path(id): Path<Uuid>,
     headers: HeaderMap,
     why: Option<Json<Why>>,
-) -> Result<Json<DeadLetterHistory>, Problem> {
+) -> JsonResult<DeadLetterHistory> {
     let reason = why.and_then(|Json(why)| why.reason);
     let (replays, actor) = (admin.replays.clone(), actor(&headers));
     let replay = async move { dead_letter::replay(&replays, id, &actor, reason.as_deref()).await.map_err(problem) };
@@ -136,7 +136,7 @@ pub(crate) async fn replay_dead_letters(
 pub(crate) async fn list_dead_letter_replays(
     State(admin): Shared,
     Query(page): Query<PageQuery>,
-) -> Result<Json<Page<ReplayBody>>, Problem> {
+) -> JsonResult<Page<ReplayBody>> {
     let rows = dead_letter::batches(&admin.participant.pools.http, page.after()?, page.rows()).await?;
     Ok(Json(Page::from_rows(rows, &page, |row| row.replay_id).map(|row| body(&row))))
 }
@@ -146,10 +146,7 @@ pub(crate) async fn list_dead_letter_replays(
     params(("id" = Uuid, Path, description = "The batch's id")),
     responses((status = 200, description = "The batch", body = ReplayDetail),
         (status = 404, description = "No such batch", body = Problem, content_type = "application/problem+json")))]
-pub(crate) async fn get_dead_letter_replay(
-    State(admin): Shared,
-    Path(id): Path<Uuid>,
-) -> Result<Json<ReplayDetail>, Problem> {
+pub(crate) async fn get_dead_letter_replay(State(admin): Shared, Path(id): Path<Uuid>) -> JsonResult<ReplayDetail> {
     let batch = dead_letter::batch(&admin.participant.pools.http, id).await?;
     let batch = batch.ok_or_else(|| Problem::not_found("There is no such batch of replays."))?;
     Ok(Json(ReplayDetail { replay: body(&batch), dead_letter_ids: batch.ids }))

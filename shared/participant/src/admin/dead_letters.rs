@@ -1,7 +1,7 @@
 //! Dead letters: list, read and discard them.
 
 use axum::{extract::State, http::HeaderMap};
-use bootstrap::{Filtered, Json, Page, PageQuery, Path, Problem, detached};
+use bootstrap::{Filtered, Json, JsonResult, Page, PageQuery, Path, Problem, detached};
 use messaging::dead_letter::{self, Action, DeadLetter, Filter, ReplayError, Selection};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -68,7 +68,7 @@ pub(crate) struct DeadLetterCount {
 pub(crate) async fn list_dead_letters(
     State(admin): Shared,
     Filtered(query, page): Filtered<DeadLetterQuery>,
-) -> Result<Json<Page<DeadLetter>>, Problem> {
+) -> JsonResult<Page<DeadLetter>> {
     let DeadLetterQuery { status, step, event_type, saga_id, reason, created_before } = query;
     let status = status.map(|status| status.as_str().to_owned());
     let selection = Selection { step, event_type, saga_id, reason, created_before };
@@ -80,7 +80,7 @@ pub(crate) async fn list_dead_letters(
 /// How many dead letters are PENDING
 #[utoipa::path(get, path = "/api/admin/dlq/count", tag = "administration",
     responses((status = 200, description = "The count", body = DeadLetterCount)))]
-pub(crate) async fn count_dead_letters(State(admin): Shared) -> Result<Json<DeadLetterCount>, Problem> {
+pub(crate) async fn count_dead_letters(State(admin): Shared) -> JsonResult<DeadLetterCount> {
     let count = dead_letter::count_pending(&admin.participant.pools.http).await?;
     Ok(Json(DeadLetterCount { count }))
 }
@@ -90,10 +90,7 @@ pub(crate) async fn count_dead_letters(State(admin): Shared) -> Result<Json<Dead
     params(("id" = Uuid, Path, description = "The dead letter's id")),
     responses((status = 200, description = "The dead letter", body = DeadLetterHistory),
         (status = 404, description = "No such dead letter", body = Problem, content_type = "application/problem+json")))]
-pub(crate) async fn get_dead_letter(
-    State(admin): Shared,
-    Path(id): Path<Uuid>,
-) -> Result<Json<DeadLetterHistory>, Problem> {
+pub(crate) async fn get_dead_letter(State(admin): Shared, Path(id): Path<Uuid>) -> JsonResult<DeadLetterHistory> {
     let pool = &admin.participant.pools.http;
     let entry = dead_letter::get(pool, id).await?.ok_or_else(not_found)?;
     Ok(Json(DeadLetterHistory { entry, actions: dead_letter::actions(pool, id).await? }))
@@ -110,7 +107,7 @@ pub(crate) async fn discard_dead_letter(
     Path(id): Path<Uuid>,
     headers: HeaderMap,
     why: Option<Json<Why>>,
-) -> Result<Json<DeadLetterHistory>, Problem> {
+) -> JsonResult<DeadLetterHistory> {
     let reason = why.and_then(|Json(why)| why.reason).unwrap_or_else(|| "no reason given".to_owned());
     let (replays, actor) = (admin.replays.clone(), actor(&headers));
     detached(async move { dead_letter::discard(&replays, id, &actor, &reason).await.map_err(problem) }).await?;

@@ -6,7 +6,7 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use bootstrap::{Json, Path, Problem};
+use bootstrap::{Json, JsonResult, Path, Problem};
 use faults::{Armed, FaultPoint, FaultSpec, Kind};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -124,7 +124,7 @@ pub(crate) async fn disarm_all_faults(State(admin): Shared) -> Json<Disarmed> {
     params(("id" = u64, Path, description = "The fault's id")),
     responses((status = 200, description = "It is disarmed", body = Disarmed),
         (status = 404, description = "No such fault is armed", body = Problem, content_type = "application/problem+json")))]
-pub(crate) async fn disarm_fault(State(admin): Shared, Path(id): Path<u64>) -> Result<Json<Disarmed>, Problem> {
+pub(crate) async fn disarm_fault(State(admin): Shared, Path(id): Path<u64>) -> JsonResult<Disarmed> {
     match disarm_in_all(&admin.participant, Some(id)).await {
         Disarmed { disarmed: 0, .. } => Err(Problem::not_found("No such fault is armed.")),
         disarmed => Ok(Json(disarmed)),

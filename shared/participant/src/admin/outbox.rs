@@ -1,7 +1,7 @@
 //! The outbox: pending, parked, published and discarded events, every attempt, and the actions of operators.
 
 use axum::{extract::State, http::HeaderMap};
-use bootstrap::{Filtered, Json, Page, PageQuery, Path, Problem, detached};
+use bootstrap::{Filtered, Json, JsonResult, Page, PageQuery, Path, Problem, detached};
 use messaging::outbox::{self, Action, Attempt, Entry, Parked};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -57,7 +57,7 @@ pub(crate) struct OutboxHistory {
 pub(crate) async fn list_outbox(
     State(admin): Shared,
     Filtered(query, page): Filtered<OutboxQuery>,
-) -> Result<Json<Page<Entry>>, Problem> {
+) -> JsonResult<Page<Entry>> {
     let state = query.state.map(OutboxState::as_str);
     let rows = outbox::list(&admin.participant.pools.http, state, page.after()?, page.rows()).await?;
     Ok(Json(Page::from_rows(rows, &page, |row| row.event_id)))
@@ -68,10 +68,7 @@ pub(crate) async fn list_outbox(
     params(("event_id" = Uuid, Path, description = "The event's id")),
     responses((status = 200, description = "The entry", body = OutboxHistory),
         (status = 404, description = "No such event", body = Problem, content_type = "application/problem+json")))]
-pub(crate) async fn get_outbox_entry(
-    State(admin): Shared,
-    Path(event_id): Path<Uuid>,
-) -> Result<Json<OutboxHistory>, Problem> {
+pub(crate) async fn get_outbox_entry(State(admin): Shared, Path(event_id): Path<Uuid>) -> JsonResult<OutboxHistory> {
     let pool = &admin.participant.pools.http;
     let found = outbox::get(pool, event_id).await?;
     let mut entry = found.ok_or_else(|| Problem::not_found("This service's outbox has no such event."))?;
@@ -95,7 +92,7 @@ pub(crate) async fn requeue_outbox_entry(
     Path(event_id): Path<Uuid>,
     headers: HeaderMap,
     why: Option<Json<Why>>,
-) -> Result<Json<OutboxHistory>, Problem> {
+) -> JsonResult<OutboxHistory> {
     let (pool, actor) = (admin.participant.pools.http.clone(), actor(&headers));
     let reason = why.and_then(|Json(why)| why.reason);
     let requeue =
@@ -124,7 +121,7 @@ pub(crate) async fn discard_outbox_entry(
     Path(event_id): Path<Uuid>,
     headers: HeaderMap,
     Json(why): Json<DiscardOutboxEntry>,
-) -> Result<Json<OutboxHistory>, Problem> {
+) -> JsonResult<OutboxHistory> {
     expect_reason(&why.reason)?;
     let (pool, actor) = (admin.participant.pools.http.clone(), actor(&headers));
     let discard = async move { outbox::discard(&mut *pool.acquire().await?, event_id, &actor, &why.reason).await };
@@ -152,7 +149,7 @@ pub(crate) async fn requeue_outbox(
     State(admin): Shared,
     headers: HeaderMap,
     Json(wanted): Json<Bulk<Parked>>,
-) -> Result<Json<RequeueBody>, Problem> {
+) -> JsonResult<RequeueBody> {
     let limit = wanted.limit()?;
     let Bulk { filter, dry_run, reason, .. } = wanted;
     let (pool, actor) = (admin.participant.pools.http.clone(), actor(&headers));
