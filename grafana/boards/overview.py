@@ -19,17 +19,8 @@ def make():
 
 def health():
     return [
-        sagas.ended_right(),
-        sagas.confirmed(),
-        stat("Active sagas", COUNT["unit"], "Sagas that have begun and not ended.", q('sum(saga_active{status!="FAILED"})')),
-        stat("Oldest saga", "s", "How long the oldest unfinished saga has been running. Its deadline is at 60 s, that of its "
-             "compensation 60 s later; at 150 s SagaStuckCompensating fires.",
-             q("max(saga_oldest_active_age_seconds)"), decimals=0, thresholds=[GREEN, (30, YELLOW), (60, RED)]),
-        stat("Stuck", COUNT["unit"], "Sagas whose compensation retries are exhausted: operator action required. SagaFailed fires above 0.",
-             q("max(saga_stuck)"), thresholds=[GREEN, (1, RED)], background=True),
-        stat("Oldest debt", "s", "How long the oldest payment or reservation of a cancelled order has waited for its undo. "
-             "CompensationDebtOld fires at 30 s.",
-             q("max(compensation_debt_oldest_age_seconds)"), decimals=0, thresholds=[GREEN, (5, YELLOW), (30, RED)]),
+        *sagas.state(),
+        sagas.oldest_debt(),
         stat("Violations", COUNT["unit"], "Violations that the last audit found. Anything but 0 is a bug or a manual change: "
              "InvariantViolated fires.", now("sum(invariant_violations)"), thresholds=[GREEN, (1, RED)], background=True),
         stat("Alerts", COUNT["unit"], "Alerts that fire now. The table below names them and links to the runbook.",

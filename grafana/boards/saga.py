@@ -17,22 +17,13 @@ def make():
 
 def glance():
     return [
-        sagas.ended_right(),
-        sagas.confirmed(),
-        stat("Active sagas", COUNT["unit"], "Sagas that have begun and not ended.", q('sum(saga_active{status!="FAILED"})')),
-        stat("Oldest saga", "s", "How long the oldest unfinished saga has been running. Its deadline is at 60 s, that of its "
-             "compensation 60 s later; at 150 s SagaStuckCompensating fires.",
-             q("max(saga_oldest_active_age_seconds)"), decimals=0, thresholds=[GREEN, (30, YELLOW), (60, RED)]),
-        stat("Stuck", COUNT["unit"], "Sagas whose compensation retries are exhausted: operator action required. SagaFailed fires above 0.",
-             q("max(saga_stuck)"), thresholds=[GREEN, (1, RED)], background=True),
+        *sagas.state(),
         stat("Money owed", "locale", "Captured for cancelled orders and not yet refunded, by currency.",
              q("sum by (currency) (compensation_debt_money_minor_units) / 100", "{{currency}}"), decimals=2,
              thresholds=[GREEN, (0.01, ORANGE)]),
         stat("Stock owed", COUNT["unit"], "Units reserved by cancelled orders and not yet released.",
              q("sum(compensation_debt_stock_units)"), thresholds=[GREEN, (1, ORANGE)]),
-        stat("Oldest debt", "s", "How long the oldest payment or reservation of a cancelled order has waited for its undo. "
-             "CompensationDebtOld fires at 30 s.",
-             q("max(compensation_debt_oldest_age_seconds)"), decimals=0, thresholds=[GREEN, (5, YELLOW), (30, RED)]),
+        sagas.oldest_debt(),
     ]
 
 

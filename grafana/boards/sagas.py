@@ -1,12 +1,31 @@
-"""Panels that query the table of sagas: exact numbers, which a scraped counter cannot give."""
-from .palette import GREEN, RED
+"""Panels of sagas that several boards show. Most query the table: exact numbers, which a scraped counter cannot give."""
+from .palette import GREEN, RED, YELLOW
 from .panels import (COUNT, age_cells, bars, hidden_cells, order_cells, stat, status_cells, table, timeseries, waterfall,
                      widths)
-from .queries import begun, sql
+from .queries import begun, q, sql
 
 # Past both deadlines (60 s each) and a margin: what has not ended by then is stuck.
 OVERDUE = "status not in ('COMPLETED', 'COMPENSATED') and (status = 'FAILED' or started_at < now() - interval '150 seconds')"
 ENDED_RIGHT = "status in ('COMPLETED', 'COMPENSATED')"
+
+
+def state():
+    return [
+        ended_right(),
+        confirmed(),
+        stat("Active sagas", COUNT["unit"], "Sagas that have begun and not ended.", q('sum(saga_active{status!="FAILED"})')),
+        stat("Oldest saga", "s", "How long the oldest unfinished saga has been running. Its deadline is at 60 s, that of its "
+             "compensation 60 s later; at 150 s SagaStuckCompensating fires.",
+             q("max(saga_oldest_active_age_seconds)"), decimals=0, thresholds=[GREEN, (30, YELLOW), (60, RED)]),
+        stat("Stuck", COUNT["unit"], "Sagas whose compensation retries are exhausted: operator action required. SagaFailed fires above 0.",
+             q("max(saga_stuck)"), thresholds=[GREEN, (1, RED)], background=True),
+    ]
+
+
+def oldest_debt():
+    return stat("Oldest debt", "s", "How long the oldest payment or reservation of a cancelled order has waited for its undo. "
+                "CompensationDebtOld fires at 30 s.",
+                q("max(compensation_debt_oldest_age_seconds)"), decimals=0, thresholds=[GREEN, (5, YELLOW), (30, RED)])
 
 
 def ended_right(**size):

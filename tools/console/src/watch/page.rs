@@ -50,13 +50,8 @@ pub(super) fn routes(board: Board, alerts: AlertBook) -> OpenApiRouter {
 }
 
 /// The latest audit and the latest alerts, as a page.
-#[utoipa::path(
-    get,
-    path = "/",
-    tag = "audit",
-    operation_id = "page",
-    responses((status = 200, description = "The page", body = String, content_type = "text/html"))
-)]
+#[utoipa::path(get, path = "/", tag = "audit", operation_id = "page",
+    responses((status = 200, description = "The page", body = String, content_type = "text/html")))]
 async fn page(State(shown): State<Shown>) -> Html<String> {
     let mut html = head("Audit and alerts", "<meta http-equiv=\"refresh\" content=\"5\">\n");
     let alerts = shown.alerts.latest();

@@ -21,13 +21,8 @@ pub(super) fn routes() -> OpenApiRouter {
 }
 
 /// What each alert means and what to do; the anchors are the alerts' names.
-#[utoipa::path(
-    get,
-    path = "/runbook",
-    tag = "audit",
-    operation_id = "runbook",
-    responses((status = 200, description = "The page", body = String, content_type = "text/html"))
-)]
+#[utoipa::path(get, path = "/runbook", tag = "audit", operation_id = "runbook",
+    responses((status = 200, description = "The page", body = String, content_type = "text/html")))]
 async fn runbook() -> Html<&'static str> {
     Html(&PAGE)
 }
