@@ -85,6 +85,9 @@ pub(crate) struct PendingRow {
 /// The next rows after `watermark`, in order, for the relay of `epoch`; none while it is paused or not active any more. All rows
 /// of an aggregate with a parked or delayed row are left out. A row that may be retried lies below the watermark, so only a read
 /// from the start finds it.
+///
+/// With a synchronous standby, the rows come when it has them: what a transaction sees may be lost with the primary, if its commit
+/// did not wait to the end. So this statement commits something of its own, after it has read, and waits for that.
 pub(crate) async fn next(
     conn: &mut PgConnection,
     epoch: i64,
@@ -98,18 +101,26 @@ pub(crate) async fn next(
             from outbox
             where (state = 'PARKED' or next_attempt_at is not null)
                 and (state = 'PARKED' or next_attempt_at > now() or $2::bigint > 0)
+        ), found as materialized (
+            select *
+            from outbox o
+            where o.position > $2
+                and exists (select from relay_lease l where l.epoch = $1 and not l.paused)
+                and not exists (
+                    select from blocked b
+                    where b.aggregate_type = o.aggregate_type and b.aggregate_id = o.aggregate_id
+                )
+            order by o.position
+            limit $3
+        ), barrier as materialized (
+            select pg_logical_emit_message(true, 'relay', '') as written
+            where current_setting('synchronous_standby_names') <> '' and exists (select from found)
         )
         select o.event_id, o.position, o.aggregate_id, o.aggregate_sequence, o.event_type, o.subject,
             o.headers::text as "headers!", o.payload::text as "payload!", o.saga_id, o.created_at, o.republication
-        from outbox o
-        where o.position > $2
-            and exists (select from relay_lease l where l.epoch = $1 and not l.paused)
-            and not exists (
-                select from blocked b
-                where b.aggregate_type = o.aggregate_type and b.aggregate_id = o.aggregate_id
-            )
-        order by o.position
-        limit $3"#,
+        from found o
+        left join barrier on barrier.written is not null
+        order by o.position"#,
         epoch,
         watermark,
         limit,

@@ -97,6 +97,22 @@ impl Postgres {
         Ok(())
     }
 
+    /// Makes a hot standby that streams from `port` of this machine, which leads to this server. Copies the data, so this server is
+    /// stopped for a moment.
+    pub async fn standby(&mut self, port: u16) -> anyhow::Result<Postgres> {
+        self.stop_fast().await?;
+        let source = format!("host=127.0.0.1 port={port} user=postgres application_name=standby");
+        let settings = self.settings.iter().cloned().chain([("primary_conninfo".to_owned(), source)]).collect();
+        let folder = Arc::new(make_folder()?);
+        let mut standby =
+            Postgres { process: None, port: free_port(), settings, environment: self.environment.clone(), folder };
+        self.copy(&self.data(), &standby.data())?;
+        std::fs::write(standby.data().join("standby.signal"), "")?;
+        self.start_again().await?;
+        standby.start_again().await?;
+        Ok(standby)
+    }
+
     /// The immediate shutdown: sessions end as in a crash, and the next start recovers from the log.
     pub async fn stop_immediate(&mut self) -> anyhow::Result<()> {
         self.stop(Signal::Quit).await

@@ -20,7 +20,7 @@ use sqlx::{
     PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
-use testkit::{Database, Nats, eventually};
+use testkit::{Database, Nats, Server, eventually};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -57,12 +57,20 @@ pub(crate) struct House {
     pub(crate) alarm: Arc<AtomicBool>,
     pub(crate) metrics: Metrics,
     jetstream: jetstream::Context,
-    _servers: Arc<(Database, Nats)>,
+    servers: Arc<(Database, Nats)>,
 }
 
 impl House {
     pub(crate) async fn start() -> Self {
-        let database = Database::from_template("house", make_tables).await.unwrap();
+        House::with(Database::from_template("house", make_tables).await.unwrap()).await
+    }
+
+    /// With a database of this server.
+    pub(crate) async fn on(server: &Server) -> Self {
+        House::with(Database::from_template_on(server, "house", make_tables).await.unwrap()).await
+    }
+
+    async fn with(database: Database) -> Self {
         let nats = Nats::start().await.unwrap();
         let client = async_nats::connect(nats.url()).await.unwrap();
         let jetstream = jetstream::new(client.clone());
@@ -73,7 +81,7 @@ impl House {
         let metrics = Metrics::default();
         let outbox = Outbox::new(pool.clone(), Bus::new(client, HOUSE), metrics.clone());
         let alarm = Arc::new(AtomicBool::new(true));
-        House { outbox, pool, alarm, metrics, jetstream, _servers: Arc::new((database, nats)) }
+        House { outbox, pool, alarm, metrics, jetstream, servers: Arc::new((database, nats)) }
     }
 
     /// Rings once for each visitor, in one transaction, and publishes the events; returns their ids.
@@ -87,6 +95,15 @@ impl House {
         work.commit().await.unwrap();
         self.relay().await;
         ids
+    }
+
+    /// Writes an event for a relay to publish.
+    pub(crate) async fn write(&self, by: &str) -> Result<(), StepError> {
+        let mut work = self.outbox.begin().await?;
+        let ring = Rang { door: Uuid::now_v7(), by: by.to_owned() };
+        work.publish_side_event(&Context::background("test"), 1, &ring)?;
+        work.commit().await?;
+        Ok(())
     }
 
     /// Publishes pending events.
@@ -126,6 +143,11 @@ impl House {
     pub(crate) async fn count(&self, table: &'static str) -> i64 {
         let query = sqlx::AssertSqlSafe(format!("select count(*) from {table}"));
         sqlx::query_scalar(query).fetch_one(&self.pool).await.unwrap()
+    }
+
+    /// The database's name.
+    pub(crate) fn database(&self) -> &str {
+        self.servers.0.name()
     }
 
     /// How many messages the stream has.

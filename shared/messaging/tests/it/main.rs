@@ -6,4 +6,5 @@ mod consumer;
 mod examples;
 mod house;
 mod outbox;
+mod replication;
 mod topology;
