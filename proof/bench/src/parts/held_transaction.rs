@@ -23,11 +23,12 @@ const FEW: u64 = 5;
 pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
     let schedule =
         if suite.quick { Schedule { begin: 2, end: 10, last: 18 } } else { Schedule { begin: 5, end: 65, last: 85 } };
-    let [without, with] = on_fresh_suites(suite, ["sagas in each second, without", "held"], async |variant| match variant {
-        0 => ended(suite, &schedule).await,
-        _ => Ok(tokio::try_join!(ended(suite, &schedule), hold(suite, &schedule))?.0),
-    })
-    .await?;
+    let [without, with] =
+        on_fresh_suites(suite, ["sagas in each second, without", "held"], async |variant| match variant {
+            0 => ended(suite, &schedule).await,
+            _ => Ok(tokio::try_join!(ended(suite, &schedule), hold(suite, &schedule))?.0),
+        })
+        .await?;
     let during = schedule.begin + 1..schedule.end;
     let at_once = schedule.end..schedule.end + FEW;
     let after = schedule.end..schedule.last - 1;
