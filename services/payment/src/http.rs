@@ -93,7 +93,10 @@ async fn list_payments(
     let before = page.after()?.unwrap_or(Uuid::max());
     let mut conn = app.participant.pools.read.acquire().await?;
     let rows = match query.order_id {
-        Some(order_id) => store::find_payment(&mut conn, order_id, before).await?,
+        Some(order_id) => {
+            let found = store::find_payment(&mut conn, OrderId(order_id)).await?;
+            found.into_iter().filter(|row| row.payment_id < before).collect()
+        }
         None => store::list_payments(&mut conn, before, page.rows()).await?,
     };
     let Page { items, next_cursor } = Page::from_rows(rows, &page, |row| row.payment_id);
@@ -155,7 +158,7 @@ async fn refund_forgotten_charge(
         return Err(known());
     }
     let mut conn = app.participant.pools.http.acquire().await?;
-    let row = store::find_payment(&mut conn, order_id.0, Uuid::max()).await?.pop().ok_or_else(known)?;
+    let row = store::find_payment(&mut conn, order_id).await?.ok_or_else(known)?;
     body(row).map(Json)
 }
 

@@ -122,7 +122,11 @@ pub(crate) async fn cancel_payments(conn: &mut PgConnection, tombstones: &[NewPa
 
 /// The orders' payments, without locks.
 pub(crate) async fn payments_of(conn: &mut PgConnection, orders: &[OrderId]) -> Result<Payments, StepError> {
-    let rows = sqlx::query_as!(
+    by_order(rows_of(conn, orders).await?)
+}
+
+async fn rows_of(conn: &mut PgConnection, orders: &[OrderId]) -> Result<Vec<PaymentRow>, sqlx::Error> {
+    sqlx::query_as!(
         PaymentRow,
         "select payment_id, order_id, saga_id, amount, currency, method, status, gateway_reference, decline_code,
             cancelled_at, captured_at, refunded_at, version, created_at, updated_at
@@ -131,8 +135,7 @@ pub(crate) async fn payments_of(conn: &mut PgConnection, orders: &[OrderId]) -> 
         &uuids(orders),
     )
     .fetch_all(conn)
-    .await?;
-    by_order(rows)
+    .await
 }
 
 /// Locks the orders' payments.
@@ -201,23 +204,12 @@ pub(crate) async fn get_payment(conn: &mut PgConnection, payment_id: Uuid) -> Re
     .await
 }
 
-/// The order's payment, if its id is before `before`.
+/// The order's payment, without a lock.
 pub(crate) async fn find_payment(
     conn: &mut PgConnection,
-    order_id: Uuid,
-    before: Uuid,
-) -> Result<Vec<PaymentRow>, sqlx::Error> {
-    sqlx::query_as!(
-        PaymentRow,
-        "select payment_id, order_id, saga_id, amount, currency, method, status, gateway_reference, decline_code,
-            cancelled_at, captured_at, refunded_at, version, created_at, updated_at
-        from payment
-        where order_id = $1 and payment_id < $2",
-        order_id,
-        before,
-    )
-    .fetch_all(conn)
-    .await
+    order_id: OrderId,
+) -> Result<Option<PaymentRow>, sqlx::Error> {
+    Ok(rows_of(conn, &[order_id]).await?.pop())
 }
 
 /// Newest first; `before` is the last payment of the previous page.

@@ -1,7 +1,7 @@
 //! Housekeeping of the messaging tables, by one replica at a time: partitions are created ahead and dropped when they are old;
 //! rows of other tables are deleted in small batches.
 
-use sqlx::{PgConnection, PgPool, postgres::PgQueryResult};
+use sqlx::{PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
 
 use crate::{Metrics, interval, lease::hold, periodic::every, settings::MessagingArgs};
@@ -74,35 +74,27 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
             select consumer, event_id from delivery_attempt where updated_at < now() - $1::interval limit 1000
         )",
         kept(),
-    )
-    .execute(&mut *conn)
-    .await?;
+    );
     let publishing = sqlx::query!(
         "delete from outbox_attempt
         where (event_id, attempt) in (
             select event_id, attempt from outbox_attempt where attempted_at < now() - $1::interval limit 1000
         )",
         kept(),
-    )
-    .execute(&mut *conn)
-    .await?;
-    let acting = sqlx::query!("delete from outbox_action where acted_at < now() - $1::interval", kept())
-        .execute(&mut *conn)
-        .await?;
-    let breakers = sqlx::query!("delete from breaker_change where changed_at < now() - $1::interval", kept())
-        .execute(&mut *conn)
-        .await?;
-    let replays = sqlx::query!("delete from dead_letter_replay where requested_at < now() - $1::interval", kept())
-        .execute(&mut *conn)
-        .await?;
+    );
+    let acting = sqlx::query!("delete from outbox_action where acted_at < now() - $1::interval", kept());
+    let breakers = sqlx::query!("delete from breaker_change where changed_at < now() - $1::interval", kept());
+    let replays = sqlx::query!("delete from dead_letter_replay where requested_at < now() - $1::interval", kept());
     // Leases of replicas that ended without releasing them. An expired lease is free before it is deleted.
-    let leases =
-        sqlx::query!("delete from lease where expires_at < now() - interval '1 hour'").execute(&mut *conn).await?;
-    let rows = [attempts, publishing, acting, breakers, replays, leases];
+    let leases = sqlx::query!("delete from lease where expires_at < now() - interval '1 hour'");
+    let mut rows_deleted = letters.all.unsigned_abs();
+    for old in [attempts, publishing, acting, breakers, replays, leases] {
+        rows_deleted += old.execute(&mut *conn).await?.rows_affected();
+    }
     Ok(Tidied {
         partitions_created: partitions.created,
         partitions_dropped: partitions.dropped,
-        rows_deleted: letters.all.unsigned_abs() + rows.iter().map(PgQueryResult::rows_affected).sum::<u64>(),
+        rows_deleted,
         dead_letters_forgotten: letters.pending.unsigned_abs(),
     })
 }

@@ -5,11 +5,15 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::Deserialize;
+
 use crate::Service;
 
 /// The status of a saga. `COMPLETED` and `COMPENSATED` are final (but a customer's cancellation reopens a
 /// completed saga); `FAILED` waits for an operator, or for the receipts that are still due.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = SagaStatus, description = "The status of a saga"))]
 pub enum Status {
     Started,
     InProgress,
@@ -281,6 +285,7 @@ mod tests {
     fn every_status_has_a_name_that_parses() {
         for status in Status::ALL {
             assert_eq!(status.as_str().parse::<Status>().ok(), Some(status));
+            assert_eq!(serde_json::from_value::<Status>(status.as_str().into()).ok(), Some(status));
         }
     }
 }

@@ -29,6 +29,13 @@ pub const SAMPLED: &[Sampled] = &[
     Sampled { name: "saga_stuck", help: "Sagas whose compensation has FAILED: an operator resumes them", labels: &[] },
 ];
 
+/// A gauge of each service that undoes steps: the service reads it from its own tables.
+pub const OLDEST_COMPENSATION_DEBT: Sampled = Sampled::new(
+    "compensation_debt_oldest_age_seconds",
+    "How long ago the oldest compensation started that the service has not done yet",
+    &[],
+);
+
 /// Reads through the three partial indexes only, which hold sagas that have not ended or that owe a step.
 pub async fn read(pool: &PgPool, definition: &SagaDefinition) -> Result<Vec<Reading>, sqlx::Error> {
     sqlx::query_as!(

@@ -1,6 +1,7 @@
 //! Gauges from inventory's tables: the stock, and the units that are still to be released.
 
 use messaging::sample::{Reading, Sampled};
+use saga_store::sample::OLDEST_COMPENSATION_DEBT;
 use sqlx::PgPool;
 
 pub(crate) const SAMPLED: &[Sampled] = &[
@@ -9,11 +10,7 @@ pub(crate) const SAMPLED: &[Sampled] = &[
         "Units reserved for orders whose saga is being compensated, and not released yet",
         &[],
     ),
-    Sampled::new(
-        "compensation_debt_oldest_age_seconds",
-        "How long ago the oldest compensation started that the service has not done yet",
-        &[],
-    ),
+    OLDEST_COMPENSATION_DEBT,
     Sampled::new("inventory_products", "Products of the catalogue", &[]),
     Sampled::new("inventory_stock_units", "Units of the ten products with most reserved units", &["sku", "state"]),
 ];

@@ -21,38 +21,11 @@ use crate::{
     compensation::{self, ResumeOutcome},
 };
 
-/// The status of a saga
-#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(super) enum SagaStatus {
-    Started,
-    InProgress,
-    Completed,
-    TimedOut,
-    Compensating,
-    Compensated,
-    Failed,
-}
-
-impl From<SagaStatus> for Status {
-    fn from(status: SagaStatus) -> Status {
-        match status {
-            SagaStatus::Started => Status::Started,
-            SagaStatus::InProgress => Status::InProgress,
-            SagaStatus::Completed => Status::Completed,
-            SagaStatus::TimedOut => Status::TimedOut,
-            SagaStatus::Compensating => Status::Compensating,
-            SagaStatus::Compensated => Status::Compensated,
-            SagaStatus::Failed => Status::Failed,
-        }
-    }
-}
-
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct SagaQuery {
-    status: Option<SagaStatus>,
+    status: Option<Status>,
     /// The saga's type: `OrderFulfillment`.
     #[serde(rename = "type")]
     saga_type: Option<String>,
@@ -68,7 +41,7 @@ pub(super) struct SagaBody {
     saga_id: Uuid,
     saga_type: String,
     order_id: Uuid,
-    #[schema(value_type = SagaStatus)]
+    #[schema(value_type = Status)]
     status: String,
     /// The last forward step that was done.
     current_step: i16,
@@ -152,7 +125,7 @@ pub(super) async fn list_sagas(
         return Err(Problem::invalid("/older_than", "A number of seconds, 0 to 1,000,000,000."));
     }
     let filter = Filter {
-        status: query.status.map(Status::from),
+        status: query.status,
         saga_type: query.saga_type.as_deref(),
         business_key: query.order_id,
         older_than_seconds: query.older_than,

@@ -1,6 +1,7 @@
 //! Gauges from payment's tables: the money that is still to be refunded.
 
 use messaging::sample::{Reading, Sampled};
+use saga_store::sample::OLDEST_COMPENSATION_DEBT;
 use sqlx::PgPool;
 
 pub(crate) const SAMPLED: &[Sampled] = &[
@@ -9,11 +10,7 @@ pub(crate) const SAMPLED: &[Sampled] = &[
         "Amount captured for orders whose saga is being compensated, and not refunded yet",
         &["currency"],
     ),
-    Sampled::new(
-        "compensation_debt_oldest_age_seconds",
-        "How long ago the oldest compensation started that the service has not done yet",
-        &[],
-    ),
+    OLDEST_COMPENSATION_DEBT,
 ];
 
 /// Starts from the few sagas that are being compensated. A debt begins when the saga times out or starts to compensate.

@@ -54,8 +54,7 @@ async fn an_outcome_that_stays_unknown_is_never_guessed() {
     let lab = Lab::start().await;
     let (order, other) = (lab.order("tok_declined").await, lab.order("tok_visa").await);
     let event = order.reserved();
-    lab.gateway.next(&[CallFault::AnswerLost; 5]);
-    lab.charge(&[&event]).await.unwrap();
+    lab.charge_unanswered(&event).await;
     assert_eq!((lab.gateway.calls(), lab.is_processed(event.meta.event_id).await), (5, false));
     assert_eq!((lab.payment(&order).await.as_str(), lab.journal(&order).await.len()), ("PENDING", 0));
     lab.charge(&[&event, &other.reserved()]).await.unwrap();

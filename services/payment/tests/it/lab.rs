@@ -21,7 +21,7 @@ use sqlx::{
 use testkit::{Database, Nats};
 use uuid::Uuid;
 
-use crate::scripted_gateway::ScriptedGateway;
+use crate::scripted_gateway::{CallFault, ScriptedGateway};
 
 pub(crate) const PRICE: i64 = 1_999;
 
@@ -107,6 +107,12 @@ impl Lab {
     pub(crate) async fn charge(&self, deliveries: &[&Delivery<StockReserved>]) -> Result<Committed, StepError> {
         let batch = Batch::new(&PROCESS_PAYMENT.step, deliveries.iter().map(|d| (*d).clone()).collect());
         steps::process_payment(self.app.clone(), batch).await
+    }
+
+    /// The charge, of whose calls no answer arrives: its outcome stays unknown.
+    pub(crate) async fn charge_unanswered(&self, delivery: &Delivery<StockReserved>) {
+        self.gateway.next(&[CallFault::AnswerLost; 5]);
+        self.charge(&[delivery]).await.unwrap();
     }
 
     pub(crate) async fn refund(&self, deliveries: &[&Delivery<OrderCancelled>]) -> Result<Committed, StepError> {

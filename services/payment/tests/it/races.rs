@@ -72,8 +72,7 @@ async fn a_crash_between_charge_and_record_keeps_no_money() {
         let (lab, order) = Lab::with_order("tok_visa").await;
         let event = order.reserved();
         // A lost answer leaves the same state as a crash between charge and record.
-        lab.gateway.next(&[CallFault::AnswerLost; 5]);
-        lab.charge(&[&event]).await.unwrap();
+        lab.charge_unanswered(&event).await;
         assert_eq!((lab.payment(&order).await.as_str(), lab.gateway.charged_and_held().1), ("PENDING", PRICE));
         let cancelled = lab.cancel(&order).await;
         if crash_first {
@@ -92,8 +91,7 @@ async fn a_crash_between_charge_and_record_keeps_no_money() {
 async fn a_crash_between_cancellation_and_void_is_recovered() {
     let (lab, order) = Lab::with_order("tok_visa").await;
     let event = order.reserved();
-    lab.gateway.next(&[CallFault::AnswerLost; 5]);
-    lab.charge(&[&event]).await.unwrap();
+    lab.charge_unanswered(&event).await;
     let cancelled = lab.cancel(&order).await;
     lab.gateway.next(&[CallFault::Unreachable]);
     lab.refund(&[&cancelled]).await.unwrap();
@@ -124,8 +122,7 @@ async fn a_capture_missing_in_a_restored_database_is_found() {
     for cancel in [false, true] {
         let (lab, order) = Lab::with_order("tok_visa").await;
         let event = order.reserved();
-        lab.gateway.next(&[CallFault::AnswerLost; 5]);
-        lab.charge(&[&event]).await.unwrap();
+        lab.charge_unanswered(&event).await;
         lab.forget_payments().await;
         if cancel {
             lab.refund(&[&lab.cancel(&order).await]).await.unwrap();

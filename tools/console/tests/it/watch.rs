@@ -37,6 +37,11 @@ impl Watch {
         Ok((answer.status().as_u16(), answer.text().await?))
     }
 
+    async fn until_ok(&self, path: &str) {
+        let ok = eventually(LIMIT, async || self.get(path).await.is_ok_and(|(status, _)| status == 200));
+        ok.await.expect(path);
+    }
+
     async fn post(&self, notification: &Value) -> u16 {
         let request = self.http.post(format!("{}/alerts", self.url)).json(notification);
         request.send().await.expect("an answer").status().as_u16()
@@ -82,9 +87,7 @@ async fn world() -> World {
 async fn violations_are_counted_until_they_are_repaired() {
     let world = world().await;
     let watch = Watch::start(&world);
-    eventually(LIMIT, async || watch.get("/health/ready").await.is_ok_and(|(status, _)| status == 200))
-        .await
-        .expect("it becomes ready");
+    watch.until_ok("/health/ready").await;
     assert_eq!(watch.get("/health/live").await.expect("an answer").0, 200);
     let sound = ["stock_conserved", "money_conserved", "order_agrees_with_saga", "gateway_charges", "journal_legal"];
     watch.expect_verdicts(&sound.map(|invariant| (invariant, 0.0))).await;
@@ -168,9 +171,7 @@ fn notification(status: &str, name: &str) -> Value {
 async fn alerts_are_received_listed_newest_first_and_shown() {
     let world = world().await;
     let watch = Watch::start(&world);
-    eventually(LIMIT, async || watch.get("/alerts").await.is_ok_and(|(status, _)| status == 200))
-        .await
-        .expect("it serves");
+    watch.until_ok("/alerts").await;
     for (status, name) in [("firing", "ServiceDown"), ("firing", "OutboxStale"), ("resolved", "ServiceDown")] {
         assert_eq!(watch.post(&notification(status, name)).await, 204);
     }
