@@ -330,15 +330,15 @@ export_addresses() { # of the participants and the card processor, as far as the
 }
 
 # shellcheck disable=SC2120
-build_suite() { # [ARGUMENT...]: the suite's programs, and further packages
+build_suite() { # [PACKAGE...]: the suite's programs, and those of further packages of the same name
     local programs=("${participants[@]}" gateway_simulator provision console) selection
     # With faults, which scenarios need; they have no effect until one is armed.
-    selection=("${programs[@]/#/-p}" --bins --features faults "$@")
-    # In the tests' profile with the features of the whole workspace, as the tests are built: nothing is compiled twice.
-    if [[ ${SUITE_PROFILE-} == dev ]]; then
-        (($# == 0)) || die "with SUITE_PROFILE=dev only the suite's programs are built"
-        selection=(--workspace "${programs[@]/#/--bin=}")
-    fi
+    selection=("${programs[@]/#/-p}" "${@/#/-p}" --bins --features faults)
+    # In the profiles of tests and proofs with the features of the whole workspace, as those are built: nothing is compiled twice.
+    case ${SUITE_PROFILE-} in
+        dev) selection=(--workspace "${programs[@]/#/--bin=}" "${@/#/--bin=}") ;;
+        proof) selection=(--workspace "${programs[@]/#/--bin=}" "${@/#/--bin=}" --features faults) ;;
+    esac
     (cd "$root" && SQLX_OFFLINE=true cargo build --profile "${SUITE_PROFILE:-demo}" --locked "${selection[@]}")
 }
 
