@@ -304,7 +304,8 @@ database_url() { # [ROLE PASSWORD]: as the owner, or as the role
 }
 
 broker_url() {
-    if [[ $SUITE_NATS == private ]]; then printf 'nats://127.0.0.1:%s' "$NATS_PORT"; else printf %s "$SUITE_NATS"; fi
+    # All members of a cluster.
+    if [[ $SUITE_NATS == private ]]; then printf %s "${NATS_URLS:-nats://127.0.0.1:$NATS_PORT}"; else printf %s "$SUITE_NATS"; fi
 }
 
 with_access() { # NAME COMMAND...: with only the database role and the broker user of NAME

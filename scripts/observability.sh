@@ -45,16 +45,18 @@ start_prometheus() {
     wait_for prometheus 60 answers prometheus "$PROMETHEUS_URL/-/ready"
 }
 
-scrape_targets() { # for Prometheus: the services, and their second replicas while they run
+scrape_targets() { # for Prometheus: the services, their second replicas while they run, and a cluster's replicas
     local name port list=()
     [[ -d $run/prometheus ]] || return 0
-    for name in "${participants[@]}" gateway_simulator console "${participants[@]/%/-2}"; do
+    local services=("${participants[@]}" "${participants[@]/%/-2}")
+    if [[ ${SUITE_CLUSTER-} ]]; then services=("${participants[@]/%/-a}" "${participants[@]/%/-b}"); fi
+    for name in "${services[@]}" gateway_simulator console; do
         if [[ $name == *-2 ]] && ! is_running "$name"; then continue; fi
         port=${name%_simulator}_PORT
         port=${port^^}
         port=${port//-/_}
         if [[ -n ${!port-} ]]; then
-            list+=("{\"targets\": [\"127.0.0.1:${!port}\"], \"labels\": {\"job\": \"${name%-2}\"}}")
+            list+=("{\"targets\": [\"127.0.0.1:${!port}\"], \"labels\": {\"job\": \"${name%-[2ab]}\"}}")
         fi
     done
     local IFS=,

@@ -120,6 +120,67 @@ need_nats() {
     find_nats || die "found no nats-server: install version 2.9 or later (Debian, Ubuntu: apt-get install nats-server), or set NATS_URL to a running one"
 }
 
+# --- A cluster's programs ------------------------------------------------------------------------------------------
+
+library_path() { # FOLDER: of unpacked packages
+    local machine
+    machine=$(uname -m)-linux-gnu
+    printf %s "$1/usr/lib/$machine:$1/lib/$machine${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+}
+
+find_haproxy() { # sets haproxy
+    local found
+    found=$(first_executable "${HAPROXY_BIN-}" "$(command -v haproxy || true)" /usr/sbin/haproxy "$tools/haproxy/usr/sbin/haproxy") || return 1
+    haproxy=("$found")
+    if [[ $found == "$tools"/* ]]; then haproxy=(env LD_LIBRARY_PATH="$(library_path "$tools/haproxy")" "$found"); fi
+}
+
+need_haproxy() {
+    find_haproxy && return
+    say "unpacking haproxy (Debian's package) into .run/tools"
+    unpack haproxy --closure haproxy || true
+    find_haproxy || die "found no haproxy: install version 2.6 or later (Debian, Ubuntu: apt-get install haproxy), or set HAPROXY_BIN"
+}
+
+find_etcd() { # sets etcd
+    etcd=$(first_executable "${ETCD_BIN-}" "$(command -v etcd || true)" /usr/bin/etcd "$tools/etcd/usr/bin/etcd")
+}
+
+need_etcd() {
+    find_etcd && return
+    say "unpacking etcd (Debian's package) into .run/tools"
+    unpack etcd etcd-server || true
+    find_etcd || die "found no etcd: install version 3.4 or later (Debian, Ubuntu: apt-get install etcd-server), or set ETCD_BIN"
+}
+
+find_patroni() { # sets patroni, a command, and patroni_version, such as 300
+    local found copy=$tools/patroni python version
+    found=$(first_executable "${PATRONI_BIN-}" "$(command -v patroni || true)" "$copy/usr/bin/patroni") || return 1
+    patroni=("$found")
+    if [[ $found == "$copy"/* ]]; then
+        # As root the servers run as another user, who may have no access to this folder.
+        if [[ ${as_server_user[*]} ]] && ! "${as_server_user[@]}" test -r "$found"; then
+            copy=$POSTGRES_DATA/tools
+            [[ -e $copy ]] || { cp -a "$tools/patroni" "$copy.new" && mv "$copy.new" "$copy"; }
+        fi
+        python=$(first_executable /usr/bin/python3 "$copy/usr/bin/python3") || return 1
+        patroni=(env PYTHONPATH="$copy/usr/lib/python3/dist-packages" PYTHONDONTWRITEBYTECODE=1
+            LD_LIBRARY_PATH="$(library_path "$copy")" "$python" "$copy/usr/bin/patroni")
+    fi
+    version=$("${patroni[@]}" --version) || return 1
+    [[ $version =~ ([0-9]+)\.([0-9]+) ]] || return 1
+    patroni_version=$((BASH_REMATCH[1] * 100 + BASH_REMATCH[2]))
+}
+
+need_patroni() { # for the user of the servers
+    find_patroni && return
+    say "unpacking patroni (Debian's package) into .run/tools"
+    unpack patroni --closure patroni python3-etcd || true
+    find_patroni || die "found no Patroni: install version 3.0 or later (Debian, Ubuntu: apt-get install patroni), or set PATRONI_BIN"
+}
+
+python3() { command "$(first_executable /usr/bin/python3 "$(type -P python3 || true)" "$tools/patroni/usr/bin/python3")" "$@"; }
+
 # --- libfaketime ---------------------------------------------------------------------------------------------------
 
 need_faketime() { # sets faketime, a library under which a program's clock can be stepped

@@ -150,20 +150,25 @@ drop_scratch() {
 
 # --- NATS ----------------------------------------------------------------------------------------------------------
 
-start_nats() { # returns when it accepts connections; the passwords of its users are remembered
-    local name store passwords=("${participants[@]^^}" PROVISION AUDITOR)
-    passwords=("${passwords[@]/%/_NATS_PASSWORD}")
+start_nats() { # returns when it accepts connections
     if is_running nats; then return; fi
     need_nats
     choose_port NATS_PORT 14222
     choose_port NATS_MONITOR_PORT 18222
-    for name in "${passwords[@]}"; do remember_default "$name" "$(make_password)"; done
-    mkdir -p "$run/nats"
+    run_nats nats "$run/nats" "$NATS_PORT" "$NATS_MONITOR_PORT"
+    wait_for nats 30 answers nats "http://127.0.0.1:$NATS_MONITOR_PORT/healthz"
+}
+
+run_nats() { # NAME STORE PORT MONITORING-PORT OPTION...: the passwords of its users are remembered
+    local name=$1 store=$2 port=$3 monitor=$4 password passwords=("${participants[@]^^}" PROVISION AUDITOR)
+    shift 4
+    passwords=("${passwords[@]/%/_NATS_PASSWORD}")
+    for password in "${passwords[@]}"; do remember_default "$password" "$(make_password)"; done
+    mkdir -p "$store"
     export "${passwords[@]}"
     # In quotes, because the server reads it as it reads its configuration.
-    store=${run//\\/\\\\}
-    NATS_STORE_DIR=\"${store//\"/\\\"}/nats\" start_process nats "$nats_server" -c "$root/docker/nats.conf" \
-        -a 127.0.0.1 -p "$NATS_PORT" -m "$NATS_MONITOR_PORT"
+    store=${store//\\/\\\\}
+    NATS_STORE_DIR=\"${store//\"/\\\"}\" start_process "$name" "$nats_server" -c "$root/docker/nats.conf" \
+        -a 127.0.0.1 -p "$port" -m "$monitor" "$@"
     export -n "${passwords[@]}"
-    wait_for nats 30 answers nats "http://127.0.0.1:$NATS_MONITOR_PORT/healthz"
 }

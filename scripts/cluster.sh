@@ -1,0 +1,293 @@
+# shellcheck shell=bash
+# Sourced by `service` after its own functions when the suite is a cluster (./scripts/up --cluster): each server has members,
+# and so has each service. Programs reach PostgreSQL's primary and the services through HAProxy (`front`); members reach
+# each other through another one (`links`), which can cut a member off.
+
+names=(links etcd postgres nats front provision gateway_simulator "${participants[@]}")
+replicas=()
+servers=(etcd postgres nats)
+letters=(a b c)
+
+members_of() { # NAME: of a group; itself, when it is no group
+    local letter count=1
+    if [[ " ${servers[*]} " == *" $1 "* ]]; then count=3; elif is_participant "$1"; then count=2; fi
+    if ((count == 1)); then printf '%s\n' "$1" && return; fi
+    for letter in "${letters[@]:0:count}"; do printf '%s\n' "$1-$letter"; done
+}
+
+port_of() { # MEMBER [PURPOSE]: of nats-a, NATS_A_PORT or NATS_A_PURPOSE_PORT
+    local name=${1^^}_${2:+${2^^}_}PORT
+    name=${name//-/_}
+    printf %s "${!name}"
+}
+
+# Default ports. A member's are near those of a suite of one.
+for i in 0 1 2; do
+    L=${letters[i]^^} l=${letters[i]}
+    ports[etcd-$l]="ETCD_${L}_PORT=$((13379 + 100 * i)) ETCD_${L}_PEER_PORT=$((13380 + 100 * i))"
+    ports[postgres-$l]="POSTGRES_${L}_PORT=$((15433 + i)) POSTGRES_${L}_REST_PORT=$((18008 + i))"
+    ports[nats-$l]="NATS_${L}_PORT=$((14223 + i)) NATS_${L}_MONITOR_PORT=$((18223 + i)) NATS_${L}_ROUTE_PORT=$((16222 + i))"
+    ports[links]+=" LINK_POSTGRES_${L}_PORT=$((15533 + i)) LINK_ETCD_${L}_PORT=$((13679 + i))"
+    for other in a b c; do
+        if [[ $other != "$l" ]]; then
+            ports[links]+=" LINK_NATS_${L}_${other^^}_PORT=$((16322 + 10 * i + $(printf %d "'$other") - 97))"
+        fi
+    done
+done
+ports[links]+=' LINKS_PORT=18405 LINKS_CONTROL_PORT=18406'
+ports[front]="FRONT_PORT=18404 ${ports[postgres]}"
+for name in "${participants[@]}"; do
+    ports[front]+=" ${name^^}_PORT=${participant_port[$name]}"
+    ports[$name-a]="${name^^}_A_PORT=$((participant_port[$name] + 100))"
+    ports[$name-b]="${name^^}_B_PORT=$((participant_port[$name] + 200))"
+done
+
+start_member() { # NAME
+    case $1 in
+        links | front) "start_$1" ;;
+        etcd-?) start_etcd "$1" ;;
+        postgres-?) start_patroni "$1" ;;
+        nats-?) start_nats_member "$1" ;;
+        *) with_access "${1%-?}" start_program "$1" "$(tr a-z- A-Z_ <<<"$1")" ;;
+    esac
+}
+
+await_member() { # NAME
+    case $1 in
+        links | front) wait_for "$1" 30 http_ok "http://127.0.0.1:$(port_of "$1")/health" ;;
+        etcd-?) wait_for "$1" 60 http_ok "http://127.0.0.1:$(port_of "$1")/health" ;;
+        # 200 while PostgreSQL runs, whatever its role.
+        postgres-?) wait_for "$1" 120 http_ok "http://127.0.0.1:$(port_of "$1" rest)/health" ;;
+        nats-?) wait_for "$1" 60 http_ok "http://127.0.0.1:$(port_of "$1" monitor)/healthz" ;;
+    esac
+}
+
+await_members() { # GROUP: those that run; a client needs a majority of them
+    local member
+    for member in $(members_of "$1"); do if is_running "$member"; then await_member "$member"; fi; done
+}
+
+# --- HAProxy -------------------------------------------------------------------------------------------------------
+
+start_haproxy() { # NAME: with the configuration of its input
+    need_haproxy
+    mkdir -p "$run/cluster"
+    {
+        cat <<CONFIG
+global
+    maxconn 2000
+    $(if [[ $1 == links ]]; then echo "stats socket ipv4@127.0.0.1:$LINKS_CONTROL_PORT level admin"; fi)
+defaults
+    log global
+    timeout connect 1s
+    # Connections of pools may idle.
+    timeout client 1d
+    timeout server 1d
+    timeout check 1s
+    # Two failed checks remove a member, within 3 s when it hangs; one success returns it.
+    default-server inter 500ms fall 2 rise 1 on-marked-down shutdown-sessions
+listen watch
+    bind 127.0.0.1:$(port_of "$1")
+    mode http
+    monitor-uri /health
+    http-request use-service prometheus-exporter if { path /metrics }
+CONFIG
+        cat
+    } >"$run/cluster/$1.cfg"
+    start_process "$1" "${haproxy[@]}" -db -f "$run/cluster/$1.cfg"
+}
+
+start_front() {
+    if is_running front; then return; fi
+    local name member
+    choose_ports front
+    {
+        printf 'listen postgres\n bind 127.0.0.1:%s\n mode tcp\n option httpchk GET /primary\n' "$POSTGRES_PORT"
+        for member in $(members_of postgres); do
+            printf ' server %s 127.0.0.1:%s check port %s\n' "$member" "$(port_of "$member")" "$(port_of "$member" rest)"
+        done
+        for name in "${participants[@]}"; do
+            # A request is repeated only when it has reached nobody.
+            printf 'listen %s\n bind 127.0.0.1:%s\n mode http\n balance leastconn\n option httpchk GET /health/ready\n' "$name" "$(port_of "$name")"
+            printf ' retries 3\n retry-on conn-failure\n option redispatch 1\n'
+            for member in $(members_of "$name"); do printf ' server %s 127.0.0.1:%s check\n' "$member" "$(port_of "$member")"; done
+        done
+    } | start_haproxy front
+    for name in "${participants[@]}"; do remember "${name^^}_URL" "http://127.0.0.1:$(port_of "$name")"; done
+    await_member front
+    local -x PGPASSWORD=$POSTGRES_PASSWORD PGHOST=127.0.0.1 PGPORT=$POSTGRES_PORT PGUSER=postgres PGCONNECT_TIMEOUT=2
+    wait_for front 120 "$postgres_bin/psql" -qXd postgres -c ''
+    "$postgres_bin/psql" -qXd suite -c '' 2>/dev/null || "$postgres_bin/createdb" suite
+}
+
+# Ports are known before what listens there has been started. A pair of nats-servers has a link in each direction, so that
+# one of them can be cut off from all others; PostgreSQL's members have one for those who replicate from them, and one to etcd.
+start_links() {
+    if is_running links; then return; fi
+    local from to
+    {
+        for from in $(members_of nats); do
+            for to in $(members_of nats); do
+                if [[ $from != "$to" ]]; then link "$from" "$to" "link_$from-${to#*-}" "$(port_of "$to" route)"; fi
+            done
+        done
+        for to in $(members_of postgres); do link "$to" standbys "link_$to" "$(port_of "$to")"; done
+        for from in $(members_of postgres); do
+            link "$from" etcd "link_etcd-${from#*-}" $(for to in $(members_of etcd); do port_of "$to"; echo; done)
+        done
+    } | start_haproxy links
+    await_member links
+}
+
+link() { # FROM TO NAME-OF-PORT PORT...: to the first that accepts connections
+    local port i=0
+    printf 'listen %s:%s\n bind 127.0.0.1:%s\n mode tcp\n balance first\n' "$1" "$2" "$(port_of "$3")"
+    shift 3
+    for port; do printf ' server to%s 127.0.0.1:%s%s\n' "$((++i))" "$port" "$( (($# == 1)) || echo ' check')"; done
+}
+
+isolate() { # NAME: from the other members, not from its clients
+    [[ $1 == nats-? || $1 == postgres-? ]] || die "only members of nats and postgres can be isolated, not $1"
+    switch_links "$1" maint
+}
+
+rejoin() { switch_links "$1" ready; } # NAME
+
+switch_links() { # NAME STATE
+    local server links
+    links=$(control_links 'show servers conn' | awk '{ print $1 }' | sort -u)
+    for server in $(grep -E "(^|:)$1[:/]" <<<"$links"); do
+        control_links "set server $server state $2" >/dev/null
+        if [[ $2 == maint ]]; then control_links "shutdown sessions server $server" >/dev/null; fi
+    done
+}
+
+control_links() ( # COMMAND
+    exec 3<>"/dev/tcp/127.0.0.1/$LINKS_CONTROL_PORT"
+    printf '%s\n' "$1" >&3
+    cat <&3
+)
+
+# --- etcd ----------------------------------------------------------------------------------------------------------
+
+start_etcd() { # NAME
+    if is_running "$1"; then return; fi
+    need_etcd
+    local member all=''
+    for member in $(members_of etcd); do all+=${all:+,}$member=http://127.0.0.1:$(port_of "$member" peer); done
+    mkdir -p "$run/cluster"
+    start_process "$1" "$etcd" --name "$1" --data-dir "$run/cluster/$1" --logger zap --log-level warn \
+        --listen-client-urls "http://127.0.0.1:$(port_of "$1")" --advertise-client-urls "http://127.0.0.1:$(port_of "$1")" \
+        --listen-peer-urls "http://127.0.0.1:$(port_of "$1" peer)" --initial-advertise-peer-urls "http://127.0.0.1:$(port_of "$1" peer)" \
+        --initial-cluster "$all" --initial-cluster-token suite --auto-compaction-retention 1
+}
+
+# --- PostgreSQL ----------------------------------------------------------------------------------------------------
+
+# A primary that hangs is replaced when its lease on the leader's key ends, after at most `ttl` seconds; then come the
+# election (1 s) and the promotion (1 to 2 s), and HAProxy notices within 1 s: 12 s, and the limit is 15 s. Patroni requires
+# loop_wait + 2 * retry_timeout <= ttl, and from 3.2 on ttl >= 20, so that there a hanging primary costs 24 s.
+start_patroni() { # NAME
+    if is_running "$1"; then return; fi
+    local ttl=8 retry_timeout=3 name value parameters=''
+    need_postgres
+    need_patroni
+    choose_server_user
+    remember_default POSTGRES_PASSWORD "$(make_password)"
+    [[ -n ${POSTGRES_DATA-} ]] || choose_data_folder
+    if ((patroni_version >= 302)); then ttl=20 retry_timeout=9; fi
+    for name in "${postgres_options[@]}"; do
+        if [[ $name != -c ]]; then value=${name#*=} parameters+=", ${name%%=*}: \"$value\""; fi
+    done
+    await_members etcd
+    (umask 077 && cat >"$run/cluster/$1.yml") <<CONFIG
+scope: suite
+name: $1
+restapi: {listen: "127.0.0.1:$(port_of "$1" rest)", connect_address: "127.0.0.1:$(port_of "$1" rest)"}
+# Not the addresses that etcd announces: the link can be cut.
+etcd3: {hosts: ["127.0.0.1:$(port_of "link_etcd-${1#*-}")"], use_proxies: true}
+bootstrap:
+  dcs:
+    ttl: $ttl
+    loop_wait: 1
+    retry_timeout: $retry_timeout
+    maximum_lag_on_failover: 1048576
+    # A commit waits for a standby, and for its return when there is none.
+    synchronous_mode: true
+    synchronous_mode_strict: true
+    postgresql:
+      use_pg_rewind: true
+      use_slots: true
+      parameters: {wal_log_hints: "on"$parameters}
+  initdb: [{encoding: UTF8}, {locale: C.UTF-8}, data-checksums]
+  pg_hba: ["host all all 127.0.0.1/32 scram-sha-256", "host replication postgres 127.0.0.1/32 scram-sha-256"]
+postgresql:
+  listen: 127.0.0.1:$(port_of "$1")
+  connect_address: 127.0.0.1:$(port_of "link_$1")
+  bin_dir: $postgres_bin
+  data_dir: $POSTGRES_DATA/$1
+  pgpass: $POSTGRES_DATA/$1.pgpass
+  authentication:
+    superuser: {username: postgres, password: $POSTGRES_PASSWORD}
+    replication: {username: postgres, password: $POSTGRES_PASSWORD}
+  parameters: {unix_socket_directories: "", log_line_prefix: "%m [%p] %q%u@%d "}
+CONFIG
+    if ((EUID == 0)); then
+        cp "$run/cluster/$1.yml" "$POSTGRES_DATA/$1.yml"
+        chown "$server_user" "$POSTGRES_DATA/$1.yml"
+    fi
+    # A standby connects with its own password file, which this would override.
+    start_process "$1" env -u PGPASSWORD "${as_server_user[@]}" "${patroni[@]}" "$( ((EUID)) && echo "$run/cluster" || echo "$POSTGRES_DATA")/$1.yml"
+}
+
+sessions_of() { find /proc/[0-9]*/cwd -maxdepth 0 -lname "$POSTGRES_DATA/$1" -printf '%h\n' 2>/dev/null | sed 's#/proc/##'; } # NAME
+
+signal_postgres() { # NAME SIGNAL: Patroni, its server and all sessions, like the machine they run on
+    local pid session
+    if pid=$(running_pid "$1"); then kill -s "$2" "$pid"; fi
+    # Twice, because a session may have begun meanwhile.
+    for _ in 1 2; do
+        for session in $(sessions_of "$1"); do kill -s "$2" "$session" 2>/dev/null || true; done
+    done
+}
+
+# --- NATS ----------------------------------------------------------------------------------------------------------
+
+start_nats_member() { # NAME
+    if is_running "$1"; then return; fi
+    need_nats
+    local member routes='' urls=''
+    for member in $(members_of nats); do
+        urls+=${urls:+,}nats://127.0.0.1:$(port_of "$member")
+        if [[ $member != "$1" ]]; then routes+=${routes:+,}nats://127.0.0.1:$(port_of "link_$1-${member#*-}"); fi
+    done
+    remember NATS_URLS "$urls"
+    # Nobody listens at the announced address: members reach each other by their links only.
+    run_nats "$1" "$run/cluster/$1" "$(port_of "$1")" "$(port_of "$1" monitor)" --server_name "$1" --cluster_name suite \
+        --cluster "nats://127.0.0.1:$(port_of "$1" route)" --cluster_advertise 127.0.0.1:9 --no_advertise --routes "$routes"
+}
+
+# --- Who leads -----------------------------------------------------------------------------------------------------
+
+leader() { # GROUP [STREAM [CONSUMER]]: prints the member that leads
+    local member
+    for member in $(members_of "$1"); do
+        is_running "$member" && ! is_frozen "$member" || continue
+        case $1 in
+            postgres) if http_ok "http://127.0.0.1:$(port_of "$member" rest)/primary"; then say "$member" && return; fi ;;
+            etcd) if http_body "http://127.0.0.1:$(port_of "$member")/metrics" | grep -q '^etcd_server_is_leader 1'; then say "$member" && return; fi ;;
+            nats)
+                http_body "http://127.0.0.1:$(port_of "$member" monitor)/jsz?accounts=1&streams=1&consumers=1" |
+                    python3 "$root/scripts/cluster_leader.py" "${@:2}" 2>/dev/null && return
+                ;;
+            *) die "$1 has no leader" ;;
+        esac
+    done
+    die "$* has no leader now"
+}
+
+role_of() { # MEMBER: of a server
+    local group=${1%-?}
+    [[ $1 == *-? && " ${servers[*]} " == *" $group "* ]] || return 0
+    if [[ $(leader "$group" 2>/dev/null) == "$1" ]]; then printf ', leads'; fi
+}
