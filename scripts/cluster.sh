@@ -218,7 +218,8 @@ bootstrap:
     postgresql:
       use_pg_rewind: true
       use_slots: true
-      parameters: {wal_log_hints: "on"$parameters}
+      # A standby that hangs delays commits until the primary gives it up.
+      parameters: {wal_log_hints: "on", wal_sender_timeout: 5s$parameters}
   initdb: [{encoding: UTF8}, {locale: C.UTF-8}, data-checksums]
   pg_hba: ["host all all 127.0.0.1/32 scram-sha-256", "host replication postgres 127.0.0.1/32 scram-sha-256"]
 postgresql:

@@ -67,6 +67,16 @@ remember_default() { # NAME VALUE: unless set by an earlier start or the environ
     is_remembered "$1" || remember "$1" "${!1-$2}"
 }
 
+# It cannot be changed later, because the data is in other places.
+choose_cluster() {
+    if [[ ${SUITE_CLUSTER-} ]]; then return; fi
+    if is_remembered SUITE_POSTGRES; then die "this suite was started without --cluster; ./scripts/down --wipe deletes it"; fi
+    [[ -z ${wishes[DATABASE_URL]-}${wishes[NATS_URL]-} ]] || die "--cluster starts its own servers: unset DATABASE_URL and NATS_URL"
+    remember SUITE_CLUSTER 1
+    remember SUITE_POSTGRES private
+    remember SUITE_NATS private
+}
+
 # It begins with a letter, because nats-server would read 1e5 as a number.
 make_password() { printf p; od -An -N18 -tx1 /dev/urandom | tr -d ' \n'; }
 

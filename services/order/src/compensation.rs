@@ -49,7 +49,8 @@ pub(crate) async fn run(app: App, stop: CancellationToken) {
 pub async fn drive_compensation(app: &App) -> Result<usize, StepError> {
     let definition = app.participant.definition;
     // Before the transaction, which must not wait for the broker.
-    let stream = app.participant.bus.own_stream().await;
+    let readers = compensation::readers(definition, OrderCancelled::TYPE).map(|(_, consumer)| consumer);
+    let stream = app.participant.bus.own_stream(readers).await;
     let mut tx = app.participant.step_by_deadline(&DRIVE_COMPENSATION).await?;
     let overdue = compensation::overdue(tx.conn(), definition, BATCH).await?;
     if overdue.is_empty() {

@@ -6,7 +6,7 @@ use async_nats::jetstream::{Context, consumer, stream};
 
 use crate::{consumer_list, topology::find_stream};
 
-/// A stream with its consumers, as the broker describes them.
+/// A stream with some of its consumers, as the broker describes them.
 #[derive(Debug, Clone)]
 pub struct StreamView {
     /// The stream's creation time in nanoseconds: a re-created stream has another epoch.
@@ -28,13 +28,17 @@ pub struct Fill {
     pub last_sequence: u64,
 }
 
-/// Reads the stream; `None` if it does not exist.
-pub(crate) async fn read(js: &Context, name: &str) -> Result<Option<StreamView>, async_nats::Error> {
+/// Reads the stream and these consumers; `None` if it does not exist.
+pub(crate) async fn read(
+    js: &Context,
+    name: &str,
+    consumers: impl IntoIterator<Item = String>,
+) -> Result<Option<StreamView>, async_nats::Error> {
     let Some(mut found) = find_stream(js, name).await? else { return Ok(None) };
     // The order matters: acknowledgements are compared with the state before the consumers were read, and positions with the
     // state after it.
     let info = found.cached_info().clone();
-    let consumers = consumer_list::of_stream(js, name).await?;
+    let consumers = consumer_list::named(js, name, consumers).await?;
     let last = found.info().await?.state.last_sequence;
     Ok(Some(StreamView::of(&info, &consumers, last)))
 }
@@ -54,7 +58,8 @@ impl StreamView {
         }
     }
 
-    /// The sequence through which the consumer has acknowledged all its events; `None` if it does not exist or is ahead.
+    /// The sequence through which the consumer has acknowledged all its events; `None` if it does not exist, is ahead, or was not
+    /// asked for.
     pub fn acknowledged(&self, consumer: &str) -> Option<u64> {
         self.acknowledged.get(consumer).copied()
     }

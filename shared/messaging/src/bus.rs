@@ -72,12 +72,12 @@ impl Bus {
         Some(stream.cached_info().config.max_age)
     }
 
-    /// This service's own stream and the progress of its consumers; `None` while the broker is unavailable.
-    pub async fn own_stream(&self) -> Option<StreamView> {
+    /// This service's own stream and the progress of these consumers; `None` while the broker is unavailable.
+    pub async fn own_stream(&self, consumers: impl IntoIterator<Item = String>) -> Option<StreamView> {
         if !self.is_connected() {
             return None;
         }
-        acknowledged::read(&self.jetstream, &self.service.stream()).await.ok().flatten()
+        acknowledged::read(&self.jetstream, &self.service.stream(), consumers).await.ok().flatten()
     }
 
     pub(crate) async fn nudge(&self) {

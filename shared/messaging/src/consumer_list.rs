@@ -1,82 +1,87 @@
 //! The consumers of a stream, as the broker describes them.
 
 use async_nats::jetstream::{
-    Context, consumer,
+    Context, Error, ErrorCode, consumer,
     context::{RequestError, RequestErrorKind},
     response::Response,
 };
+use futures_util::future::try_join_all;
 use serde::Deserialize;
 use serde_json::json;
+
+/// Those consumers of a stream with these names that exist. A cluster answers a list only after all consumers of the stream have
+/// answered, also those of others that a lost server had: so each is asked by itself.
+///
+/// # Errors
+/// The broker does not answer, or has no such stream.
+pub(crate) async fn named(
+    js: &Context,
+    stream: &str,
+    names: impl IntoIterator<Item = String>,
+) -> Result<Vec<consumer::Info>, RequestError> {
+    let infos = names.into_iter().map(async |name| {
+        match js.request(format!("CONSUMER.INFO.{stream}.{name}"), &json!({})).await? {
+            Response::Ok(info) => Ok(Some(info)),
+            Response::Err { error } if error.error_code() == ErrorCode::CONSUMER_NOT_FOUND => Ok(None),
+            Response::Err { error } => Err(refused(error)),
+        }
+    });
+    Ok(try_join_all(infos).await?.into_iter().flatten().collect())
+}
 
 #[derive(Deserialize)]
 struct Page {
     total: usize,
-    /// nats-server 2.9 has `null` for a consumer that is being deleted at that moment, which the client library cannot read.
-    consumers: Option<Vec<Option<consumer::Info>>>,
+    consumers: Option<Vec<String>>,
 }
 
-/// All consumers of a stream except those that are being deleted.
+/// The names of all consumers of a stream.
 ///
 /// # Errors
 /// The broker does not answer, or has no such stream.
-pub(crate) async fn of_stream(js: &Context, stream: &str) -> Result<Vec<consumer::Info>, RequestError> {
+pub(crate) async fn names(js: &Context, stream: &str) -> Result<Vec<String>, RequestError> {
     let mut found = Vec::new();
-    let mut seen = 0;
     loop {
-        let page = js.request(format!("CONSUMER.LIST.{stream}"), &json!({ "offset": seen })).await?;
+        let page = js.request(format!("CONSUMER.NAMES.{stream}"), &json!({ "offset": found.len() })).await?;
         let Page { total, consumers } = match page {
             Response::Ok(page) => page,
-            Response::Err { error } => return Err(RequestError::with_source(RequestErrorKind::Other, error)),
+            Response::Err { error } => return Err(refused(error)),
         };
         let consumers = consumers.unwrap_or_default();
         let nothing_more = consumers.is_empty();
-        seen += consumers.len();
-        found.extend(consumers.into_iter().flatten());
-        if nothing_more || seen >= total {
+        found.extend(consumers);
+        if nothing_more || found.len() >= total {
             return Ok(found);
         }
     }
 }
 
+fn refused(error: Error) -> RequestError {
+    RequestError::with_source(RequestErrorKind::Other, error)
+}
+
 #[cfg(test)]
 mod tests {
     use async_nats::jetstream::{self, consumer::pull, stream};
-    use futures_util::StreamExt as _;
-    use serde_json::Value;
     use testkit::Nats;
 
     use super::*;
 
     #[tokio::test]
-    async fn consumers_being_deleted_are_left_out_on_each_page() -> Result<(), async_nats::Error> {
+    async fn consumers_are_found_by_their_names() -> Result<(), async_nats::Error> {
         let nats = Nats::start().await?;
-        let client = async_nats::connect(nats.url()).await?;
-        let real = jetstream::new(client.clone());
-        let stream = real.create_stream(stream::Config { name: "ORDER".to_owned(), ..Default::default() }).await?;
+        let js = jetstream::new(async_nats::connect(nats.url()).await?);
+        let stream = js.create_stream(stream::Config { name: "ORDER".to_owned(), ..Default::default() }).await?;
         for name in ["first", "second"] {
             let wanted = pull::Config { durable_name: Some(name.to_owned()), ..Default::default() };
             stream.create_consumer(wanted).await?;
         }
-        let found = of_stream(&real, "ORDER").await?;
-        assert_eq!(found.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["first", "second"]);
-        assert!(of_stream(&real, "NONE").await.is_err());
+        assert_eq!(names(&js, "ORDER").await?, ["first", "second"]);
+        assert!(names(&js, "NONE").await.is_err());
 
-        // Two consumers per page; the first of each is being deleted.
-        let page: Value = real.request("CONSUMER.LIST.ORDER", &json!({})).await?;
-        let first = &page["consumers"][0];
-        let mut requests = client.subscribe("odd.CONSUMER.LIST.ORDER").await?;
-        let odd = jetstream::with_prefix(client.clone(), "odd");
-        let answers = async {
-            while let Some(request) = requests.next().await {
-                let offset = &serde_json::from_slice::<Value>(&request.payload)?["offset"];
-                let page = json!({ "total": 4, "offset": offset, "limit": 2, "consumers": [null, first] });
-                let Some(asked_by) = request.reply else { continue };
-                client.publish(asked_by, serde_json::to_vec(&page)?.into()).await?;
-            }
-            Ok::<_, async_nats::Error>(())
-        };
-        let listed = tokio::select! { listed = of_stream(&odd, "ORDER") => listed?, ended = answers => return ended };
-        assert_eq!(listed.len(), 2);
+        let found = named(&js, "ORDER", ["second".to_owned(), "third".to_owned()]).await?;
+        assert_eq!(found.iter().map(|consumer| consumer.name.as_str()).collect::<Vec<_>>(), ["second"]);
+        assert!(named(&js, "NONE", ["first".to_owned()]).await.is_err());
         Ok(())
     }
 }

@@ -101,8 +101,14 @@ pub async fn lock_by_ids(conn: &mut PgConnection, saga_ids: &[Uuid]) -> Result<V
     Ok(found)
 }
 
+/// The consumers of this event: the service that each belongs to, and its name.
+pub fn readers(definition: &SagaDefinition, event: EventType) -> impl Iterator<Item = (&'static str, String)> {
+    let readers = definition.steps.iter().filter(move |step| step.consumes() == Some(event));
+    readers.filter_map(|step| Some((step.service?.0, step.consumer())))
+}
+
 /// The sagas whose last cancellation, an event of this type, is not yet delivered to every service that owes a receipt: it is
-/// pending in the outbox, or in the stream for a consumer. While the broker cannot be reached, published events count as pending.
+/// pending in the outbox, or in the stream for one of its [`readers`]. While the broker cannot be reached, published events count as pending.
 pub async fn under_way(
     tx: &mut StepTransaction<()>,
     cancellation: EventType,
@@ -112,9 +118,7 @@ pub async fn under_way(
     let ids: Vec<Uuid> = overdue.iter().map(|saga| saga.saga_id).collect();
     let published = last_published(tx.conn(), cancellation, &ids).await?;
     let places = outbox::whereabouts(tx.conn(), &published.values().copied().collect::<Vec<_>>()).await?;
-    let readers = tx.definition().steps.iter().filter(|step| step.consumes() == Some(cancellation));
-    let consumers: HashMap<&str, String> =
-        readers.filter_map(|step| Some((step.service?.0, step.consumer()))).collect();
+    let consumers: HashMap<&str, String> = readers(tx.definition(), cancellation).collect();
     let is_under_way = |saga: &&Overdue| match published.get(&saga.saga_id).and_then(|event_id| places.get(event_id)) {
         None => false,
         Some(Whereabouts::Waiting) => true,

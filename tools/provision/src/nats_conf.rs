@@ -67,7 +67,8 @@ fn service_permissions(service: Service) -> Permissions {
         format!("{}.>", service.replicas_subject()),
         "$JS.API.INFO".to_owned(),
         format!("$JS.API.STREAM.MSG.GET.{stream}"),
-        // Its relay checks whether a consumer is ahead of a stream that was rolled back.
+        // Its relay checks whether a consumer is ahead of a stream that was rolled back; older builds do it with a list.
+        format!("$JS.API.CONSUMER.INFO.{stream}.>"),
         format!("$JS.API.CONSUMER.LIST.{stream}"),
         format!("$JS.API.DIRECT.GET.{stream}"),
         format!("$JS.API.DIRECT.GET.{stream}.>"),

@@ -143,10 +143,11 @@ async fn event_at(relay: &Relay, stream: &str, sequence: i64) -> Result<Option<U
 /// A consumer that is ahead of the stream would skip the next events. Nothing is published until the topology's reconciler has
 /// re-created such consumers. Acknowledgements do not show this: the last ones may not have been stored.
 async fn no_consumer_ahead(relay: &Relay, stream: &str) -> Result<(), RelayError> {
-    let consumers = consumer_list::of_stream(&relay.bus.jetstream, stream).await.map_err(|e| RelayError::of(&e))?;
+    let consumers = consumer_list::named(&relay.bus.jetstream, stream, relay.consumers.iter().cloned()).await;
+    let consumers = consumers.map_err(|e| RelayError::of(&e))?;
     let last = relay.bus.jetstream.get_stream(stream).await.map_err(|e| RelayError::of(&e))?;
     let last = last.cached_info().state.last_sequence;
-    match consumers.into_iter().find(|c| relay.consumers.contains(&c.name) && c.delivered.stream_sequence > last) {
+    match consumers.into_iter().find(|c| c.delivered.stream_sequence > last) {
         Some(consumer) => Err(RelayError::ConsumerAhead(consumer.name)),
         None => Ok(()),
     }

@@ -160,10 +160,11 @@ impl Topology {
         let is_ours = |name: &str| self.services.iter().any(|service| name.starts_with(&format!("{service}-")));
         for service in &self.services {
             let (stream, object) = (service.stream(), Object::Stream(*service).to_string());
-            let consumers = consumer_list::of_stream(js, &stream).await;
-            let consumers = consumers.map_err(refused("list the consumers of", &object))?.into_iter();
-            let unused = consumers.filter(|c| c.num_waiting == 0).map(|consumer| consumer.name);
-            for consumer in unused.filter(|name| is_ours(name) && !known.contains(name)) {
+            let names = consumer_list::names(js, &stream).await.map_err(refused("list the consumers of", &object))?;
+            let names = names.into_iter().filter(|name| is_ours(name) && !known.contains(name));
+            let consumers = consumer_list::named(js, &stream, names).await;
+            let consumers = consumers.map_err(refused("describe consumers of", &object))?.into_iter();
+            for consumer in consumers.filter(|c| c.num_waiting == 0).map(|consumer| consumer.name) {
                 let object = format!("consumer {consumer} of {object}");
                 tracing::warn!(
                     "the {object} belongs to no step of this build and has no open pull requests: deleting it"
@@ -180,7 +181,9 @@ impl Topology {
         js.set_timeout(BROKER_RESPONSE_TIMEOUT);
         let mut streams = Vec::with_capacity(self.services.len());
         for &service in &self.services {
-            let view = acknowledged::read(&js, &service.stream()).await.map_err(|source| TopologyError::Refused {
+            let consumers = self.consumers_of(service).map(|consumer| consumer.step.consumer());
+            let view = acknowledged::read(&js, &service.stream(), consumers).await;
+            let view = view.map_err(|source| TopologyError::Refused {
                 action: "describe",
                 object: Object::Stream(service).to_string(),
                 source,

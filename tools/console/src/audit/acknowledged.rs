@@ -41,11 +41,8 @@ pub(super) async fn ack_floors(broker: &jetstream::Context) -> Result<Vec<AckFlo
         let stream = broker::stream(broker, name).await?;
         let epoch = broker::epoch(stream.cached_info());
         for info in broker::consumers(broker, name).await? {
-            // Ephemeral consumers, such as those of another audit, have no inbox.
-            if info.config.durable_name.is_some() {
-                let (subject, sequence) = (info.config.filter_subject, info.ack_floor.stream_sequence);
-                floors.push(AckFloor { stream: name, epoch, consumer: info.name, subject, sequence });
-            }
+            let (subject, sequence) = (info.config.filter_subject, info.ack_floor.stream_sequence);
+            floors.push(AckFloor { stream: name, epoch, consumer: info.name, subject, sequence });
         }
     }
     Ok(floors)

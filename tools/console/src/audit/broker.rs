@@ -6,13 +6,13 @@ use async_nats::{
     ConnectOptions,
     jetstream::{
         self, consumer,
+        context::ConsumerInfoErrorKind,
         stream::{self, LastRawMessageErrorKind},
     },
 };
 use bootstrap::nats::without_credentials;
 use contracts::PARTICIPANTS;
-use serde::Deserialize;
-use serde_json::json;
+use futures_util::future::try_join_all;
 
 use super::{AuditError, Stores};
 
@@ -58,23 +58,17 @@ pub(super) async fn last_sequence(broker: &jetstream::Context, name: &str, subje
     }
 }
 
-#[derive(Deserialize)]
-struct ConsumerPage {
-    total: usize,
-    /// nats-server 2.9 lists a consumer that is being deleted as `null`, which the client library cannot parse.
-    consumers: Option<Vec<Option<consumer::Info>>>,
-}
-
-/// The consumers of a stream, except those that are being deleted.
+/// The services' consumers of a stream. Each is asked by itself: a cluster answers a list only after all have answered, also
+/// those of others that a lost server had.
 pub(super) async fn consumers(broker: &jetstream::Context, name: &str) -> Result<Vec<consumer::Info>, AuditError> {
-    let subject = || format!("the consumers of stream {name}");
-    let page = broker.request(format!("CONSUMER.LIST.{name}"), &json!({})).await;
-    let ConsumerPage { total, consumers } = page.map_err(unreadable(subject()))?;
-    let consumers = consumers.unwrap_or_default();
-    if consumers.len() < total {
-        return Err(unreadable(subject())("there are more than the broker lists on one page"));
-    }
-    Ok(consumers.into_iter().flatten().collect())
+    let stream = &stream(broker, name).await?;
+    let all = contracts::consumers().into_iter().filter(|consumer| consumer.publisher.stream() == name);
+    let infos = all.map(async |consumer| match stream.consumer_info(consumer.step.consumer()).await {
+        Ok(info) => Ok(Some(info)),
+        Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unreadable(format!("consumer {} of stream {name}", consumer.step.consumer()))(error)),
+    });
+    Ok(try_join_all(infos).await?.into_iter().flatten().collect())
 }
 
 /// How often a durable consumer was delivered a message so far, repeats included.
