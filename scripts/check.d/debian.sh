@@ -49,3 +49,18 @@ unpack_debian() { # SUITE FOLDER PACKAGE...: with all that they depend on but li
     rm -rf "$state"
     [[ -d $folder ]]
 }
+
+compose_v1=$root/.run/tools/compose-v1
+
+unpack_compose() { # SUITE FOLDER
+    if [[ -d $2 ]]; then return; fi
+    have_lists
+    say "unpacking docker-compose (Debian's package of $1) into .run/tools"
+    unpack_debian "$1" "$2" docker-compose || skip "docker-compose is not available"
+}
+
+python() { # ARGUMENT...: the one unpacked with version 1 of Compose, which is written in it; it has PyYAML
+    local IFS=: libraries=("$compose_v1"/usr/lib/*-linux-gnu* "$compose_v1"/lib/*-linux-gnu*)
+    LD_LIBRARY_PATH="${libraries[*]}" PYTHONHOME=$compose_v1/usr PYTHONPATH=$compose_v1/usr/lib/python3/dist-packages \
+        PYTHONNOUSERSITE=1 PYTHONDONTWRITEBYTECODE=1 "$compose_v1/usr/bin/python3" -W ignore "$@"
+}

@@ -7,8 +7,8 @@ use contracts::{
     catalogue::{PROJECTIONS, ProductCreated, ProductDetailsChanged, ProductPriceChanged, StockReplenished},
     consumers,
     order_fulfillment::{
-        OrderCancelled, OrderConfirmed, OrderCreated, PaymentFailed, PaymentProcessed, PaymentRefunded, SAGA,
-        SagaTimedOut, StockReleased, StockReservationFailed, StockReserved,
+        SAGA,
+        events::{EventVisitor, visit_events},
     },
 };
 use saga::Event;
@@ -37,17 +37,19 @@ impl Contracts {
     }
 }
 
-macro_rules! add {
-    ($contracts:ident: $($event:ty),* $(,)?) => {
-        $($contracts.add::<$event>(<$event>::TYPE.wire_name());)*
-    };
+impl EventVisitor for Contracts {
+    fn visit<E: Event + ToSchema>(&mut self) {
+        self.add::<E>(E::TYPE.wire_name());
+    }
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut all = Contracts::default();
-    add!(all: OrderCreated, OrderConfirmed, OrderCancelled, StockReserved, StockReservationFailed, StockReleased);
-    add!(all: PaymentProcessed, PaymentFailed, PaymentRefunded, SagaTimedOut);
-    add!(all: ProductCreated, ProductPriceChanged, ProductDetailsChanged, StockReplenished);
+    visit_events(&mut all);
+    all.visit::<ProductCreated>();
+    all.visit::<ProductPriceChanged>();
+    all.visit::<ProductDetailsChanged>();
+    all.visit::<StockReplenished>();
     for consumer in consumers() {
         let subject = consumer.step.consumes().map(|event| event.subject(consumer.publisher));
         let name = format!("{} of {}", consumer.step.consumer(), consumer.publisher.stream());
@@ -56,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let awaited = PROJECTIONS.iter().filter_map(|step| step.consumes());
     for event in SAGA.events().into_iter().chain(awaited) {
         if !all.events.contains_key(&event.wire_name()) {
-            return Err(format!("{} is missing in examples/contracts.rs", event.wire_name()).into());
+            return Err(format!("{} is missing in visit_events", event.wire_name()).into());
         }
     }
     println!("{}", serde_json::to_string_pretty(&all)?);

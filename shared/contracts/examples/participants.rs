@@ -1,5 +1,5 @@
-//! Generates a file from the manifest of participants: `participants.tsv` as a whole, which scripts and dashboards read;
-//! in other files the parts between `# participants: NAME` and `# end of participants`. `./scripts/check generated` compares.
+//! Generates a file from the manifest of participants: `participants.tsv`, which scripts and dashboards read, and Kubernetes'
+//! `participants.yaml` as a whole; in other files the parts between `# participants: NAME` and `# end of participants`. `./scripts/check generated` compares.
 
 use std::{fmt::Write, fs};
 
@@ -16,6 +16,9 @@ fn main() -> Result<(), String> {
 fn generated(file: &str) -> Result<String, String> {
     if file.ends_with(".tsv") {
         return Ok(list());
+    }
+    if file.ends_with("/participants.yaml") {
+        return kubernetes();
     }
     let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
     let (mut out, mut lines) = (String::new(), text.lines());
@@ -102,10 +105,14 @@ fn anchors() -> String {
     )
 }
 
+/// Of a participant, or the card processor.
+fn port_of(server: &str) -> u16 {
+    PARTICIPANTS.iter().find(|p| p.service.0 == server).map_or(8084, |p| p.port)
+}
+
 fn container(participant: &Participant) -> String {
     let Participant { service, port, calls, .. } = participant;
     let (name, role) = (upper(participant), participant.role());
-    let port_of = |server: &str| PARTICIPANTS.iter().find(|p| p.service.0 == server).map_or(8084, |p| p.port);
     let mut out = format!(
         "{service}: &{service}\n  <<: *suite\n  command: [{service}]\n  \
          networks: {{default: {{aliases: [{service}.replicas]}}}}\n  environment:\n    <<: *participant\n    \
@@ -126,4 +133,69 @@ fn container(participant: &Participant) -> String {
     }
     let _ = write!(out, "\n{service}-2:\n  <<: *{service}\n  profiles: [replicas]\n");
     out
+}
+
+/// The rules of Prometheus that the suite's alerts consist of.
+const ALERTS: [&str; 4] = ["saga", "services", "messaging", "resilience"];
+
+/// `deploy/kubernetes/base/participants.yaml`: what each participant has, and what names all of them.
+fn kubernetes() -> Result<String, String> {
+    let mut out =
+        "# The participants. Written from shared/contracts/src/manifest.rs, and the alerts from grafana/alerts, by\n\
+                   # ./scripts/check --fix generated.\n"
+            .to_owned();
+    for participant in PARTICIPANTS {
+        out.push_str(&objects(participant));
+    }
+    let addresses = each(|p| format!("  {}: http://{}:{}", url_variable(p.service.0), p.service, p.port));
+    let ports = each(|p| format!("        - {{port: {}}}", p.port));
+    let _ = write!(
+        out,
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: addresses\ndata:\n{addresses}\n---\n\
+         apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata:\n  name: console\nspec:\n  \
+         podSelector:\n    matchLabels: {{app: console}}\n  policyTypes: [Egress]\n  egress:\n    \
+         - to: [podSelector: {{matchLabels: {{tier: participant}}}}]\n      ports:\n{ports}\n---\n\
+         apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n  name: suite\nspec:\n  groups:\n"
+    );
+    for name in ALERTS {
+        let file = format!("grafana/alerts/{name}.yml");
+        let text = fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
+        let (_, groups) = text.split_once("\ngroups:\n").ok_or_else(|| format!("{file} has no groups"))?;
+        for line in groups.lines() {
+            let _ = writeln!(out, "{}", format!("  {line}").trim_end());
+        }
+    }
+    Ok(out)
+}
+
+/// A participant in Kubernetes.
+fn objects(participant: &Participant) -> String {
+    let host = |server: &str| server.replace('_', "-");
+    let (mut urls, mut egress) = (String::new(), String::new());
+    for server in participant.calls {
+        let port = port_of(server);
+        let _ = write!(
+            urls,
+            "\n            - {{name: {}, value: \"http://{}:{port}\"}}",
+            url_variable(server),
+            host(server)
+        );
+        let _ = write!(
+            egress,
+            "\n    - to: [podSelector: {{matchLabels: {{app: {server}}}}}]\n      ports: [{{port: {port}}}]"
+        );
+    }
+    let callers = PARTICIPANTS.iter().filter(|p| p.calls.contains(&participant.service.0)).map(|p| p.service.0);
+    let callers =
+        callers.chain(["console"]).map(|app| format!("\n        - podSelector: {{matchLabels: {{app: {app}}}}}"));
+    let values = [
+        ("{app}", participant.service.0.to_owned()),
+        ("{upper}", upper(participant)),
+        ("{role}", participant.role()),
+        ("{port}", participant.port.to_string()),
+        ("{urls}", urls),
+        ("{egress}", if egress.is_empty() { " []".to_owned() } else { egress }),
+        ("{callers}", callers.collect()),
+    ];
+    values.iter().fold(include_str!("participant.yaml").to_owned(), |text, (name, value)| text.replace(name, value))
 }

@@ -3,7 +3,7 @@
 //! The defaults of a row: three attempts, 500 ms apart, doubling, with full jitter; a breaker that opens
 //! for 10 s when half of the last 10 calls failed; a time limit of 60 s for one run.
 
-mod events;
+pub mod events;
 
 use std::time::Duration;
 

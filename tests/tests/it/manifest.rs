@@ -12,6 +12,7 @@ const MADE: &[&str] = &[
     ".env",
     ".sqlx",
     "shared/contracts/participants.tsv",
+    "deploy/kubernetes/base/participants.yaml",
     "docker",
     "docker-compose.yml",
     "grafana/alerts",

@@ -193,3 +193,21 @@ impl Timeout for SagaTimedOut {
         }
     }
 }
+
+/// Is called with each event of the saga, by [`visit_events`].
+pub trait EventVisitor {
+    fn visit<E: Event + ToSchema>(&mut self);
+}
+
+pub fn visit_events(visitor: &mut impl EventVisitor) {
+    visitor.visit::<OrderCreated>();
+    visitor.visit::<OrderConfirmed>();
+    visitor.visit::<OrderCancelled>();
+    visitor.visit::<StockReserved>();
+    visitor.visit::<StockReservationFailed>();
+    visitor.visit::<StockReleased>();
+    visitor.visit::<PaymentProcessed>();
+    visitor.visit::<PaymentFailed>();
+    visitor.visit::<PaymentRefunded>();
+    visitor.visit::<SagaTimedOut>();
+}
