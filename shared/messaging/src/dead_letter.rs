@@ -91,7 +91,7 @@ pub(crate) async fn write(
     .await?;
     let is_new = stored.rows_affected() > 0;
     if !is_new {
-        replication::barrier(&mut *pool.acquire().await?).await?;
+        replication::barrier(&mut pool.acquire().await?).await?;
     }
     Ok(is_new)
 }
