@@ -172,8 +172,8 @@ async fn write_orders(
     orders: Vec<&Accepted<'_>>,
 ) -> Result<HashMap<OrderId, OrderRow>, StepError> {
     if orders.is_empty() {
-        // At once, because it releases the locks of the keys.
-        tx.rollback().await?;
+        // The orders of replayed keys are replicated before they are answered again.
+        tx.commit_unchanged().await?;
         return Ok(HashMap::new());
     }
     for order in &orders {

@@ -115,6 +115,8 @@ pub(crate) async fn cancel_order_on_request(
         let cancelled = cancel_order(&mut tx, &request, order, CancelReason::CustomerRequest, reason)?;
         store::end_orders(tx.conn(), OrderStatus::Cancelled, &[cancelled]).await?;
         tx.commit().await?;
+    } else {
+        tx.commit_unchanged().await?;
     }
     Ok(Some(outcome))
 }

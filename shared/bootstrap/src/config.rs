@@ -101,7 +101,7 @@ pub struct PostgresArgs {
     #[arg(long, env = "DATABASE_STARTUP_LIMIT", value_parser = humantime::parse_duration, default_value = "60s")]
     pub database_startup_limit: Duration,
     /// Start although the server may lose committed transactions (`fsync`, `full_page_writes` or
-    /// `synchronous_commit` off). For tests only.
+    /// `synchronous_commit` off, or the last `local` with a standby). For tests only.
     #[arg(long, env = "ALLOW_UNSAFE_DURABILITY", num_args = 0..=1, default_value_t = false, default_missing_value = "true")]
     pub allow_unsafe_durability: bool,
 }

@@ -21,10 +21,10 @@ pub enum StartError {
     },
     /// The server may lose committed transactions.
     #[error(
-        "PostgreSQL runs with {setting} = off, so committed orders may be lost in a crash: set {setting} = on, or \
+        "PostgreSQL runs with {setting} = {value}, so committed orders may be lost in a crash: set {setting} = on, or \
          ALLOW_UNSAFE_DURABILITY=true where data loss is acceptable"
     )]
-    UnsafeDurability { setting: &'static str },
+    UnsafeDurability { setting: &'static str, value: String },
     /// The schema is not the one this build expects.
     #[error("the database schema does not match this build ({table}): {findings}; run `provision`")]
     SchemaMismatch { table: String, findings: String },

@@ -27,8 +27,8 @@ pub use schema::{check_durability, expect_migrations};
 
 /// Consumers and the relay may wait longer than HTTP handlers, because no client waits for them.
 const BACKGROUND_ACQUIRE_TIMEOUT: Duration = Duration::from_millis(2_500);
-/// The interval at which each idle connection is tested, because its server may be gone. One lost connection has all of a
-/// pool tested at once.
+/// The interval at which each idle connection is tested, because its server may be gone or read-only. One lost connection has
+/// all of a pool tested at once.
 const TEST_EVERY: Duration = Duration::from_secs(4);
 /// The statement timeout for lists and summaries, whose pool is small.
 const READ_STATEMENT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -197,6 +197,7 @@ fn pool_options(size: u32, acquire_timeout: Duration, opener: &Arc<Opener>) -> P
         .acquire_timeout(acquire_timeout)
         // It is tested after each use, and while it is idle.
         .test_before_acquire(false)
+        .after_connect(|connection, _| Box::pin(opener::expect_writable(connection)))
         .after_release(move |connection, _| {
             let opener = Arc::clone(&opener);
             Box::pin(async move { opener.test(connection).await.map(|()| true) })

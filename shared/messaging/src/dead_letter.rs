@@ -17,6 +17,7 @@ use crate::{
     EnvelopeError, StepError, TraceContext,
     envelope::{self, CE_ID, CE_SAGAID, CE_TYPE},
     error::chain,
+    replication,
     subscription::RawEvent,
 };
 
@@ -52,7 +53,8 @@ impl Failure {
     }
 }
 
-/// Stores the event; returns false, and changes nothing, when it was stored before: it may be delivered or published again.
+/// Stores the event; returns false, and changes nothing, when it was stored before: it may be delivered or published again. A
+/// synchronous standby has it then, too.
 pub(crate) async fn write(
     pool: &PgPool,
     step: &Step,
@@ -87,5 +89,9 @@ pub(crate) async fn write(
     )
     .execute(pool)
     .await?;
-    Ok(stored.rows_affected() > 0)
+    let is_new = stored.rows_affected() > 0;
+    if !is_new {
+        replication::barrier(&mut pool.acquire().await?).await?;
+    }
+    Ok(is_new)
 }

@@ -7,6 +7,8 @@ use sqlx::{
     postgres::PgConnectOptions,
 };
 
+use crate::connect_writable;
+
 /// Outbox, inbox, dead letters and the relay's lease: once in the schema of each service.
 pub static MIGRATIONS: Migrator = sqlx::migrate!("./migrations");
 
@@ -14,8 +16,8 @@ pub static MIGRATIONS: Migrator = sqlx::migrate!("./migrations");
 /// service's connections need it as their `search_path`.
 ///
 /// # Errors
-/// When `schema` is not a name of the form `[a-z_][a-z0-9_]{0,62}`, and when a migration fails, has changed since it was
-/// applied, or was applied by a newer build and is not additive.
+/// When `schema` is not a name of the form `[a-z_][a-z0-9_]{0,62}`, when the server is read-only, and when a migration fails,
+/// has changed since it was applied, or was applied by a newer build and is not additive.
 pub async fn migrate(options: &PgConnectOptions, schema: &str) -> Result<(), MigrateError> {
     apply_migrations(options, schema, "_messaging_migration", &MIGRATIONS).await
 }
@@ -35,7 +37,7 @@ pub async fn apply_migrations(
     // tables first, and could run the caller's code in them with the owner's permissions.
     let options = options.clone().options([("search_path", format!("{schema}, pg_temp"))]);
     // On a separate connection, because a failed migration leaves its lock on it.
-    let mut connection = PgConnection::connect_with(&options).await?;
+    let mut connection = connect_writable(&options).await?;
     let outcome = apply(&mut connection, schema, format!("{schema}.{ledger}"), migrations).await;
     let _ = connection.close().await;
     outcome

@@ -20,6 +20,7 @@ use crate::{
     dry_run::Trial,
     envelope::StoredHeaders,
     outbox::{self, OutboxRow},
+    replication,
     response_timeout::ResponseWatch,
 };
 
@@ -194,6 +195,13 @@ impl UnitOfWork {
         self.transaction.rollback().await
     }
 
+    /// Commits work that has only read. Where there is a synchronous standby, it has what was read: only then may a request that
+    /// is repeated be answered as it was the first time. It passes no fault point.
+    pub async fn commit_read(mut self) -> Result<(), sqlx::Error> {
+        replication::barrier(self.conn()).await?;
+        self.commit_intent().await
+    }
+
     /// Commits work that answers no event and publishes none, such as the intent to call another system. It passes no fault
     /// point, because everything that follows can be repeated.
     pub async fn commit_intent(self) -> Result<(), sqlx::Error> {
@@ -210,14 +218,17 @@ impl UnitOfWork {
         Ok(())
     }
 
-    /// Writes the outbox rows, commits, and wakes the relay.
+    /// Writes the outbox rows, commits, and wakes the relay. Where there is a synchronous standby, it then has what this unit of
+    /// work has read and written.
     pub async fn commit(mut self) -> Result<(), sqlx::Error> {
         let publishes = !self.outgoing.is_empty();
         let Origin { committed, bus, metrics, .. } = &*self.origin;
         let by_outbox = !bus.faults.without(Guard::Outbox);
-        if publishes && by_outbox {
-            self.response_watch.expect_response();
-            outbox::append(&mut self.transaction, &self.outgoing).await?;
+        self.response_watch.expect_response();
+        match publishes && by_outbox {
+            true => outbox::append(&mut self.transaction, &self.outgoing).await?,
+            // It may have written nothing: all of its events may be duplicates.
+            false => replication::barrier(&mut self.transaction).await?,
         }
         if let Some(trial) = self.trial {
             trial.keep(self.transaction, self.outgoing.into_iter().map(|row| row.event_type));

@@ -88,11 +88,6 @@ impl StepTransaction<()> {
         }
         Ok(self.work.into_unclaimed().commit_intent().await?)
     }
-
-    /// Rolls back and releases the locks now; dropping does so some time later.
-    pub async fn rollback(self) -> Result<(), sqlx::Error> {
-        self.work.into_unclaimed().rollback().await
-    }
 }
 
 fn count<C: Cause>(causes: &[C]) -> HashMap<Uuid, i32> {
@@ -355,5 +350,17 @@ impl<C> StepTransaction<C> {
         }
         sagas.save(&mut work).await?;
         work.commit_without(deferred).await
+    }
+
+    /// Ends a step that changes nothing, and releases its locks. Where there is a synchronous standby, it has what was read: only
+    /// then may a request that is repeated be answered as it was the first time.
+    ///
+    /// # Errors
+    /// When a saga was started or a cause answered.
+    pub async fn commit_unchanged(self) -> Result<(), StepError> {
+        if self.sagas.has_anything() {
+            return Err(StepError::failed("a step that changes nothing must not start a saga or answer a cause"));
+        }
+        Ok(self.work.into_unclaimed().commit_read().await?)
     }
 }

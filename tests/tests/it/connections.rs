@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use sqlx::postgres::PgPoolOptions;
-use testkit::{Manner, Proxy};
+use testkit::{Manner, Postgres, Proxy};
 use tokio::task::JoinSet;
 
 use crate::prelude::*;
@@ -93,4 +93,23 @@ async fn a_service_waits_for_an_unreadable_schema() -> Test {
     });
     came?;
     Ok(expected?)
+}
+
+/// As on an old primary after a failover.
+#[suite_tests::test(unaudited = "nothing is ordered")]
+async fn connections_to_a_read_only_server_are_replaced() -> Test {
+    let server = Postgres::start().await?;
+    let suite = TestSuite::with_server(&server, Tuning::default()).await?;
+    let inventory = suite.start(INVENTORY).await?;
+    let read_only = async |setting: &str| {
+        suite.execute(format!("alter system set default_transaction_read_only = {setting}")).await?;
+        suite.execute("select pg_reload_conf()").await
+    };
+    read_only("on").await?;
+    let reason = eventually(async || inventory.client.unready("postgres").await.ok()).await?;
+    ensure!(reason == "no connection can be opened", "{reason}");
+    read_only("off").await?;
+    eventually(async || inventory.startup.readiness.is_ready()).await?;
+    inventory.client.create_product("A", 100, 1).await?.expect(201)?;
+    Ok(())
 }

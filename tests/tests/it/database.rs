@@ -184,6 +184,19 @@ async fn a_service_refuses_unsafe_servers_and_unknown_schemas() -> Test {
     Ok(())
 }
 
+#[suite_tests::test(unaudited = "nothing is ordered")]
+async fn commits_have_to_wait_for_a_synchronous_standby() -> Test {
+    let durable = [("fsync", "on"), ("full_page_writes", "on"), ("synchronous_standby_names", "a")];
+    let server = Postgres::with_settings(&durable).await?;
+    let options = PgConnectOptions::from_str(&server.server().url("postgres"))?;
+    for (value, refused) in [("on", false), ("local", true), ("remote_apply", false)] {
+        let pool = PgPoolOptions::new().connect_with(options.clone().options([("synchronous_commit", value)])).await?;
+        let checked = bootstrap::postgres::check_durability(&pool, false, Duration::ZERO).await;
+        ensure!(checked.is_err() == refused, "{value}: {checked:?}");
+    }
+    Ok(())
+}
+
 #[suite_tests::test(unaudited = "days are made up")]
 async fn housekeeping_adds_partitions_and_drops_only_old_ones() -> Test {
     let suite = TestSuite::new().await?;

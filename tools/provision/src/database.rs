@@ -130,7 +130,7 @@ async fn connect(options: &PgConnectOptions, limit: Duration) -> Result<PgConnec
     let started = Instant::now();
     let host = format!("{}:{}", options.get_host(), options.get_port());
     loop {
-        let attempt = timeout(Duration::from_secs(5), PgConnection::connect_with(options)).await;
+        let attempt = timeout(Duration::from_secs(5), messaging::connect_writable(options)).await;
         let source = match attempt {
             Ok(Ok(connection)) => return Ok(connection),
             Ok(Err(error)) => error,

@@ -144,7 +144,10 @@ async fn change(app: &App, context: &Context, sku: &Sku, changes: Changes) -> Re
     let mut work = app.participant.http_outbox.begin().await?;
     let locked = lock_product(&mut work, sku).await?;
     let (product, published) = match domain::change(&locked.product, changes) {
-        Changed::Nothing => return Ok(locked),
+        Changed::Nothing => {
+            work.commit_read().await?;
+            return Ok(locked);
+        }
         Changed::Price(product) => {
             let event = ProductPriceChanged { product: product.clone() };
             (product.clone(), work.publish_side_event(context, product.version, &event))

@@ -47,7 +47,7 @@ impl Opener {
 
     /// Tests an idle connection.
     pub(super) async fn test_idle(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let tested = within(IDLE_TEST_TIMEOUT, connection.ping()).await;
+        let tested = within(IDLE_TEST_TIMEOUT, expect_writable(connection)).await;
         self.replace_if_lost(connection, tested).await
     }
 
@@ -86,9 +86,23 @@ impl fmt::Debug for Opener {
     }
 }
 
-/// Opens one connection.
+/// Opens one connection to a server that accepts writes.
 pub(super) async fn attempt(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
-    within(ATTEMPT_TIMEOUT, PgConnection::connect_with(options)).await
+    within(ATTEMPT_TIMEOUT, async {
+        let mut connection = PgConnection::connect_with(options).await?;
+        expect_writable(&mut connection).await?;
+        Ok(connection)
+    })
+    .await
+}
+
+/// After the promotion of a standby, the old primary may accept connections, and only read.
+pub(super) async fn expect_writable(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let read_only: String = sqlx::query_scalar("show transaction_read_only").fetch_one(connection).await?;
+    match read_only.as_str() {
+        "off" => Ok(()),
+        _ => Err(sqlx::Error::Io(io::Error::other("the server is read-only"))),
+    }
 }
 
 /// Runs a request to the server with a timeout.

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, PgPool, migrate::Migrator};
 
 use crate::{error::StartError, wait::every_second};
 
-/// The settings that may lose committed transactions when they are off.
+/// The settings that may lose committed transactions when they are off, or `local` with a synchronous standby.
 const DURABILITY: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
 
 /// Refuses a server that may lose committed transactions, unless the configuration allows it.
@@ -15,15 +15,17 @@ const DURABILITY: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"
 /// [`StartError::UnsafeDurability`] naming the setting, [`StartError::PostgresCheck`] when it cannot be read within `limit`.
 pub async fn check_durability(pool: &PgPool, allow_unsafe: bool, limit: Duration) -> Result<(), StartError> {
     for setting in DURABILITY {
-        let value: String = read(limit, format!("setting {setting}"), async || {
-            sqlx::query_scalar("select current_setting($1)").bind(setting).fetch_one(pool).await
+        let current = "select current_setting($1), current_setting('synchronous_standby_names') <> ''";
+        let (value, has_standby): (String, bool) = read(limit, format!("setting {setting}"), async || {
+            sqlx::query_as(current).bind(setting).fetch_one(pool).await
         })
         .await?;
-        if value != "off" {
+        // The value `local` of synchronous_commit does not wait for the standby.
+        if value != "off" && !(value == "local" && has_standby) {
             continue;
         }
         if !allow_unsafe {
-            return Err(StartError::UnsafeDurability { setting });
+            return Err(StartError::UnsafeDurability { setting, value });
         }
         tracing::warn!(
             setting,

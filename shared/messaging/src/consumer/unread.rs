@@ -15,7 +15,7 @@ use super::{
     answer::{event_id, outage_backoff, write_dead_letter},
     unacked::Unacked,
 };
-use crate::{EnvelopeError, dead_letter::Failure, error::chain, inbox, interval, metrics::StepLabel};
+use crate::{EnvelopeError, dead_letter::Failure, error::chain, inbox, interval, metrics::StepLabel, replication};
 
 /// The first and the longest redelivery delay. Each redelivery goes to a random replica.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -81,6 +81,9 @@ async fn fates<'m>(
     let mut conn = consumer.pool.acquire().await?;
     let ids: Vec<Uuid> = unknown.keys().copied().collect();
     let processed = inbox::already_processed(&mut conn, &consumer.name(), &ids).await?;
+    if !processed.is_empty() {
+        replication::barrier(&mut conn).await?;
+    }
     unknown.retain(|event_id, _| !processed.contains(event_id));
     let (ids, errors): (Vec<Uuid>, Vec<String>) = unknown.into_iter().unzip();
     let waiting = sqlx::query!(

@@ -25,6 +25,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub(crate) const HOUSE: Service = Service("house");
+/// The shortest that the broker accepts: duplicates are recognised without it.
+pub(crate) const DUPLICATE_WINDOW: Duration = Duration::from_millis(100);
 saga::event!(Rang { door: Uuid, by: String }, "door" by [HOUSE]);
 saga::event!(Opened { door: Uuid }, "door" by [HOUSE]);
 
@@ -74,7 +76,8 @@ impl House {
         let nats = Nats::start().await.unwrap();
         let client = async_nats::connect(nats.url()).await.unwrap();
         let jetstream = jetstream::new(client.clone());
-        topology::ensure_stream(&jetstream, HOUSE, &Default::default()).await.unwrap();
+        let stream = topology::StreamSettings { duplicate_window: DUPLICATE_WINDOW, ..Default::default() };
+        topology::ensure_stream(&jetstream, HOUSE, &stream).await.unwrap();
         topology::ensure_consumer(&jetstream, &OPEN_DOOR, HOUSE, &Default::default()).await.unwrap();
         let options = PgConnectOptions::from_str(&database.admin_url()).unwrap().options([("search_path", "house")]);
         let pool = PgPoolOptions::new().max_connections(8).connect_with(options).await.unwrap();
@@ -119,15 +122,17 @@ impl House {
     pub(crate) async fn consume(&self) {
         let stop = CancellationToken::new();
         let running = tokio::spawn(Consumer::new(&self.outbox, self.step(), HOUSE).run(stop.clone()));
-        let idle = async || {
-            let consumer: jetstream::consumer::PullConsumer =
-                self.jetstream.get_consumer_from_stream(OPEN_DOOR.consumer(), HOUSE.stream()).await?;
-            let info = consumer.cached_info();
-            anyhow::Ok(info.num_pending == 0 && info.num_ack_pending == 0)
-        };
-        eventually(Duration::from_secs(30), idle).await.unwrap();
+        eventually(Duration::from_secs(30), async || self.unacknowledged().await == 0).await.unwrap();
         stop.cancel();
         running.await.unwrap();
+    }
+
+    /// How many events the consumer has not acknowledged.
+    pub(crate) async fn unacknowledged(&self) -> u64 {
+        let consumer = self.jetstream.get_consumer_from_stream(OPEN_DOOR.consumer(), HOUSE.stream()).await;
+        let consumer: jetstream::consumer::PullConsumer = consumer.unwrap();
+        let info = consumer.cached_info();
+        info.num_pending + info.num_ack_pending as u64
     }
 
     pub(crate) fn replays(&self) -> Replays {
@@ -148,6 +153,15 @@ impl House {
     /// The database's name.
     pub(crate) fn database(&self) -> &str {
         self.servers.0.name()
+    }
+
+    /// The same house with another database.
+    pub(crate) fn moved_to(&self, pool: PgPool) -> Self {
+        House { outbox: self.outbox.on(pool.clone()), pool, ..self.clone() }
+    }
+
+    pub(crate) fn broker_port(&self) -> u16 {
+        self.servers.1.port()
     }
 
     /// How many messages the stream has.
