@@ -48,6 +48,11 @@ def between():
                    "seconds apart, and what is written meanwhile counts as lag.", q(
                        "clamp_min(scalar(max(patroni_xlog_location)) - max by (instance) (patroni_xlog_received_location > 0), 0)",
                        "{{instance}}"), w=12, top=1_000_000),
-        timeseries("Routes between nats-servers", COUNT["unit"], "Connections through HAProxy, by direction: 0 when one of the two is down or cut off.",
-                   q('sum by (proxy) (haproxy_server_current_sessions{instance="links", proxy=~"nats.*"})', "{{proxy}}"), w=12),
+        timeseries("Routes of nats-servers", COUNT["unit"], "Connections of each to the two others, through HAProxy: 0 when it is down or cut off.",
+                   q(f"sum by (member) ({routes_of('(.*):.*')} or {routes_of('.*:(.*)')})", "{{member}}"), w=12),
     ]
+
+
+def routes_of(member):
+    """The connections in one direction, nats-a:nats-b, labelled with the member that the expression captures."""
+    return f'label_replace(haproxy_server_current_sessions{{proxy=~"nats.*"}}, "member", "$1", "proxy", "{member}")'
