@@ -268,6 +268,22 @@ start_nats_member() { # NAME
         --cluster "nats://127.0.0.1:$(port_of "$1" route)" --cluster_advertise 127.0.0.1:9 --no_advertise --routes "$routes"
 }
 
+# --- Prometheus ----------------------------------------------------------------------------------------------------
+
+member_targets() { # prints what Prometheus scrapes besides the services; a nats-server has no metrics for it
+    local member job purpose list=()
+    for member in $(members_of postgres) $(members_of etcd) front links; do
+        job=${member%-?} purpose=
+        case $member in
+            postgres-?) purpose=rest ;;
+            front | links) job=haproxy ;;
+        esac
+        list+=("{\"targets\": [\"127.0.0.1:$(port_of "$member" $purpose)\"], \"labels\": {\"job\": \"$job\", \"instance\": \"$member\"}}")
+    done
+    local IFS=,
+    printf '[%s]\n' "${list[*]}"
+}
+
 # --- Who leads -----------------------------------------------------------------------------------------------------
 
 leader() { # GROUP [STREAM [CONSUMER]]: prints the member that leads

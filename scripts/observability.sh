@@ -45,11 +45,15 @@ start_prometheus() {
     wait_for prometheus 60 answers prometheus "$PROMETHEUS_URL/-/ready"
 }
 
-scrape_targets() { # for Prometheus: the services, their second replicas while they run, and a cluster's replicas
+scrape_targets() { # for Prometheus: the services, their second replicas while they run, and a cluster's members
     local name port list=()
     [[ -d $run/prometheus ]] || return 0
     local services=("${participants[@]}" "${participants[@]/%/-2}")
-    if [[ ${SUITE_CLUSTER-} ]]; then services=("${participants[@]/%/-a}" "${participants[@]/%/-b}"); fi
+    if [[ ${SUITE_CLUSTER-} ]]; then
+        services=("${participants[@]/%/-a}" "${participants[@]/%/-b}")
+        member_targets >"$run/prometheus/members.new"
+        mv "$run/prometheus/members.new" "$run/prometheus/members.json"
+    fi
     for name in "${services[@]}" gateway_simulator console; do
         if [[ $name == *-2 ]] && ! is_running "$name"; then continue; fi
         port=${name%_simulator}_PORT

@@ -2,6 +2,7 @@
 
 mod boards;
 mod causes;
+mod cluster;
 mod empty_until;
 mod interpolation;
 mod live;

@@ -8,12 +8,13 @@ use sqlx::postgres::PgPoolOptions;
 use testkit::eventually;
 
 use super::{
-    boards::{Asker, Language, Query, boards},
+    boards::{Query, boards},
+    cluster::is_of_a_cluster,
     empty_until::EmptyUntil,
     interpolation::{Chosen, Times},
     monitored::{Monitored, now},
     orders::Orders,
-    queries::{Sources, compared},
+    queries::{Sources, of_rule},
 };
 use crate::prelude::*;
 
@@ -127,17 +128,12 @@ impl Monitored {
     /// Every query of every board and rule.
     async fn queries(&self, sources: &Sources) -> anyhow::Result<Vec<BoundQuery>> {
         let mut bound = Vec::new();
-        for board in boards()? {
+        for board in boards()?.into_iter().filter(|board| !is_of_a_cluster(&board.file)) {
             let chosen = eventually(LIMIT, async || sources.choices(&board, self.times()).await.map(Some)).await?;
             bound.extend(board.queries()?.into_iter().map(|query| (query, chosen.clone())));
         }
-        for rule in self.api.rules().await? {
-            ensure!(rule.error.is_empty(), "rule {}: {}", rule.name, rule.error);
-            let text = if rule.kind == "alerting" { compared(&rule.query)?.to_owned() } else { rule.query };
-            let (board, asker, language) = (String::new(), Asker::Rule(rule.name), Language::PromQl);
-            let query = Query { board, asker, language, text, instant: true, exemplar: false, interval: None };
-            bound.push((query, Chosen::default()));
-        }
+        let rules = self.api.rules().await?.into_iter().map(of_rule).collect::<anyhow::Result<Vec<_>>>()?;
+        bound.extend(rules.into_iter().map(|query| (query, Chosen::default())));
         Ok(bound)
     }
 

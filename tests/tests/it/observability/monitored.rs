@@ -6,7 +6,7 @@ use std::{cell::RefCell, collections::BTreeSet, fs, time::SystemTime};
 use suite_tests::{Collector, PrometheusApi};
 use testkit::{Monitor, Process};
 
-use super::boards::rule_files;
+use super::{boards::rule_files, cluster::is_of_a_cluster};
 use crate::{prelude::*, sources::read};
 
 /// Names further targets of Prometheus.
@@ -148,7 +148,7 @@ fn names(alerts: &Value, name: impl Fn(&Value) -> &Value) -> BTreeSet<String> {
 /// The repository's rules with shorter durations, both before an alert fires and in conditions over five minutes.
 fn impatient_rules() -> anyhow::Result<tempfile::TempDir> {
     let folder = tempfile::tempdir()?;
-    for (number, file) in rule_files()?.iter().enumerate() {
+    for (number, file) in rule_files()?.iter().filter(|file| !is_of_a_cluster(file)).enumerate() {
         let rules = read(file)?;
         let lines = rules.lines().map(|line| {
             let indent = line.len() - line.trim_start().len();

@@ -2,10 +2,10 @@
 
 use anyhow::bail;
 use sqlx::{AssertSqlSafe, PgPool};
-use suite_tests::{PrometheusApi, Series, Span};
+use suite_tests::{PrometheusApi, Rule, Series, Span};
 
 use super::{
-    boards::{Board, Language, Query, Variable},
+    boards::{Asker, Board, Language, Query, Variable},
     interpolation::{Chosen, Times, step},
 };
 use crate::prelude::*;
@@ -86,8 +86,16 @@ pub(super) fn has_data(answer: &[Series]) -> bool {
     answer.iter().any(|series| series.values.iter().any(|value| value.is_finite()))
 }
 
+/// What a rule records, or what an alert compares with its threshold.
+pub(super) fn of_rule(rule: Rule) -> anyhow::Result<Query> {
+    ensure!(rule.error.is_empty(), "rule {}: {}", rule.name, rule.error);
+    let text = if rule.kind == "alerting" { compared(&rule.query)?.to_owned() } else { rule.query };
+    let (board, asker, language) = (String::new(), Asker::Rule(rule.name), Language::PromQl);
+    Ok(Query { board, asker, language, text, instant: true, exemplar: false, interval: None })
+}
+
 /// The expression that an alert compares with its threshold: a silent alert is meaningful only if this has a value.
-pub(super) fn compared(alert: &str) -> anyhow::Result<&str> {
+fn compared(alert: &str) -> anyhow::Result<&str> {
     let operators = [" > ", " < ", " >= ", " <= ", " == ", " != "];
     let parts = operators.iter().find_map(|operator| alert.rsplit_once(operator));
     let (left, threshold) = parts.with_context(|| format!("{alert} compares nothing with a number"))?;
