@@ -65,7 +65,10 @@ pub(crate) fn exclude_nul(document: &mut OpenApi) {
         Some(RefOr::T(body)) => Some(body),
         _ => None,
     });
-    let schemas = bodies.flat_map(|body| body.content.values()).filter_map(|content| content.schema.as_ref());
+    let schemas = bodies.flat_map(|body| body.content.values()).filter_map(|content| match content {
+        RefOr::T(content) => content.schema.as_ref(),
+        RefOr::Ref(_) => None,
+    });
     let mut unread: Vec<String> = schemas.filter_map(referenced).collect();
     let Some(components) = &mut document.components else { return };
     let mut read = HashSet::new();
