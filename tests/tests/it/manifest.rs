@@ -13,6 +13,7 @@ const MADE: &[&str] = &[
     ".sqlx",
     "shared/contracts/participants.tsv",
     "docker",
+    "docker-compose.cluster.yml",
     "docker-compose.yml",
     "grafana/alerts",
     "grafana/dashboards",
