@@ -1,7 +1,7 @@
-"""The rules of docker-compose.yml: each yields its violations. Each has examples that violate it, in PLANTED,
-which are tried every time: a rule that finds none of its own is broken itself.
+"""The rules of docker-compose.yml, alone and with docker-compose.cluster.yml: each yields its violations. Each has examples
+that violate it, in PLANTED, which are tried every time: a rule that finds none of its own is broken itself.
 
-usage: compose_rules.py V1 V2 (what `config` of both versions of Compose prints), in the project's folder
+usage: compose_rules.py V1 V2 FILE... (what `config` of both versions of Compose prints of the files), in the project's folder
 """
 
 import copy
@@ -12,6 +12,7 @@ import sys
 
 import yaml
 
+CLUSTER = "docker-compose.cluster.yml"
 # Services without a health check that do not exit.
 NO_HEALTHCHECK = {"keeper": "serves nothing; when it cannot go on it ends, and is started again"}
 SECRET = re.compile(r"(PASSWORD|TOKEN)$")
@@ -100,6 +101,7 @@ def files_are_there(suite):
 
 
 def variables_are_set(suite):
+    """In .env is what the one file and the other use."""
     used = set(re.findall(r"\$\{?([A-Z][A-Z0-9_]*)", re.sub(r"(?m)^\s*#.*$", "", suite.text)))
     for name in sorted(used - suite.env.keys()):
         yield f"{name} is used, and not in .env"
@@ -134,7 +136,7 @@ def few_know_passwords(suite):
         known = [key for key in keys if suite.has_variable(name, key)]
         if service.get("restart") == "unless-stopped" and len(known) > 1:
             yield f"{name}: keeps running with {', '.join(known)}"
-        if "POSTGRES_PASSWORD" in known and service.get("restart") == "unless-stopped" and name != "postgres":
+        if "POSTGRES_PASSWORD" in known and service.get("restart") == "unless-stopped" and name not in suite.databases:
             yield f"{name}: keeps running as the database's owner"
 
 
@@ -143,14 +145,31 @@ def both_read_the_same(suite):
         yield f"versions 1 and 2 see other services: {sorted(suite.old['services'])}, {sorted(suite.model['services'])}"
         return
     for name, service in suite.services:
-        for key in ("image", "command", "entrypoint", "environment", "user", "read_only", "cap_drop", "security_opt", "restart"):
+        for key in ("image", "command", "entrypoint", "environment", "user", "read_only", "cap_drop", "security_opt", "restart", "scale"):
             if (suite.old["services"][name].get(key) or None) != (service.get(key) or None):
                 yield f"{name}: versions 1 and 2 differ in {key}"
 
 
+def members_are_alike(suite):
+    """But for their own names. The first one may have published ports."""
+    for name, service in suite.services:
+        if name.endswith("-b"):
+            both = [json.dumps(service), json.dumps(suite.model["services"].get(f"{name[:-2]}-c"))]
+            one, other = (re.sub(f"{name[:-1]}[bc]", name[:-2], text) for text in both)
+            if one != other:
+                yield f"{name}: differs from {name[:-2]}-c"
+
+
+def members_keep_their_data(suite):
+    for name, service in suite.services:
+        volumes = [volume["source"] for volume in service.get("volumes", []) if volume["type"] == "volume"]
+        if re.search("-[abc]$", name) and volumes != [name]:
+            yield f"{name}: keeps its data in {volumes or 'its container'}, not in a volume of its own"
+
+
 RULES = [
     loopback_only, not_root, locked_down, limited, health_or_end, pinned, files_are_there, variables_are_set,
-    defaults_are_guarded, guests_only_look, few_know_passwords, both_read_the_same,
+    defaults_are_guarded, guests_only_look, few_know_passwords, both_read_the_same, members_are_alike, members_keep_their_data,
 ]
 
 
@@ -161,6 +180,12 @@ class Suite:
     @property
     def services(self):
         return self.model["services"].items()
+
+    @property
+    def databases(self):
+        """In a cluster `postgres` is HAProxy."""
+        members = {name for name, _ in self.services if re.fullmatch("postgres-[abc]", name)}
+        return members or {"postgres"}
 
     def has_variable(self, name, key):
         """Whether the service's environment, as written, has the variable."""
@@ -250,25 +275,64 @@ PLANTED = [
     (both_read_the_same, put("console", None, of="old")),
     (both_read_the_same, put("console.command", ["audit"], of="old")),
 ]
+PLANTED_IN_CLUSTER = [
+    (loopback_only, put("postgres.ports.0.host_ip", "0.0.0.0")),
+    (loopback_only, put("front.ports.0.host_ip", None)),
+    (not_root, put("etcd-a.build.target", "folder")),
+    (not_root, put("postgres-a.user", "root")),
+    (locked_down, put("postgres-b.read_only", False)),
+    (locked_down, put("nats-c.cap_drop", None)),
+    (locked_down, put("postgres.security_opt", None)),
+    (limited, put("etcd-c.mem_limit", None)),
+    (health_or_end, put("nats-b.healthcheck", None)),
+    (health_or_end, put("postgres.healthcheck", {"disable": True})),
+    (pinned, put("etcd-a.build.args.ETCD_IMAGE", "quay.io/coreos/etcd")),
+    (pinned, put("front.build.args.HAPROXY_IMAGE", "haproxy:alpine")),
+    (files_are_there, put("postgres-c.build.target", "nothing")),
+    (files_are_there, put("front.build.dockerfile", "Nofile")),
+    (variables_are_set, unknown_variable),
+    (variables_are_set, unused_variable),
+    (few_know_passwords, put("postgres.environment.POSTGRES_PASSWORD", "${POSTGRES_PASSWORD}", of="raw")),
+    (few_know_passwords, put("etcd-a.environment.POSTGRES_PASSWORD", "${POSTGRES_PASSWORD}", of="raw")),
+    (both_read_the_same, put("postgres-b", None, of="old")),
+    (both_read_the_same, put("order.scale", 1, of="old")),
+    (members_are_alike, put("etcd-b.environment.ETCD_AUTO_COMPACTION_RETENTION", "2")),
+    (members_are_alike, put("postgres-c.mem_limit", "1")),
+    (members_keep_their_data, put("postgres-b.volumes.0.source", "postgres-a")),
+    (members_keep_their_data, put("etcd-a.volumes", None)),
+]
+
+
+def merged(texts):
+    """The services as written, the environment of later files over that of earlier ones."""
+    services = {}
+    for text in texts:
+        for name, service in yaml.safe_load(text)["services"].items():
+            before = services.get(name, {})
+            environment = {**before.get("environment", {}), **service.get("environment", {})}
+            services[name] = {**before, **service, "environment": environment}
+    return {"services": services}
 
 
 def main():
     old, model = (pathlib.Path(path).read_text() for path in sys.argv[1:3])
-    text = pathlib.Path("docker-compose.yml").read_text()
+    texts = [pathlib.Path(path).read_text() for path in sys.argv[3:]]
+    text = "\n".join(pathlib.Path(path).read_text() for path in ("docker-compose.yml", CLUSTER))
     env = dict(re.findall(r"(?m)^([A-Z][A-Z0-9_]*)=(.*)$", pathlib.Path(".env").read_text()))
-    suite = Suite(yaml.safe_load(old), json.loads(model), yaml.safe_load(text), text, env)
+    suite = Suite(yaml.safe_load(old), json.loads(model), merged(texts), text, env)
     broken = [f"{rule.__name__}: {what}" for rule in RULES for what in rule(suite)]
-    for rule, plant in PLANTED:
+    planted = PLANTED_IN_CLUSTER if CLUSTER in sys.argv else PLANTED
+    for rule, plant in planted:
         changed = copy.deepcopy(suite)
         plant(changed)
         before = set(rule(suite))
         if not set(rule(changed)) - before:
             broken.append(f"the rule {rule.__name__} does not detect the planted violation: {plant.__qualname__}")
-    for rule in set(RULES) - {rule for rule, _ in PLANTED}:
+    for rule in set(RULES) - {rule for rule, _ in PLANTED + PLANTED_IN_CLUSTER}:
         broken.append(f"the rule {rule.__name__} has no example that breaks it")
     for line in broken:
         print(f"error: {line}", file=sys.stderr)
-    print(f"compose: {len(suite.services)} services, {len(RULES)} rules, {len(PLANTED)} planted violations, {len(broken)} errors")
+    print(f"{sys.argv[-1]}: {len(suite.services)} services, {len(RULES)} rules, {len(planted)} planted violations, {len(broken)} errors")
     return bool(broken)
 
 

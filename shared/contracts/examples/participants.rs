@@ -52,6 +52,17 @@ fn part(name: &str) -> Option<String> {
         "settings" => settings(),
         "containers" => PARTICIPANTS.iter().map(container).collect::<Vec<_>>().join("\n"),
         "anchors" => anchors(),
+        "broker-passwords" => broker_passwords(),
+        "members" => each(|p| {
+            let service = p.service;
+            format!("{service}:\n  environment: *broker\n  scale: 2\n\n{service}-2:\n  environment: *broker\n")
+        }),
+        "proxies" => each(|p| {
+            let (service, port) = (p.service, p.port);
+            format!(
+                "listen {service}\n    bind :{port}\n    server-template {service}- 4 {service}.replicas:{port} check\n"
+            )
+        }),
         "jobs" => each(|p| {
             format!(
                 "- job_name: {service}\n  dns_sd_configs: [{{names: [{service}.replicas], type: A, port: {port}, refresh_interval: 5s}}]",
@@ -91,23 +102,26 @@ fn up() -> String {
 
 /// The environment of other containers, as far as it concerns the participants.
 fn anchors() -> String {
-    let broker =
-        broker_users().map(|(_, variable)| format!("  {variable}: ${{{variable}}}")).collect::<Vec<_>>().join("\n");
     let roles = each(|p| format!("  {name}_DB_PASSWORD: ${{{name}_DB_PASSWORD}}", name = upper(p)));
     let addresses = each(|p| format!("  {}: http://{}:{}", url_variable(p.service.0), p.service, p.port));
     let forward = each(|p| format!("  - 0.0.0.0:{port}={}:{port}", p.service, port = p.port));
     let ports = each(|p| format!("  - \"127.0.0.1:${{{}_PORT}}:{}\"", upper(p), p.port));
     let healthy = each(|p| format!("  {}: {{condition: service_healthy}}", p.service));
     format!(
-        "x-broker-passwords: &broker-passwords\n{broker}\n\nx-role-passwords: &role-passwords\n{roles}\n\n\
-         x-addresses: &addresses\n{addresses}\n\nx-forward: &forward\n  - console\n  - forward\n{forward}\n\n\
-         x-ports: &ports\n{ports}\n\nx-healthy: &healthy\n{healthy}"
+        "{broker}\n\nx-role-passwords: &role-passwords\n{roles}\n\nx-addresses: &addresses\n{addresses}\n\n\
+         x-forward: &forward\n  - console\n  - forward\n{forward}\n\nx-ports: &ports\n{ports}\n\nx-healthy: &healthy\n{healthy}",
+        broker = broker_passwords()
     )
 }
 
 /// Of a participant, or the card processor.
 fn port_of(server: &str) -> u16 {
     PARTICIPANTS.iter().find(|p| p.service.0 == server).map_or(8084, |p| p.port)
+}
+
+fn broker_passwords() -> String {
+    let passwords = broker_users().map(|(_, variable)| format!("  {variable}: ${{{variable}}}"));
+    format!("x-broker-passwords: &broker-passwords\n{}", passwords.collect::<Vec<_>>().join("\n"))
 }
 
 fn container(participant: &Participant) -> String {

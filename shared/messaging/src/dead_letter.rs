@@ -91,7 +91,8 @@ pub(crate) async fn write(
     .await?;
     let is_new = stored.rows_affected() > 0;
     if !is_new {
-        replication::barrier(&mut pool.acquire().await?).await?;
+        let mut conn = pool.acquire().await?;
+        replication::barrier(&mut conn).await?;
     }
     Ok(is_new)
 }

@@ -113,6 +113,11 @@ async fn every_documented_operation_is_served() -> Test {
         let document = serde_json::to_value(&replica.openapi)?;
         let served = replica.client.get("/openapi.json").await?.expect(200)?;
         ensure!(served == document, "{service} serves another document");
+        let texts = &document["components"]["schemas"];
+        for (body, text) in [("NewAnnotation", "title"), ("DiscardOutboxEntry", "reason")] {
+            let pattern = &texts[body]["properties"][text]["pattern"];
+            ensure!(pattern == r"^[^\u0000]*$", "{service} refuses NUL in {body}, and does not say so: {pattern}");
+        }
         let operations = replica.operations()?;
         for operation in &operations {
             let (method, path) = (&operation.method, &operation.path);

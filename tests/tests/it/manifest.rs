@@ -14,6 +14,7 @@ const MADE: &[&str] = &[
     "shared/contracts/participants.tsv",
     "deploy/kubernetes/base/participants.yaml",
     "docker",
+    "docker-compose.cluster.yml",
     "docker-compose.yml",
     "grafana/alerts",
     "grafana/dashboards",

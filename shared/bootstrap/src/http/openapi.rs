@@ -1,12 +1,15 @@
 //! The service's OpenAPI document: the service's info, and the responses that the shell adds to each operation, so that handlers
 //! need not repeat them.
 
+use std::collections::HashSet;
+
 use utoipa::{
     PartialSchema as _, ToSchema as _,
     openapi::{
-        Components, Content, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Response,
-        ResponseBuilder,
+        Components, Content, InfoBuilder, LicenseBuilder, Object, OpenApi, OpenApiBuilder, Ref, RefOr, Response,
+        ResponseBuilder, Schema, Type,
         path::{Operation, PathItem},
+        schema::SchemaType,
         security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
     },
 };
@@ -53,6 +56,51 @@ pub(crate) fn add_common_answers(document: &mut OpenApi) {
             }
         }
     }
+}
+
+/// Documents that the texts of request bodies hold no NUL character (`super::extract` refuses it), unless their schema limits
+/// them further.
+pub(crate) fn exclude_nul(document: &mut OpenApi) {
+    let bodies = document.paths.paths.values_mut().flat_map(operations).filter_map(|o| match &o.request_body {
+        Some(RefOr::T(body)) => Some(body),
+        _ => None,
+    });
+    let schemas = bodies.flat_map(|body| body.content.values()).filter_map(|content| match content {
+        RefOr::T(content) => content.schema.as_ref(),
+        RefOr::Ref(_) => None,
+    });
+    let mut unread: Vec<String> = schemas.filter_map(referenced).collect();
+    let Some(components) = &mut document.components else { return };
+    let mut read = HashSet::new();
+    while let Some(name) = unread.pop() {
+        let Some(RefOr::T(Schema::Object(body))) = components.schemas.get_mut(&name) else { continue };
+        if !read.insert(name) {
+            continue;
+        }
+        for property in body.properties.values_mut() {
+            unread.extend(referenced(property));
+            match property {
+                RefOr::T(Schema::Object(text)) if is_free_text(text) => text.pattern = Some(r"^[^\u0000]*$".to_owned()),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn referenced(schema: &RefOr<Schema>) -> Option<String> {
+    match schema {
+        RefOr::Ref(to) => to.ref_location.rsplit('/').next().map(str::to_owned),
+        RefOr::T(_) => None,
+    }
+}
+
+fn is_free_text(schema: &Object) -> bool {
+    let is_text = match &schema.schema_type {
+        SchemaType::Type(kind) => *kind == Type::String,
+        SchemaType::Array(kinds) => kinds.contains(&Type::String),
+        SchemaType::AnyValue => false,
+    };
+    is_text && schema.pattern.is_none() && schema.format.is_none() && schema.enum_values.is_none()
 }
 
 fn common_answers(path: &str, operation: &Operation) -> Vec<(&'static str, &'static str)> {
