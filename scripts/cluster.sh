@@ -100,6 +100,7 @@ CONFIG
 start_front() {
     if is_running front; then return; fi
     local name member
+    need_postgres
     choose_ports front
     {
         printf 'listen postgres\n bind 127.0.0.1:%s\n mode tcp\n option httpchk GET /primary\n' "$POSTGRES_PORT"

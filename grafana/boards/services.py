@@ -40,8 +40,8 @@ def processes():
         return q(f"{name}{{{OF_SERVICE}}}", "{{job}}")
 
     return [
-        timeline("Up", "Whether each replica answers when Prometheus scrapes it.", q(f"up{{{OF_SERVICE}}}", "{{job}} {{instance}}"),
-                 w=12, h=7, mappings=UP_DOWN),
+        timeline("Up", "Whether each replica answers when Prometheus scrapes it.", q(
+            f"up{{{OF_SERVICE}}} and on (job) job:up:sum", "{{job}} {{instance}}"), w=12, h=7, mappings=UP_DOWN),
         table("Builds", "What runs: version and features. A build for production has no faults.",
               rows(f"build_info{{{OF_SERVICE}}}"), w=12, h=7, hidden=("Time", "Value", "__name__", "instance"),
               order=("job", "version", "features")),
