@@ -36,7 +36,9 @@ impl Pair {
 
     /// A session, other than `known`, whose transaction waits for the standby.
     async fn waiting(&self, known: Option<i32>) -> i32 {
-        let waiting = "select pid from pg_stat_activity where wait_event = 'SyncRep' and pid is distinct from $1";
+        // Autovacuum's commits wait, too.
+        let waiting = "select pid from pg_stat_activity
+            where wait_event = 'SyncRep' and backend_type = 'client backend' and pid is distinct from $1";
         let wait = async || sqlx::query_scalar(waiting).bind(known).fetch_optional(&self.house.pool).await;
         eventually(LIMIT, wait).await.unwrap()
     }
