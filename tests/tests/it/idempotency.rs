@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
-use testkit::{Manner, Postgres, Proxy};
 
 use crate::prelude::*;
 
@@ -86,38 +85,5 @@ async fn a_client_that_hangs_up_has_one_order_after_its_retry() -> Test {
         client.place_until_accepted(&format!("key-{round}"), &body).await?;
     }
     ensure!(suite.number("select count(*) from orders.customer_order").await? == 200);
-    suite.audit().await
-}
-
-#[suite_tests::test]
-async fn a_repeated_order_is_answered_when_a_standby_has_it() -> Test {
-    let mut primary = Postgres::start().await?;
-    let link = Proxy::start(primary.port()).await?;
-    let _standby = primary.standby(link.port()).await?;
-    let suite = TestSuite::with_server(&primary, Tuning::default()).await?;
-    let participants = suite.participants().await?;
-    participants.sell("A", 100, 1000).await?;
-    suite.execute("alter system set synchronous_standby_names = '*'").await?;
-    suite.execute("select pg_reload_conf()").await?;
-    suite.becomes("select count(*) from pg_stat_replication where sync_state = 'sync'", 1).await?;
-
-    link.behave(Manner::Silent);
-    let place = || {
-        let client = participants.order.client.clone();
-        tokio::spawn(async move { client.place("k", &order_of(&[("A", 1)], "tok_visa")).await })
-    };
-    let waiting = "from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'order/http'";
-    let waits = async || suite.becomes(format!("select count(*) {waiting}"), 1).await;
-    let first = place();
-    waits().await?;
-    // The order is visible then, and no standby has it.
-    suite.execute(format!("select pg_terminate_backend(pid) {waiting}")).await?;
-    ensure!(first.await??.status == 503);
-    let repeated = place();
-    waits().await?;
-    ensure!(!repeated.is_finished());
-    link.heal();
-    ensure!(repeated.await??.status == 200);
-    suite.all_confirmed(1).await?;
     suite.audit().await
 }

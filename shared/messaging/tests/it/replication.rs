@@ -147,10 +147,14 @@ async fn acknowledged_when_a_standby_has(table: &'static str, visitor: &str) {
     house.ring(&[visitor]).await;
     pair.link.behave(Manner::Silent);
     let consumer = tokio::spawn(Consumer::new(&house.outbox, house.step(), HOUSE).run(CancellationToken::new()));
-    let first = pair.end_wait().await;
+    // Before a dead letter, a commit waits that has read the inbox only.
+    let mut ended = pair.end_wait().await;
+    while house.count(table).await == 0 {
+        ended = pair.end_wait().await;
+    }
     // The event is delivered again, and its effect is visible.
-    pair.waiting(Some(first)).await;
-    assert_eq!((house.count(table).await, house.unacknowledged().await), (1, 1));
+    pair.waiting(Some(ended)).await;
+    assert_eq!(house.unacknowledged().await, 1);
     pair.link.heal();
     eventually(LIMIT, async || house.unacknowledged().await == 0).await.unwrap();
     assert_eq!(house.count(table).await, 1);
