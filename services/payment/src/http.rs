@@ -118,7 +118,8 @@ async fn get_payment(State(app): State<App>, Path(id): Path<Uuid>) -> JsonResult
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct ForgottenCharge {
-    /// The order in the charge.
+    /// The order in the charge; a UUIDv7, like every order's id.
+    #[schema(value_type = Uuid, pattern = "^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-7[0-9A-Fa-f]{3}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}$")]
     order_id: OrderId,
     /// The charged amount.
     #[serde(deserialize_with = "bootstrap::http::object")]
@@ -137,6 +138,10 @@ async fn refund_forgotten_charge(
     context: RequestContext,
     Json(ForgottenCharge { order_id, amount }): Json<ForgottenCharge>,
 ) -> JsonResult<PaymentBody> {
+    // The payment's id is the order's, but for its version: two orders of different versions had the same.
+    if order_id.0.get_version_num() != 7 {
+        return Err(Problem::invalid("/order_id", "must be a UUIDv7"));
+    }
     if amount.amount < MIN_AMOUNT {
         return Err(Problem::invalid("/amount/amount", format!("must be at least {MIN_AMOUNT}")));
     }

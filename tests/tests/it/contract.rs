@@ -113,6 +113,8 @@ async fn every_documented_operation_is_served() -> Test {
         let document = serde_json::to_value(&replica.openapi)?;
         let served = replica.client.get("/openapi.json").await?.expect(200)?;
         ensure!(served == document, "{service} serves another document");
+        let reason = &document["components"]["schemas"]["DiscardOutboxEntry"]["properties"]["reason"];
+        ensure!(reason["pattern"] == r"^[^\u0000]*$", "{service} refuses NUL, and does not say so: {reason}");
         let operations = replica.operations()?;
         for operation in &operations {
             let (method, path) = (&operation.method, &operation.path);

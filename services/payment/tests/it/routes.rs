@@ -8,6 +8,8 @@ use axum::{
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
+use contracts::PaymentId;
+
 use crate::lab::{Lab, PRICE};
 
 async fn get(router: &Router, path: &str) -> (u16, Value) {
@@ -93,4 +95,6 @@ async fn a_charge_without_an_order_is_refunded() {
         let invalid = json!({"order_id": order.order_id, "amount": {"amount": amount, "currency": currency}});
         assert_eq!(post(&router, "/api/admin/forgotten-charges", &invalid).await.0, 422, "{invalid}");
     }
+    let same_payment = json!({"order_id": PaymentId::of(order.order_id), "amount": body["amount"]});
+    assert_eq!(post(&router, "/api/admin/forgotten-charges", &same_payment).await.0, 422, "{same_payment}");
 }

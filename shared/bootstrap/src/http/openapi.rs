@@ -4,9 +4,10 @@
 use utoipa::{
     PartialSchema as _, ToSchema as _,
     openapi::{
-        Components, Content, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, Ref, RefOr, Response,
-        ResponseBuilder,
-        path::{Operation, PathItem},
+        Components, Content, InfoBuilder, LicenseBuilder, Object, OpenApi, OpenApiBuilder, Ref, RefOr, Response,
+        ResponseBuilder, Schema, Type,
+        path::{Operation, Parameter, ParameterIn, PathItem},
+        schema::{AdditionalProperties, ArrayItems, SchemaType},
         security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme},
     },
 };
@@ -53,6 +54,53 @@ pub(crate) fn add_common_answers(document: &mut OpenApi) {
             }
         }
     }
+}
+
+/// Documents that texts hold no NUL character (`super::extract` refuses it), unless their schema limits them further.
+pub(crate) fn exclude_nul(document: &mut OpenApi) {
+    for operation in document.paths.paths.values_mut().flat_map(operations) {
+        for parameter in operation.parameters.iter_mut().flatten() {
+            if let RefOr::T(Parameter {
+                parameter_in: ParameterIn::Path | ParameterIn::Query,
+                schema: Some(schema),
+                ..
+            }) = parameter
+            {
+                exclude_nul_in(schema);
+            }
+        }
+    }
+    document.components.iter_mut().flat_map(|all| all.schemas.values_mut()).for_each(exclude_nul_in);
+}
+
+fn exclude_nul_in(schema: &mut RefOr<Schema>) {
+    match schema {
+        RefOr::T(Schema::Object(text)) if is_free_text(text) => text.pattern = Some(r"^[^\u0000]*$".to_owned()),
+        RefOr::T(Schema::Object(object)) => {
+            object.properties.values_mut().for_each(exclude_nul_in);
+            if let Some(AdditionalProperties::RefOr(values)) = object.additional_properties.as_deref_mut() {
+                exclude_nul_in(values);
+            }
+        }
+        RefOr::T(Schema::Array(array)) => {
+            if let ArrayItems::RefOrSchema(items) = &mut array.items {
+                exclude_nul_in(items);
+            }
+        }
+        RefOr::T(Schema::OneOf(any)) => any.items.iter_mut().for_each(exclude_nul_in),
+        RefOr::T(Schema::AnyOf(any)) => any.items.iter_mut().for_each(exclude_nul_in),
+        RefOr::T(Schema::AllOf(all)) => all.items.iter_mut().for_each(exclude_nul_in),
+        _ => {}
+    }
+}
+
+fn is_free_text(schema: &Object) -> bool {
+    let is_text = match &schema.schema_type {
+        SchemaType::Type(kind) => *kind == Type::String,
+        SchemaType::Array(kinds) => kinds.contains(&Type::String),
+        SchemaType::AnyValue => false,
+    };
+    is_text && schema.pattern.is_none() && schema.format.is_none() && schema.enum_values.is_none()
 }
 
 fn common_answers(path: &str, operation: &Operation) -> Vec<(&'static str, &'static str)> {

@@ -68,6 +68,7 @@ pub fn assemble(shell: &Shell, api: OpenApiRouter) -> (Router, OpenApi) {
         .split_for_parts();
     let mut document = document.merge_from(described);
     openapi::add_common_answers(&mut document);
+    openapi::exclude_nul(&mut document);
     let router = router.merge(operations::description_routes(&document));
     (layered(shell, router.fallback(not_found)), document)
 }
