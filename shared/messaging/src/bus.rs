@@ -52,6 +52,19 @@ impl Bus {
         self.client.statistics().connects.load(std::sync::atomic::Ordering::Relaxed)
     }
 
+    /// Connects to one of the servers again, if there are several.
+    pub(crate) async fn leave_server(&self) {
+        if self.is_connected() && self.client.server_pool().await.is_ok_and(|servers| servers.len() > 1) {
+            let server = self.client.server_info().server_name;
+            tracing::warn!(
+                server,
+                "the server fails for longer than an election takes; connecting to one of the cluster again"
+            );
+            // Fails only when the client is closed.
+            let _ = self.client.force_reconnect().await;
+        }
+    }
+
     /// The fill of this service's own stream; `None` while the broker is unavailable.
     pub async fn fill(&self) -> Option<Fill> {
         self.fill_of(self.service).await

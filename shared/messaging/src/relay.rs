@@ -8,12 +8,12 @@ mod publish;
 mod reconcile;
 mod watermark;
 
-use std::{iter::successors, sync::Arc};
+use std::{iter::successors, sync::Arc, time::Duration};
 
 use async_nats::jetstream::context::{RequestError, RequestErrorKind};
 use futures_util::{FutureExt, StreamExt};
 use sqlx::{PgPool, Postgres, pool::PoolConnection};
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -26,6 +26,12 @@ use crate::{
 pub use lease::{LeaseState, pause, state};
 pub(crate) use publish::publish_once;
 pub use reconcile::OpenEvents;
+
+/// A server of a cluster that fails for longer than an election takes (nats-server waits 4 to 9 s for a lost leader) may have
+/// lost the others, and keeps its clients: the relay leaves it.
+const ELECTION: Duration = Duration::from_secs(10);
+/// The client may choose the same server again, which is left after this time.
+const CHOICE: Duration = Duration::from_secs(3);
 
 /// Why the relay paused.
 #[derive(Debug, thiserror::Error)]
@@ -121,8 +127,9 @@ impl Relay {
     pub async fn run(self, stop: CancellationToken) {
         let holder = self.holder();
         let mut failures = 0;
+        let mut leave_at = None;
         while !stop.is_cancelled() {
-            let turn = self.turn(&holder, &stop).await;
+            let turn = self.turn(&holder, &mut leave_at, &stop).await;
             self.metrics.relay_active.set(0);
             let silent = matches!(turn, Err(RelayError::Silent(_))) && self.bus.is_connected();
             self.metrics.broker_silent.set(i64::from(silent));
@@ -133,6 +140,13 @@ impl Relay {
                     let reason = if silent { RESTART.to_owned() } else { error.to_string() };
                     (self.report)(Err(&reason));
                     tracing::warn!(holder, error = chain(&error), "the relay failed and pauses before it tries again");
+                    if matches!(error, RelayError::Broker(_) | RelayError::Silent(_)) {
+                        let now = Instant::now();
+                        if now >= *leave_at.get_or_insert(now + ELECTION) {
+                            self.bus.leave_server().await;
+                            leave_at = Some(now + CHOICE);
+                        }
+                    }
                     failures += 1;
                     stop.run_until_cancelled(backoff(failures)).await;
                 }
@@ -144,10 +158,15 @@ impl Relay {
     }
 
     /// Is the active relay while the lease lasts; without the lease stands by for a while.
-    async fn turn(&self, holder: &str, stop: &CancellationToken) -> Result<(), RelayError> {
+    async fn turn(
+        &self,
+        holder: &str,
+        leave_at: &mut Option<Instant>,
+        stop: &CancellationToken,
+    ) -> Result<(), RelayError> {
         let mut conn = self.pool.acquire().await?;
         match statement_timeout(lease::acquire(&mut conn, holder, self.settings.relay_lease)).await? {
-            Some(lease) => self.lead(lease, conn, stop).await,
+            Some(lease) => self.lead(lease, conn, leave_at, stop).await,
             None => {
                 drop(conn);
                 (self.report)(Ok(()));
@@ -159,7 +178,7 @@ impl Relay {
 
     /// Forwards wake-ups to the active relay until it is time to try to acquire the lease again.
     async fn stand_by(&self, stop: &CancellationToken) {
-        let until = tokio::time::Instant::now() + self.settings.relay_lease / 3;
+        let until = Instant::now() + self.settings.relay_lease / 3;
         loop {
             tokio::select! {
                 () = self.committed.notified() => self.bus.nudge().await,
@@ -173,6 +192,7 @@ impl Relay {
         &self,
         lease: Lease,
         conn: PoolConnection<Postgres>,
+        leave_at: &mut Option<Instant>,
         stop: &CancellationToken,
     ) -> Result<(), RelayError> {
         let mut leader = Leader::new(self, lease, conn);
@@ -184,6 +204,7 @@ impl Relay {
         tracing::info!(holder = leader.lease.holder, epoch = leader.lease.epoch, "this relay is active");
         while !stop.is_cancelled() {
             leader.drain(stop).await?;
+            *leave_at = None;
             tokio::select! {
                 () = self.committed.notified() => {}
                 nudge = nudges.next() => if nudge.is_none() {
