@@ -1,9 +1,13 @@
 //! Committed events are published, and no others.
 
-use messaging::{Context, PublishError};
+use std::{path::Path, time::Duration};
+
+use messaging::{Bus, Context, Outbox, PublishError, Relay};
+use testkit::{Nats, eventually};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::house::{House, OPEN_DOOR, Rang};
+use crate::house::{HOUSE, House, OPEN_DOOR, Rang};
 
 #[tokio::test]
 async fn a_committed_event_is_published_once() {
@@ -32,4 +36,19 @@ async fn a_step_publishes_only_the_events_it_lists() {
     let ring = Rang { door: Uuid::now_v7(), by: "friend".to_owned() };
     let refused = work.publish(&OPEN_DOOR, &Context::background("test"), 1, &ring);
     assert!(matches!(refused, Err(PublishError::NotEmitted { step: "open_door", event: "Rang" })), "{refused:?}");
+}
+
+/// A server without JetStream stands for one that lost the others: it keeps its clients.
+#[tokio::test]
+async fn a_relay_leaves_a_server_that_lost_the_others() {
+    let house = House::start().await;
+    let lost = Nats::with_config(Path::new("/dev/null"), &[] as &[(&str, &str)]).await.unwrap();
+    let client = async_nats::connect(lost.url()).await.unwrap();
+    let servers = [lost.url(), format!("nats://127.0.0.1:{}", house.broker_port())];
+    client.set_server_pool(servers.each_ref().map(String::as_str).as_slice()).await.unwrap();
+    let outbox = Outbox::new(house.pool.clone(), Bus::new(client, HOUSE), house.metrics.clone());
+    let relay = tokio::spawn(Relay::of(&outbox).run(CancellationToken::new()));
+    house.write("friend").await.unwrap();
+    eventually(Duration::from_secs(60), async || house.streamed().await == 1).await.unwrap();
+    relay.abort();
 }
