@@ -33,6 +33,8 @@ pub(super) struct StreamPosition {
     /// The stream's creation time in nanoseconds.
     pub(super) epoch: i64,
     pub(super) last_sequence: u64,
+    /// Whether several servers have it.
+    pub(super) replicated: bool,
 }
 
 /// The outcome of a batch.
@@ -69,20 +71,22 @@ pub(super) async fn publish(bus: &Bus, rows: &[PendingRow], position: StreamPosi
     };
     let outcome = match singly || rows.len() == 1 {
         true => published.one_by_one(bus, rows).await,
-        false => published.pipelined(bus, rows).await,
+        false => published.pipelined(bus, rows, position.replicated).await,
     };
     published.stop = outcome.err();
     published
 }
 
 impl Published {
-    async fn pipelined(&mut self, bus: &Bus, rows: &[PendingRow]) -> Result<(), Stop> {
+    async fn pipelined(&mut self, bus: &Bus, rows: &[PendingRow], replicated: bool) -> Result<(), Stop> {
         // Sending only queues a message; acknowledgements are awaited while later messages are in flight.
         let mut sent = Vec::with_capacity(rows.len());
         for (expected_last, row) in (self.last_sequence..).zip(rows) {
             // With the sequence alone, this message would be accepted if another program's message had taken the place of its
-            // refused predecessor.
-            let before = sent.last().map(|(row, _): &(&PendingRow, _)| message_id(row));
+            // refused predecessor. Not for a replicated stream: a replica of nats-server 2.15.1 that has caught up compares the id
+            // with that of a message before, and then stores nothing any more.
+            let predecessor = if replicated { None } else { sent.last() };
+            let before = predecessor.map(|(row, _): &(&PendingRow, _)| message_id(row));
             sent.push((row, send(bus, row, expected_last, before).await));
             if sent.last().is_some_and(|(_, outcome)| outcome.is_err()) {
                 break;
