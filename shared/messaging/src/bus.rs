@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_nats::{Client, jetstream};
 use saga::Service;
+use tokio::time::{sleep, timeout};
 
 use crate::{
     Faults,
@@ -52,17 +53,32 @@ impl Bus {
         self.client.statistics().connects.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Connects to one of the servers again, if there are several.
+    /// Connects to another server, if there are several.
     pub(crate) async fn leave_server(&self) {
-        if self.is_connected() && self.client.server_pool().await.is_ok_and(|servers| servers.len() > 1) {
-            let server = self.client.server_info().server_name;
-            tracing::warn!(
-                server,
-                "the server fails for longer than an election takes; connecting to one of the cluster again"
-            );
-            // Fails only when the client is closed.
-            let _ = self.client.force_reconnect().await;
+        if !self.is_connected() || !self.client.server_pool().await.is_ok_and(|servers| servers.len() > 1) {
+            return;
         }
+        let left = self.client.server_info();
+        tracing::warn!(server = left.server_name, "the server fails for longer than an election takes; leaving it");
+        // The client may choose the same one again.
+        for _ in 0..10 {
+            let connects = self.connects();
+            if self.client.force_reconnect().await.is_err() || !self.is_reconnected(connects).await {
+                return;
+            }
+            if self.client.server_info().server_id != left.server_id {
+                return;
+            }
+        }
+    }
+
+    async fn is_reconnected(&self, connects: u64) -> bool {
+        let reconnected = async {
+            while self.connects() == connects {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(BROKER_RESPONSE_TIMEOUT, reconnected).await.is_ok()
     }
 
     /// The fill of this service's own stream; `None` while the broker is unavailable.

@@ -30,7 +30,7 @@ pub use reconcile::OpenEvents;
 /// A server of a cluster that fails for longer than an election takes (nats-server waits 4 to 9 s for a lost leader) may have
 /// lost the others, and keeps its clients: the relay leaves it.
 const ELECTION: Duration = Duration::from_secs(10);
-/// The client may choose the same server again, which is left after this time.
+/// The next server is left after this time.
 const CHOICE: Duration = Duration::from_secs(3);
 
 /// Why the relay paused.
