@@ -125,11 +125,10 @@ need_nats() {
 # Replicas of a stream and its consumers need a nats-server of today: after a rolling restart of 2.9.10, consumers got nothing
 # for a minute.
 need_nats_of_cluster() {
-    local copy=$tools/nats-of-cluster version
+    local copy=$tools/nats-of-cluster
     if find_nats; then
-        version=$("$nats_server" --version)
-        if [[ ${NATS_SERVER_BIN-} || $version =~ v([0-9]+)\.([0-9]+) ]] &&
-            [[ ${NATS_SERVER_BIN-} || $((BASH_REMATCH[1] * 100 + BASH_REMATCH[2])) -ge 211 ]]; then return; fi
+        if [[ ${NATS_SERVER_BIN-} ]]; then return; fi
+        if [[ $("$nats_server" --version) =~ v([0-9]+)\.([0-9]+) ]] && ((BASH_REMATCH[1] * 100 + BASH_REMATCH[2] >= 211)); then return; fi
     fi
     nats_server=$copy/bin/nats-server
     if [[ -x $nats_server ]]; then return; fi

@@ -60,25 +60,24 @@ impl Bus {
         }
         let left = self.client.server_info();
         tracing::warn!(server = left.server_name, "the server fails for longer than an election takes; leaving it");
-        // The client may choose the same one again.
-        for _ in 0..10 {
-            let connects = self.connects();
-            if self.client.force_reconnect().await.is_err() || !self.is_reconnected(connects).await {
-                return;
-            }
-            if self.client.server_info().server_id != left.server_id {
-                return;
-            }
-        }
-    }
-
-    async fn is_reconnected(&self, connects: u64) -> bool {
-        let reconnected = async {
-            while self.connects() == connects {
-                sleep(Duration::from_millis(20)).await;
+        let connection = || {
+            let server = self.client.server_info();
+            (server.server_id, server.client_id)
+        };
+        let leave = async {
+            // The client may choose the same one again.
+            while connection().0 == left.server_id {
+                let before = connection();
+                if self.client.force_reconnect().await.is_err() {
+                    return;
+                }
+                while connection() == before {
+                    sleep(Duration::from_millis(20)).await;
+                }
             }
         };
-        timeout(BROKER_RESPONSE_TIMEOUT, reconnected).await.is_ok()
+        // Later the client connects to whichever answers first.
+        let _ = timeout(BROKER_RESPONSE_TIMEOUT, leave).await;
     }
 
     /// The fill of this service's own stream; `None` while the broker is unavailable.

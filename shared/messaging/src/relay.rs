@@ -142,9 +142,12 @@ impl Relay {
                     tracing::warn!(holder, error = chain(&error), "the relay failed and pauses before it tries again");
                     if matches!(error, RelayError::Broker(_) | RelayError::Silent(_)) {
                         let now = Instant::now();
-                        if now >= *leave_at.get_or_insert(now + ELECTION) {
+                        // Long ago it was another failure.
+                        let at = leave_at.filter(|at| now < *at + ELECTION).unwrap_or(now + ELECTION);
+                        leave_at = Some(at);
+                        if now >= at {
                             self.bus.leave_server().await;
-                            leave_at = Some(now + CHOICE);
+                            leave_at = Some(Instant::now() + CHOICE);
                         }
                     }
                     failures += 1;
