@@ -170,13 +170,14 @@ async fn retry_overrides_take_effect() -> Test {
 
 #[suite_tests::test]
 async fn timeout_overrides_take_effect() -> Test {
-    let tuning = Tuning { resilience: "reserve_stock.time_limit=200ms,reserve_stock.initial=1ms", ..Tuning::default() };
-    let (suite, participants) = TestSuite::faulty(tuning, 100, 10).await?;
+    // Many attempts: a busy machine may need longer than the limit for an undisturbed one, too.
+    let resilience = "reserve_stock.time_limit=1s,reserve_stock.initial=1ms,reserve_stock.attempts=50";
+    let (suite, participants) = TestSuite::faulty(Tuning { resilience, ..Tuning::default() }, 100, 10).await?;
     let slow = FaultSpec::new(FaultPoint::InStep, Kind::Latency).latency(30_000).first(1);
     participants.inventory.faults.arm(slow.scope(Scope::default().step("reserve_stock")), "test")?;
     participants.confirmed(&[("A", 1)]).await?;
     let cut = "select count(*) from inventory.delivery_attempt where last_error like '%exceeded its time limit%'";
-    ensure!(suite.number(cut).await? == 1, "the step was not cut off");
+    ensure!(suite.number(cut).await? >= 1, "the step was not cut off");
     suite.audit().await
 }
 
