@@ -84,8 +84,8 @@ defaults
     timeout client 1d
     timeout server 1d
     timeout check 1s
-    # Two failed checks remove a member, within 3 s when it hangs; one success returns it.
-    default-server inter 500ms fall 2 rise 1 on-marked-down shutdown-sessions
+    # Two failed checks remove a member, within 2.6 s when it hangs; one success returns it.
+    default-server inter 500ms fastinter 100ms downinter 100ms fall 2 rise 1 on-marked-down shutdown-sessions
 listen watch
     bind 127.0.0.1:$(port_of "$1")
     mode http
@@ -186,11 +186,12 @@ start_etcd() { # NAME
 # --- PostgreSQL ----------------------------------------------------------------------------------------------------
 
 # A primary that hangs is replaced when its lease on the leader's key ends, after at most `ttl` seconds; then come the
-# election (1 s) and the promotion (1 to 2 s), and HAProxy notices within 1 s: 12 s, and the limit is 15 s. Patroni requires
-# loop_wait + 2 * retry_timeout <= ttl, and from 3.2 on ttl >= 20, so that there a hanging primary costs 24 s.
+# election and the promotion (1 to 4 s, because each standby asks the one that hangs, for 2 s), the other standby follows
+# within 3 s, and the relays go on: 14 s, and the limit is 15 s. Patroni requires loop_wait + 2 * retry_timeout <= ttl, and from
+# 3.2 on ttl >= 20, so that there a hanging primary costs 27 s.
 start_patroni() { # NAME
     if is_running "$1"; then return; fi
-    local ttl=8 retry_timeout=3 name value parameters=''
+    local ttl=7 retry_timeout=3 name value parameters=''
     need_postgres
     need_patroni
     choose_server_user
@@ -215,9 +216,13 @@ bootstrap:
     loop_wait: 1
     retry_timeout: $retry_timeout
     maximum_lag_on_failover: 1048576
-    # A commit waits for a standby, and for its return when there is none.
+    # A commit waits for both standbys, for one while the other is missing, and for its return when there is none. So the one
+    # that has more is promoted, and the other one follows; if it had more, it would be rewound, and commits would wait for it.
     synchronous_mode: true
     synchronous_mode_strict: true
+    synchronous_node_count: 2
+    # A primary without etcd that takes longer to stop is stopped a second time by Patroni 3.0, which then loses sight of it.
+    primary_stop_timeout: 1
     postgresql:
       use_pg_rewind: true
       use_slots: true
@@ -231,6 +236,8 @@ postgresql:
   bin_dir: $postgres_bin
   data_dir: $POSTGRES_DATA/$1
   pgpass: $POSTGRES_DATA/$1.pgpass
+  # A new standby does not wait for the end of a checkpoint that takes its time.
+  basebackup: [{checkpoint: fast}]
   authentication:
     superuser: {username: postgres, password: $POSTGRES_PASSWORD}
     replication: {username: postgres, password: $POSTGRES_PASSWORD}

@@ -1,11 +1,11 @@
-//! The eighteen planted bugs: each is a patch of the same name in this crate's folder, with its provocation here.
+//! The nineteen planted bugs: each is a patch of the same name in this crate's folder, with its provocation here.
 
 use std::{future::Future, pin::Pin};
 
 use crate::{
     experiment::Experiment,
     oracle::{BREAKERS, GOOD_ORDERS},
-    provoke::{broker, consumer, gateway, relay, saga, stock},
+    provoke::{broker, consumer, database, gateway, relay, saga, stock},
 };
 
 /// A classic mistake, and how to provoke its damage.
@@ -132,6 +132,10 @@ pub const ALL: &[Bug] = &[
     Bug::new("refusal_counted_against_processor", "G9", &[BREAKERS], provoked_by!(gateway::reject_charges_for_good))
         .not_shown("no client of chaos has a charge that the card processor rejects for good")
         .settings(&[("SAGA_DEADLINE", "20s"), ("RESILIENCE", "process_payment.open_for=2s")]),
+    Bug::new("no_barrier", "G2", &["stream_only_committed"], provoked_by!(database::lose_a_visible_commit))
+        .not_shown("the database of chaos has no standby")
+        // A relay that renews its lease waits for the standby before it can publish.
+        .settings(&[("RELAY_LEASE", "10m"), ("RECONCILE_EVERY", "10m")]),
 ];
 
 #[cfg(test)]
@@ -146,7 +150,7 @@ mod tests {
     #[test]
     fn every_patch_has_a_provocation_and_every_provocation_a_patch() {
         assert_eq!(ALL.iter().map(|bug| bug.name).collect::<Vec<_>>(), series());
-        assert_eq!(ALL.len(), 18);
+        assert_eq!(ALL.len(), 19);
     }
 
     #[test]

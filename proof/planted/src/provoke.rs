@@ -2,6 +2,7 @@
 
 pub mod broker;
 pub mod consumer;
+pub mod database;
 pub mod gateway;
 pub mod relay;
 pub mod saga;

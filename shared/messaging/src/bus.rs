@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use async_nats::{Client, jetstream};
 use saga::Service;
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 
 use crate::{
     Faults,
@@ -24,6 +27,8 @@ pub struct Bus {
     pub(crate) jetstream: jetstream::Context,
     pub(crate) service: Service,
     pub(crate) faults: Faults,
+    /// Whether the relay of another replica of the service is active.
+    stands_by: watch::Sender<bool>,
 }
 
 impl Bus {
@@ -33,7 +38,7 @@ impl Bus {
             .ack_timeout(BROKER_RESPONSE_TIMEOUT)
             .max_ack_inflight(MAX_ACKS_IN_FLIGHT)
             .build(client.clone());
-        Bus { jetstream, client, service, faults: Faults::none() }
+        Bus { jetstream, client, service, faults: Faults::none(), stands_by: watch::Sender::new(false) }
     }
 
     /// The faults that work on this bus can meet at its named fault points. Without them, and in a build without the feature
@@ -51,6 +56,16 @@ impl Bus {
     /// The number of connections so far; grows with each reconnect.
     pub(crate) fn connects(&self) -> u64 {
         self.client.statistics().connects.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Whether the relay of another replica of the service is active; false without a relay.
+    pub(crate) fn stands_by(&self) -> watch::Receiver<bool> {
+        self.stands_by.subscribe()
+    }
+
+    pub(crate) fn stand_by(&self, another_is_active: bool) {
+        self.stands_by
+            .send_if_modified(|stands_by| std::mem::replace(stands_by, another_is_active) != another_is_active);
     }
 
     /// Connects to another server, if there are several.

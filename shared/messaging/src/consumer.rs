@@ -1,7 +1,7 @@
 //! The consumer of one step: pulls messages, passes them to the step as one batch, and acknowledges what is committed. Its
 //! batches grow with the load; a batch that fails is split until the failing event is alone. While the database or the broker is
 //! unavailable it pauses and counts no attempts. While the step's circuit breaker is open it pulls nothing; half-open, as many
-//! events as the breaker has probes.
+//! events as the breaker has probes. Of several replicas, one consumes, and the others stand by.
 
 mod answer;
 mod batch;
@@ -9,6 +9,7 @@ mod control;
 mod intake;
 mod measure;
 mod pull;
+mod standby;
 mod unacked;
 mod unread;
 
@@ -26,7 +27,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{pull::Pull, unacked::Unacked};
+use self::{pull::Pull, standby::Standby, unacked::Unacked};
 use crate::{
     Metrics, Outbox, Report, Subscription, bus::Bus, contention::backoff, error::chain, settings::MessagingArgs,
 };
@@ -148,6 +149,7 @@ impl Consumer {
         let mut pause_check = interval(Duration::from_secs(1));
         let mut progress_tick = interval_at(Instant::now() + progress, progress);
         let mut breaker = self.breaker.watch();
+        let (mut stands_by, mut standby) = (self.bus.stands_by(), Standby::new());
         let mut next = Instant::now();
         let end = loop {
             if pull.is_lost() {
@@ -157,8 +159,16 @@ impl Consumer {
                     Err(error) => break Err(error),
                 }
             }
-            if let Err(error) = pull.request(room.saturating_sub(prefetched.len())).await {
-                break Err(error);
+            if pull.is_idle() {
+                let expires = match *stands_by.borrow_and_update() {
+                    false => Some(pull::EXPIRES),
+                    true => standby.joins().then_some(Standby::JOINS_FOR),
+                };
+                if let Some(expires) = expires
+                    && let Err(error) = pull.request(room.saturating_sub(prefetched.len()), expires).await
+                {
+                    break Err(error);
+                }
             }
             tokio::select! {
                 biased;
@@ -172,6 +182,12 @@ impl Consumer {
                         Ok(true) => break Ok(()),
                         Ok(false) => {}
                         Err(error) => break Err(error.to_string()),
+                    }
+                }
+                _ = stands_by.changed() => {}
+                () = standby.look_due(), if pull.is_idle() && *stands_by.borrow() => {
+                    if let Err(error) = standby.look(self).await {
+                        break Err(error);
                     }
                 }
                 _ = progress_tick.tick() => answer::send_progress(self, prefetched.iter()).await,

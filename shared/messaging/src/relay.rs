@@ -28,8 +28,9 @@ pub(crate) use publish::publish_once;
 pub use reconcile::OpenEvents;
 
 /// A server of a cluster that fails for longer than an election takes (nats-server waits 4 to 9 s for a lost leader) may have
-/// lost the others, and keeps its clients: the relay leaves it.
-const ELECTION: Duration = Duration::from_secs(10);
+/// lost the others, and keeps its clients: the relay leaves it. The time begins with the first failure, a request that was not
+/// answered for 2 s.
+const ELECTION: Duration = Duration::from_secs(8);
 /// The next server is left after this time.
 const CHOICE: Duration = Duration::from_secs(3);
 
@@ -168,7 +169,9 @@ impl Relay {
         stop: &CancellationToken,
     ) -> Result<(), RelayError> {
         let mut conn = self.pool.acquire().await?;
-        match statement_timeout(lease::acquire(&mut conn, holder, self.settings.relay_lease)).await? {
+        let lease = statement_timeout(lease::acquire(&mut conn, holder, self.settings.relay_lease)).await?;
+        self.bus.stand_by(lease.is_none());
+        match lease {
             Some(lease) => self.lead(lease, conn, leave_at, stop).await,
             None => {
                 drop(conn);
@@ -181,7 +184,7 @@ impl Relay {
 
     /// Forwards wake-ups to the active relay until it is time to try to acquire the lease again.
     async fn stand_by(&self, stop: &CancellationToken) {
-        let until = Instant::now() + self.settings.relay_lease / 3;
+        let until = Instant::now() + self.settings.relay_lease / 6;
         loop {
             tokio::select! {
                 () = self.committed.notified() => self.bus.nudge().await,

@@ -113,6 +113,14 @@ impl Postgres {
         Ok(standby)
     }
 
+    /// Replaces this stopped server by its standby: it starts again with what that has received.
+    pub async fn fail_over(&mut self, mut standby: Postgres) -> anyhow::Result<()> {
+        standby.stop_fast().await?;
+        std::fs::remove_file(standby.data().join("standby.signal"))?;
+        self.copy(&standby.data(), &self.data())?;
+        self.start_again().await
+    }
+
     /// The immediate shutdown: sessions end as in a crash, and the next start recovers from the log.
     pub async fn stop_immediate(&mut self) -> anyhow::Result<()> {
         self.stop(Signal::Quit).await

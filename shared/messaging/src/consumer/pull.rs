@@ -13,7 +13,7 @@ use super::unacked::Unacked;
 use crate::{Bus, error::chain};
 
 /// How long one request stays open, and the interval of the broker's heartbeats.
-const EXPIRES: Duration = Duration::from_secs(10);
+pub(super) const EXPIRES: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
 pub(super) struct Pull {
@@ -48,15 +48,20 @@ impl Pull {
         })
     }
 
-    /// Requests this many messages, unless messages of an earlier request are outstanding.
-    pub(super) async fn request(&mut self, messages: usize) -> Result<(), String> {
-        if self.outstanding > 0 || messages == 0 {
+    /// No messages of an earlier request are outstanding.
+    pub(super) fn is_idle(&self) -> bool {
+        self.outstanding == 0
+    }
+
+    /// Requests this many messages.
+    pub(super) async fn request(&mut self, messages: usize, expires: Duration) -> Result<(), String> {
+        if messages == 0 {
             return Ok(());
         }
         let request = json!({
             "batch": messages,
-            "expires": nanoseconds(EXPIRES),
-            "idle_heartbeat": nanoseconds(HEARTBEAT),
+            "expires": nanoseconds(expires),
+            "idle_heartbeat": nanoseconds(HEARTBEAT.min(expires / 3)),
         });
         let (subject, inbox) = (self.subject.clone(), self.inbox.clone());
         let sent = self.bus.client.publish_with_reply(subject, inbox, request.to_string().into()).await;

@@ -214,7 +214,7 @@ impl<'a> Leader<'a> {
     /// Renews the lease and reconciles with the stream when they are due.
     async fn maintain(&mut self) -> Result<(), RelayError> {
         let settings = &self.relay.settings;
-        if self.renewed.elapsed() > settings.relay_lease / 3 {
+        if self.renewed.elapsed() > settings.relay_lease / 4 {
             if !statement_timeout(lease::renew(&mut self.conn, &self.lease, settings.relay_lease)).await? {
                 return Err(RelayError::LeaseLost);
             }
