@@ -109,7 +109,7 @@ start_front() {
         done
         for name in "${participants[@]}"; do
             # A request is repeated only when it has reached nobody.
-            printf 'listen %s\n bind 127.0.0.1:%s\n mode http\n balance leastconn\n option httpchk GET /health/ready\n' "$name" "$(port_of "$name")"
+            printf 'listen %s\n bind 127.0.0.1:%s\n mode http\n balance leastconn\n option httpchk GET /health/serving\n' "$name" "$(port_of "$name")"
             printf ' retries 3\n retry-on conn-failure\n option redispatch 1\n'
             for member in $(members_of "$name"); do printf ' server %s 127.0.0.1:%s check\n' "$member" "$(port_of "$member")"; done
         done

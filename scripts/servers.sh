@@ -168,7 +168,13 @@ run_nats() { # NAME STORE PORT MONITORING-PORT OPTION...: the passwords of its u
     export "${passwords[@]}"
     # In quotes, because the server reads it as it reads its configuration.
     store=${store//\\/\\\\}
-    NATS_STORE_DIR=\"${store//\"/\\\"}\" start_process "$name" "$nats_server" -c "$root/docker/nats.conf" \
+    # "always": each message is on the disk before it is acknowledged, on each server that stores it.
+    local conf=$root/docker/nats.conf
+    if [[ ${NATS_SYNC_INTERVAL-} ]]; then
+        sed "s/^  store_dir: .*/&\n  sync_interval: $NATS_SYNC_INTERVAL/" "$conf" >"$run/nats-sync.conf"
+        conf=$run/nats-sync.conf
+    fi
+    NATS_STORE_DIR=\"${store//\"/\\\"}\" start_process "$name" "$nats_server" -c "$conf" \
         -a 127.0.0.1 -p "$port" -m "$monitor" "$@"
     export -n "${passwords[@]}"
 }

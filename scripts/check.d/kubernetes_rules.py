@@ -183,7 +183,10 @@ def probed(suite):
     for name, container in suite.containers:
         if name in jobs or name in NO_PROBES:
             continue
-        for probe, path in (("livenessProbe", "/health/live"), ("readinessProbe", "/health/ready")):
+        probes = {"livenessProbe": "/health/live", "readinessProbe": "/health/ready"}
+        if name in suite.participants:  # accepts orders also while the broker is away
+            probes |= {"startupProbe": "/health/ready", "readinessProbe": "/health/serving"}
+        for probe, path in probes.items():
             if container.get(probe, {}).get("httpGet") != {"path": path, "port": "http"}:
                 yield f"{name}: its {probe} does not ask {path}"
 

@@ -59,6 +59,11 @@ impl MeasuredSuite {
         run(&mut self.script("bench.d/fresh")).await.map(drop)
     }
 
+    /// Replaces the suite by a cluster, without any data; `sync` is JetStream's `sync_interval`.
+    pub(crate) async fn fresh_cluster(&self, sync: &str) -> anyhow::Result<()> {
+        run(self.script("bench.d/fresh").arg("--cluster").env("NATS_SYNC_INTERVAL", sync)).await.map(drop)
+    }
+
     /// Runs `./scripts/service VERB` for some processes. The settings apply until the next start.
     pub(crate) async fn service(&self, verb: &str, names: &[&str], settings: &[(&str, &str)]) -> anyhow::Result<()> {
         let mut command = self.script("service");

@@ -51,6 +51,13 @@ impl Readiness {
         self.lock().values().all(|check| check.ok)
     }
 
+    /// Whether requests can be answered: the service has started, and its database is ok, if it has one. What else it does with its
+    /// events may fail meanwhile.
+    pub fn is_serving(&self) -> bool {
+        let checks = self.lock();
+        ["startup", "postgres"].iter().all(|needed| checks.get(*needed).is_none_or(|check| check.ok))
+    }
+
     fn set(&self, name: &str, check: Check) -> Option<Check> {
         self.lock().insert(name.to_owned(), check)
     }

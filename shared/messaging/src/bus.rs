@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use async_nats::{Client, jetstream};
 use saga::Service;
-use tokio::{
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::sync::watch;
 
 use crate::{
     Faults,
@@ -66,33 +63,6 @@ impl Bus {
     pub(crate) fn stand_by(&self, another_is_active: bool) {
         self.stands_by
             .send_if_modified(|stands_by| std::mem::replace(stands_by, another_is_active) != another_is_active);
-    }
-
-    /// Connects to another server, if there are several.
-    pub(crate) async fn leave_server(&self) {
-        if !self.is_connected() || !self.client.server_pool().await.is_ok_and(|servers| servers.len() > 1) {
-            return;
-        }
-        let left = self.client.server_info();
-        tracing::warn!(server = left.server_name, "the server fails for longer than an election takes; leaving it");
-        let connection = || {
-            let server = self.client.server_info();
-            (server.server_id, server.client_id)
-        };
-        let leave = async {
-            // The client may choose the same one again.
-            while connection().0 == left.server_id {
-                let before = connection();
-                if self.client.force_reconnect().await.is_err() {
-                    return;
-                }
-                while connection() == before {
-                    sleep(Duration::from_millis(20)).await;
-                }
-            }
-        };
-        // Later the client connects to whichever answers first.
-        let _ = timeout(BROKER_RESPONSE_TIMEOUT, leave).await;
     }
 
     /// The fill of this service's own stream; `None` while the broker is unavailable.

@@ -18,6 +18,7 @@ mod envelope;
 mod error;
 pub mod housekeeping;
 pub mod inbox;
+mod isolation;
 pub mod lease;
 pub mod metrics;
 mod migrations;

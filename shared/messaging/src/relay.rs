@@ -8,7 +8,7 @@ mod publish;
 mod reconcile;
 mod watermark;
 
-use std::{iter::successors, sync::Arc, time::Duration};
+use std::{iter::successors, sync::Arc};
 
 use async_nats::jetstream::context::{RequestError, RequestErrorKind};
 use futures_util::{FutureExt, StreamExt};
@@ -19,20 +19,13 @@ use uuid::Uuid;
 
 use self::{leader::Leader, lease::Lease};
 use crate::{
-    Outbox, Report, bus::Bus, contention::backoff, error::chain, metrics::Metrics, response_timeout::statement_timeout,
-    settings::MessagingArgs,
+    Outbox, Report, bus::Bus, contention::backoff, error::chain, isolation::Isolation, metrics::Metrics,
+    response_timeout::statement_timeout, settings::MessagingArgs,
 };
 
 pub use lease::{LeaseState, pause, state};
 pub(crate) use publish::publish_once;
 pub use reconcile::OpenEvents;
-
-/// A server of a cluster that fails for longer than an election takes (nats-server waits 4 to 9 s for a lost leader) may have
-/// lost the others, and keeps its clients: the relay leaves it. The time begins with the first failure, a request that was not
-/// answered for 2 s.
-const ELECTION: Duration = Duration::from_secs(8);
-/// The next server is left after this time.
-const CHOICE: Duration = Duration::from_secs(3);
 
 /// Why the relay paused.
 #[derive(Debug, thiserror::Error)]
@@ -128,9 +121,9 @@ impl Relay {
     pub async fn run(self, stop: CancellationToken) {
         let holder = self.holder();
         let mut failures = 0;
-        let mut leave_at = None;
+        let mut isolation = Isolation::default();
         while !stop.is_cancelled() {
-            let turn = self.turn(&holder, &mut leave_at, &stop).await;
+            let turn = self.turn(&holder, &mut isolation, &stop).await;
             self.metrics.relay_active.set(0);
             let silent = matches!(turn, Err(RelayError::Silent(_))) && self.bus.is_connected();
             self.metrics.broker_silent.set(i64::from(silent));
@@ -142,14 +135,7 @@ impl Relay {
                     (self.report)(Err(&reason));
                     tracing::warn!(holder, error = chain(&error), "the relay failed and pauses before it tries again");
                     if matches!(error, RelayError::Broker(_) | RelayError::Silent(_)) {
-                        let now = Instant::now();
-                        // Long ago it was another failure.
-                        let at = leave_at.filter(|at| now < *at + ELECTION).unwrap_or(now + ELECTION);
-                        leave_at = Some(at);
-                        if now >= at {
-                            self.bus.leave_server().await;
-                            leave_at = Some(Instant::now() + CHOICE);
-                        }
+                        isolation.is_possible(&self.bus.client).await;
                     }
                     failures += 1;
                     stop.run_until_cancelled(backoff(failures)).await;
@@ -162,17 +148,12 @@ impl Relay {
     }
 
     /// Is the active relay while the lease lasts; without the lease stands by for a while.
-    async fn turn(
-        &self,
-        holder: &str,
-        leave_at: &mut Option<Instant>,
-        stop: &CancellationToken,
-    ) -> Result<(), RelayError> {
+    async fn turn(&self, holder: &str, isolation: &mut Isolation, stop: &CancellationToken) -> Result<(), RelayError> {
         let mut conn = self.pool.acquire().await?;
         let lease = statement_timeout(lease::acquire(&mut conn, holder, self.settings.relay_lease)).await?;
         self.bus.stand_by(lease.is_none());
         match lease {
-            Some(lease) => self.lead(lease, conn, leave_at, stop).await,
+            Some(lease) => self.lead(lease, conn, isolation, stop).await,
             None => {
                 drop(conn);
                 (self.report)(Ok(()));
@@ -198,7 +179,7 @@ impl Relay {
         &self,
         lease: Lease,
         conn: PoolConnection<Postgres>,
-        leave_at: &mut Option<Instant>,
+        isolation: &mut Isolation,
         stop: &CancellationToken,
     ) -> Result<(), RelayError> {
         let mut leader = Leader::new(self, lease, conn);
@@ -210,7 +191,7 @@ impl Relay {
         tracing::info!(holder = leader.lease.holder, epoch = leader.lease.epoch, "this relay is active");
         while !stop.is_cancelled() {
             leader.drain(stop).await?;
-            *leave_at = None;
+            isolation.is_over();
             tokio::select! {
                 () = self.committed.notified() => {}
                 nudge = nudges.next() => if nudge.is_none() {

@@ -139,6 +139,7 @@ async fn every_documented_operation_is_served() -> Test {
 const ADMINISTRATION: &[(&str, &str)] = &[
     ("get", "/health/live"),
     ("get", "/health/ready"),
+    ("get", "/health/serving"),
     ("get", "/metrics"),
     ("get", "/api/admin/dlq"),
     ("get", "/api/admin/dlq/count"),

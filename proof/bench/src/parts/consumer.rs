@@ -36,22 +36,28 @@ async fn empty_step(outbox: Outbox, batch: Batch<OrderConfirmed>) -> Result<Comm
 pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
     let events: usize = if suite.quick { 20_000 } else { 200_000 };
     let broker = Nats::start().await?;
-    let client = async_nats::connect(broker.url()).await?;
-    let jetstream = jetstream::new(client.clone());
+    let per_second = rate(events, &broker, broker.url(), suite.database("yardstick")?.parse()?).await?;
+    Ok(vec![Figure::new(format!("events through an empty step, of {events}"), per_second, "1/s").at_least(10_000.0)])
+}
+
+/// Events a second through an empty step, which reaches broker and database at these addresses.
+pub(super) async fn rate(events: usize, broker: &Nats, url: String, options: PgConnectOptions) -> anyhow::Result<f64> {
+    let jetstream = jetstream::new(async_nats::connect(broker.url()).await?);
     topology::ensure_stream(&jetstream, ORDER, &topology::StreamSettings::default()).await?;
     topology::ensure_consumer(&jetstream, &EMPTY_STEP, ORDER, &topology::ConsumerSettings::default()).await?;
     publish(&jetstream, events).await?;
-    let options: PgConnectOptions = suite.database("yardstick")?.parse()?;
+    let client = async_nats::connect(url).await?;
     let options = options.options([("search_path", "payment")]);
     // As many as a service has for its steps.
     let pool = PgPoolOptions::new().max_connections(8).connect_with(options).await?;
+    sqlx::query("truncate inbox").execute(&pool).await?;
     let stop = CancellationToken::new();
     let mut consuming = JoinSet::new();
     consuming.spawn(consumer(&pool, Bus::new(client, PAYMENT)).run(stop.clone()));
     let per_second = drained(&pool, events).await;
     stop.cancel();
     consuming.join_all().await;
-    Ok(vec![Figure::new(format!("events through an empty step, of {events}"), per_second?, "1/s").at_least(10_000.0)])
+    per_second
 }
 
 fn consumer(pool: &PgPool, bus: Bus) -> Consumer {

@@ -1,11 +1,13 @@
 //! The parts of the benchmark, one file each.
 
+mod cluster;
 mod consumer;
 mod full_tables;
 mod held_transaction;
 mod hot_product;
 mod idle;
 mod latency;
+mod link;
 mod relay;
 mod replicas;
 mod saturated;
@@ -45,6 +47,10 @@ pub(crate) enum Part {
     Idle,
     /// Throughput of two replicas of each service
     Replicas,
+    /// Throughput and latency of a cluster on this machine, against single servers
+    Cluster,
+    /// Throughput of a relay and a consumer whose broker and database are 2 ms away
+    Link,
     /// The cost of telemetry: throughput without it, with 1 % and with all traces
     Telemetry,
 }
@@ -72,6 +78,8 @@ impl Part {
             Part::HeldTransaction => held_transaction::measure(suite).await,
             Part::Idle => idle::measure(suite).await,
             Part::Replicas => replicas::measure(suite).await,
+            Part::Cluster => cluster::measure(suite).await,
+            Part::Link => link::measure(suite).await,
             Part::Telemetry => telemetry::measure(suite).await,
         }
     }

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// Confirmations of orders without a saga.
-const SEED: &str = r#"
+pub(super) const SEED: &str = r#"
 insert into orders.outbox
     (event_id, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload)
 select id, 'order', id, 1, 'OrderConfirmed.v1', 'events.order.OrderConfirmed',
@@ -22,6 +22,15 @@ from (
         || substr(md5(random()::text), 1, 3) || '8' || substr(md5(n::text), 1, 15))::uuid as id
     from generate_series(1, $1) as n
 ) as ids"#;
+
+/// By the times at which the relay marked them as published. The duration of the first batch is unknown, so it does not count.
+pub(super) const RATE: &str = "
+with moved as (
+    select published_at from orders.outbox_published where aggregate_sequence = 1 and saga_id is null
+)
+select (count(*) filter (where published_at > (select min(published_at) + interval '50 ms' from moved))
+    / extract(epoch from max(published_at) - (min(published_at) + interval '50 ms')))::float8
+from moved";
 
 pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
     let rows = if suite.quick { 20_000 } else { 200_000 };
@@ -38,17 +47,7 @@ pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>
         ensure!(Instant::now() < limit, "the relay does not drain its outbox");
         sleep(Duration::from_millis(200)).await;
     }
-    // By the times at which the relay marked them as published. The duration of the first batch is unknown, so it does not count.
-    let per_second: f64 = sqlx::query_scalar(
-        "with moved as (
-            select published_at from orders.outbox_published where aggregate_sequence = 1 and saga_id is null
-        )
-        select (count(*) filter (where published_at > (select min(published_at) + interval '50 ms' from moved))
-            / extract(epoch from max(published_at) - (min(published_at) + interval '50 ms')))::float8
-        from moved",
-    )
-    .fetch_one(&mut connection)
-    .await?;
+    let per_second: f64 = sqlx::query_scalar(RATE).fetch_one(&mut connection).await?;
     suite.service("start", &services(), &[]).await?;
     Ok(vec![Figure::new(format!("events drained, of {rows}"), per_second, "1/s").at_least(15_000.0)])
 }

@@ -21,6 +21,7 @@ pub(crate) fn vital_routes(shell: &Shell) -> OpenApiRouter {
     OpenApiRouter::new()
         .routes(routes!(health_live))
         .routes(routes!(health_ready))
+        .routes(routes!(health_serving))
         .routes(routes!(metrics))
         .with_state(shell.clone())
 }
@@ -98,6 +99,25 @@ async fn health_ready(State(shell): State<Shell>) -> Response {
         (header::RETRY_AFTER, HeaderValue::from_static("1")),
     ];
     (StatusCode::SERVICE_UNAVAILABLE, headers, body).into_response()
+}
+
+/// Whether this replica can answer requests, for load balancers: also while the broker or a consumer fails, because what is
+/// accepted then is published later.
+#[utoipa::path(
+    get,
+    path = "/health/serving",
+    tag = "operations",
+    responses(
+        (status = 200, description = "Requests are answered", body = String, content_type = "text/plain"),
+        (status = 503, description = "The service starts, or its database does not answer", body = Problem,
+            content_type = PROBLEM_JSON),
+    )
+)]
+async fn health_serving(State(shell): State<Shell>) -> Result<&'static str, Problem> {
+    match shell.readiness.is_serving() {
+        true => Ok("serving"),
+        false => Err(Problem::unavailable("The service starts, or its database does not answer.", 1)),
+    }
 }
 
 /// The service's metrics as OpenMetrics text.

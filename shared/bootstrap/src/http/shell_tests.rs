@@ -172,6 +172,12 @@ async fn readiness_names_each_dependency() {
     postgres.ok();
     let answer = ask(&app, "GET", "/health/ready", "").await;
     assert_eq!((answer.status, &answer.json()["checks"]["postgres"]["ok"]), (200, &Value::Bool(true)));
+    let relay = shell.readiness.register("relay");
+    assert_eq!(ask(&app, "GET", "/health/ready", "").await.status, 503);
+    assert_eq!(ask(&app, "GET", "/health/serving", "").await.status, 200);
+    relay.ok();
+    postgres.failing("it does not answer");
+    assert_eq!(ask(&app, "GET", "/health/serving", "").await.status, 503);
     assert_eq!(ask(&app, "GET", "/health/live", "").await.status, 200);
 }
 

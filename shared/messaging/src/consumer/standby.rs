@@ -33,14 +33,13 @@ impl Standby {
         sleep_until(self.next_look).await;
     }
 
-    /// More than a batch waits; or something does, and no replica asks for it; or an event was returned, perhaps by a build that
-    /// cannot read it.
+    /// More than a batch waits; or no replica asks, perhaps because only this build has the step; or an event was returned, perhaps
+    /// by a build that cannot read it.
     pub(super) async fn look(&mut self, consumer: &Consumer) -> Result<(), String> {
         let (found, _) = consumer.find().await?;
         let info = found.cached_info();
-        let abandoned = info.num_waiting == 0 && (info.num_pending > 0 || info.num_ack_pending > 0);
-        self.needed =
-            info.num_pending > consumer.settings.consumer_batch as u64 || abandoned || info.num_redelivered > 0;
+        let waits = info.num_pending > consumer.settings.consumer_batch as u64;
+        self.needed = waits || info.num_waiting == 0 || info.num_redelivered > 0;
         self.next_look = Instant::now() + LOOK;
         Ok(())
     }

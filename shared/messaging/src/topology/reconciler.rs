@@ -20,6 +20,7 @@ use crate::{
     bus::BROKER_RESPONSE_TIMEOUT,
     consumer_list,
     error::chain,
+    isolation::Isolation,
 };
 
 const RECONCILE_EVERY: Duration = Duration::from_secs(1);
@@ -98,11 +99,12 @@ impl Topology {
         self.purge_acknowledged(&js, &streams).await
     }
 
-    /// Restores and trims once a second, and when `reconnected` is notified, for ever. Logs each failure once, and its end.
+    /// Restores and trims once a second, and when `reconnected` is notified, for ever. Logs each failure once, and its end. Leaves a
+    /// server of a cluster that has lost the others.
     pub async fn run(&self, client: &Client, reconnected: &Notify) {
         let mut tick = interval(RECONCILE_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut last_failure = None;
+        let (mut last_failure, mut isolation) = (None, Isolation::default());
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
@@ -112,6 +114,10 @@ impl Topology {
                 State::Connected => self.reconcile(client).await.err().map(|error| chain(&error)),
                 _ => Some("the connection to NATS is lost".to_owned()),
             };
+            match &failure {
+                Some(_) => isolation.is_possible(client).await,
+                None => isolation.is_over(),
+            }
             match &failure {
                 Some(error) if failure != last_failure => {
                     tracing::warn!("reconciling the broker's streams and consumers failed and is retried: {error}");

@@ -1,15 +1,26 @@
 //! Each event has one effect, and a failing event affects no other.
 
-use std::sync::atomic::Ordering;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use messaging::{
+    Consumer, Relay,
     dead_letter::{self, BatchRequest, DryRun, Filter, Foreseen, ReplayOutcome},
     metrics::StepLabel,
     outbox,
 };
+use testkit::eventually;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::house::{House, OPEN_DOOR};
+use crate::house::{HOUSE, House, OPEN_DOOR};
+
+const LIMIT: Duration = Duration::from_secs(30);
 
 async fn dead_letters(house: &House) -> Vec<dead_letter::DeadLetter> {
     dead_letter::list(&house.pool, &Filter { limit: 10, ..Filter::default() }).await.unwrap()
@@ -91,4 +102,42 @@ async fn a_dry_run_predicts_a_replay_and_changes_nothing() {
     assert_eq!((house.count("opened").await, house.count("inbox").await, house.count("outbox").await), (0, 0, 0));
     let letter = dead_letters(&house).await.remove(0);
     assert_eq!((letter.status.as_str(), letter.replay_count), ("PENDING", 0));
+}
+
+/// A replica's relay; returns when it is active or stands by.
+async fn relay(house: &House) {
+    let works = Arc::new(AtomicBool::new(false));
+    let report = Arc::clone(&works);
+    let relay = Relay {
+        report: Arc::new(move |state| report.store(state.is_ok(), Ordering::Relaxed)),
+        ..Relay::of(&house.outbox)
+    };
+    tokio::spawn(relay.run(CancellationToken::new()));
+    let works = async || works.load(Ordering::Relaxed) || house.metrics.relay_active.get() == 1;
+    eventually(LIMIT, works).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_replica_consumes_and_the_other_joins_when_needed() {
+    let active = House::start().await;
+    let standby = active.replica().await;
+    relay(&active).await;
+    relay(&standby).await;
+    let consume =
+        |house: &House| tokio::spawn(Consumer::new(&house.outbox, house.step(), HOUSE).run(CancellationToken::new()));
+    let first = consume(&active);
+    eventually(LIMIT, async || active.consumer().await.num_waiting == 1).await.unwrap();
+    let _second = consume(&standby);
+    for _ in 0..20 {
+        standby.write("friend").await.unwrap();
+    }
+    eventually(LIMIT, async || active.count("opened").await == 20).await.unwrap();
+    let applied =
+        |house: &House| house.metrics.inbox_applied.get_or_create_owned(&StepLabel { step: OPEN_DOOR.name }).get();
+    assert_eq!((applied(&active), applied(&standby)), (20, 0));
+
+    // The active replica no longer asks.
+    first.abort();
+    standby.write("friend").await.unwrap();
+    eventually(LIMIT, async || applied(&standby) == 1).await.unwrap();
 }

@@ -129,10 +129,14 @@ impl House {
 
     /// How many events the consumer has not acknowledged.
     pub(crate) async fn unacknowledged(&self) -> u64 {
+        let info = self.consumer().await;
+        info.num_pending + info.num_ack_pending as u64
+    }
+
+    pub(crate) async fn consumer(&self) -> jetstream::consumer::Info {
         let consumer = self.jetstream.get_consumer_from_stream(OPEN_DOOR.consumer(), HOUSE.stream()).await;
         let consumer: jetstream::consumer::PullConsumer = consumer.unwrap();
-        let info = consumer.cached_info();
-        info.num_pending + info.num_ack_pending as u64
+        consumer.cached_info().clone()
     }
 
     pub(crate) fn replays(&self) -> Replays {
@@ -158,6 +162,17 @@ impl House {
     /// The same house with another database.
     pub(crate) fn moved_to(&self, pool: PgPool) -> Self {
         House { outbox: self.outbox.on(pool.clone()), pool, ..self.clone() }
+    }
+
+    /// Another replica: the same database and stream, with a connection to the broker and metrics of its own.
+    pub(crate) async fn replica(&self) -> Self {
+        let client = async_nats::connect(self.servers.1.url()).await.unwrap();
+        let metrics = Metrics::default();
+        House {
+            outbox: Outbox::new(self.pool.clone(), Bus::new(client, HOUSE), metrics.clone()),
+            metrics,
+            ..self.clone()
+        }
     }
 
     pub(crate) fn broker_port(&self) -> u16 {
