@@ -45,22 +45,22 @@ start_prometheus() {
     wait_for prometheus 60 answers prometheus "$PROMETHEUS_URL/-/ready"
 }
 
-scrape_targets() { # for Prometheus: the services, their second replicas while they run, and a cluster's members
+scrape_targets() { # for Prometheus: the services, their further replicas while they run, and a cluster's members
     local name port list=()
     [[ -d $run/prometheus ]] || return 0
-    local services=("${participants[@]}" "${participants[@]/%/-2}")
+    local services=("${participants[@]}" "${participants[@]/%/-2}" "${participants[@]/%/-3}")
     if [[ ${SUITE_CLUSTER-} ]]; then
         services=("${participants[@]/%/-a}" "${participants[@]/%/-b}")
         member_targets >"$run/prometheus/members.new"
         mv "$run/prometheus/members.new" "$run/prometheus/members.json"
     fi
     for name in "${services[@]}" gateway_simulator console; do
-        if [[ $name == *-2 ]] && ! is_running "$name"; then continue; fi
+        if [[ $name == *-[23] ]] && ! is_running "$name"; then continue; fi
         port=${name%_simulator}_PORT
         port=${port^^}
         port=${port//-/_}
         if [[ -n ${!port-} ]]; then
-            list+=("{\"targets\": [\"127.0.0.1:${!port}\"], \"labels\": {\"job\": \"${name%-[2ab]}\"}}")
+            list+=("{\"targets\": [\"127.0.0.1:${!port}\"], \"labels\": {\"job\": \"${name%-[23ab]}\"}}")
         fi
     done
     local IFS=,

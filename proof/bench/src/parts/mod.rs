@@ -45,7 +45,7 @@ pub(crate) enum Part {
     HeldTransaction,
     /// Processor time and memory of idle services
     Idle,
-    /// Throughput of two replicas of each service
+    /// Throughput and idle cost of two and three replicas of each service
     Replicas,
     /// Throughput and latency of a cluster on this machine, against single servers
     Cluster,
