@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::experiment::{Experiment, GOOD, LIMIT, PLENTY};
 
-/// A session ends while its commit of an order waits for the standby, so the order is visible. When the relay has read its event
-/// and waits for the standby, before the publication or after it, the standby becomes the primary.
+/// A session ends while its commit of an order waits for the standby, so the order is visible. When the relay has read its event,
+/// the standby becomes the primary.
 pub async fn lose_a_visible_commit(experiment: &mut Experiment) -> anyhow::Result<()> {
     experiment.something_failed = true;
     let testbed = Arc::clone(&experiment.testbed);
@@ -33,8 +33,10 @@ pub async fn lose_a_visible_commit(experiment: &mut Experiment) -> anyhow::Resul
     const END: &str = "select pg_terminate_backend(pid) from pg_stat_activity
         where wait_event = 'SyncRep' and usename = 'order_service' and query ilike 'commit%'";
     experiment.wait_until("the session whose commit waits for the standby has ended", END).await?;
+    // It waits before the publication; or it has published and moved the event, the third after the two of the first order.
     const READ: &str = "select exists (select from pg_stat_activity where wait_event = 'SyncRep'
-        and usename = 'order_service' and query ~ 'pg_logical_emit_message|outbox_published')";
+        and usename = 'order_service' and query like 'with blocked as materialized%')
+        or (select count(*) from orders.outbox_published) > 2";
     experiment.wait_until("the relay has read the event", READ).await?;
     primary.stop_immediate().await?;
     primary.fail_over(standby).await?;
