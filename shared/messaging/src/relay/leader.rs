@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{
     Relay, RelayError,
     lease::{self, Lease},
-    publish::{self, Published, Stop, StreamPosition},
+    publish::{self, Published, ROUND_TRIPS, Stop, StreamPosition},
     reconcile,
     watermark::{LAG, Watermark},
 };
@@ -63,8 +63,7 @@ impl<'a> Leader<'a> {
         while !stop.is_cancelled() {
             // Before reading, because it may put older events back.
             self.maintain().await?;
-            // Published one by one, each row takes a round trip: few enough to finish within the lease.
-            let limit = self.relay.settings.relay_batch.min(if self.singly { 100 } else { u16::MAX });
+            let limit = self.relay.settings.relay_batch.min(if self.singly { ROUND_TRIPS } else { u16::MAX });
             // Ends that become old enough during the query are left for the next one.
             let asked = Instant::now();
             if self.watermark.may_rise(asked) && !statement_timeout(outbox::old_writer(&mut self.conn, LAG)).await? {
@@ -142,7 +141,7 @@ impl<'a> Leader<'a> {
         self.count(rows, &published);
         self.position.last_sequence = published.last_sequence;
         self.singly = published.stop.is_some();
-        let Some(stop) = published.stop else { return Ok(true) };
+        let Some(stop) = published.stop else { return Ok(published.acks.len() == rows.len()) };
         match stop {
             Stop::Refused { event_id, error } => {
                 self.refused(event_id, &error).await?;

@@ -1,5 +1,7 @@
-//! Publishes one batch: pipelined, where each message expects its predecessor to be the stream's last, so that order is kept and
-//! a stale relay is refused; or one by one, when the stream may have some rows already.
+//! Publishes one batch: pipelined, where each message expects the stream to end where its predecessor is stored, so that a stale
+//! relay is refused; or one by one, when the stream may have some rows already.
+
+use std::{collections::HashSet, iter};
 
 use async_nats::{
     HeaderMap,
@@ -33,9 +35,10 @@ pub(super) struct StreamPosition {
     /// The stream's creation time in nanoseconds.
     pub(super) epoch: i64,
     pub(super) last_sequence: u64,
-    /// Whether several servers have it.
-    pub(super) replicated: bool,
 }
+
+/// How many round trips a batch may take, so that it ends within the lease.
+pub(super) const ROUND_TRIPS: u16 = 100;
 
 /// The outcome of a batch.
 #[derive(Debug)]
@@ -44,7 +47,7 @@ pub(super) struct Published {
     pub(super) last_sequence: u64,
     /// How many of the acknowledgements were for duplicates.
     pub(super) duplicates: u64,
-    /// Why the rest of the batch was not published.
+    /// Why the rest of the batch was not published, unless it would have taken too many round trips.
     pub(super) stop: Option<Stop>,
 }
 
@@ -71,29 +74,28 @@ pub(super) async fn publish(bus: &Bus, rows: &[PendingRow], position: StreamPosi
     };
     let outcome = match singly || rows.len() == 1 {
         true => published.one_by_one(bus, rows).await,
-        false => published.pipelined(bus, rows, position.replicated).await,
+        false => published.pipelined(bus, rows).await,
     };
     published.stop = outcome.err();
     published
 }
 
 impl Published {
-    async fn pipelined(&mut self, bus: &Bus, rows: &[PendingRow], replicated: bool) -> Result<(), Stop> {
-        // Sending only queues a message; acknowledgements are awaited while later messages are in flight.
-        let mut sent = Vec::with_capacity(rows.len());
-        for (expected_last, row) in (self.last_sequence..).zip(rows) {
-            // With the sequence alone, this message would be accepted if another program's message had taken the place of its
-            // refused predecessor. Not for a replicated stream: a replica of nats-server 2.15.1 that has caught up compares the id
-            // with that of a message before, and then stores nothing any more.
-            let predecessor = if replicated { None } else { sent.last() };
-            let before = predecessor.map(|(row, _): &(&PendingRow, _)| message_id(row));
-            sent.push((row, send(bus, row, expected_last, before).await));
-            if sent.last().is_some_and(|(_, outcome)| outcome.is_err()) {
-                break;
+    /// Sends messages while earlier ones are in flight, except of the same aggregate: if the first were refused or lost on its way,
+    /// the second might be accepted, because a foreign message or one of a former relay has taken the place of the first.
+    async fn pipelined(&mut self, bus: &Bus, rows: &[PendingRow]) -> Result<(), Stop> {
+        for run in runs(rows).take(ROUND_TRIPS.into()) {
+            // Sending only queues a message.
+            let mut sent = Vec::with_capacity(run.len());
+            for (expected_last, row) in (self.last_sequence..).zip(run) {
+                sent.push((row, send(bus, row, expected_last).await));
+                if sent.last().is_some_and(|(_, outcome)| outcome.is_err()) {
+                    break;
+                }
             }
-        }
-        for (row, sent) in sent {
-            self.record(row, &publish_ack(row, sent).await?);
+            for (row, sent) in sent {
+                self.record(row, &publish_ack(row, sent).await?);
+            }
         }
         Ok(())
     }
@@ -105,12 +107,12 @@ impl Published {
                 Ok(Pass::Unharmed | Pass::Decline) => 0,
                 Ok(Pass::Drop) | Err(_) => return Err(Stop::Injected { event_id: row.event_id }),
             };
-            let sent = send(bus, row, self.last_sequence, None).await;
+            let sent = send(bus, row, self.last_sequence).await;
             self.record(row, &publish_ack(row, sent).await?);
             for copy in 1..=copies {
                 // With another message id, because the broker would deduplicate the copy.
                 let repeat = PendingRow { republication: row.republication + 1000 + i32::from(copy), ..row.clone() };
-                let sent = send(bus, &repeat, self.last_sequence, None).await;
+                let sent = send(bus, &repeat, self.last_sequence).await;
                 let ack = publish_ack(&repeat, sent).await?;
                 if !ack.duplicate {
                     self.last_sequence = ack.sequence;
@@ -129,6 +131,16 @@ impl Published {
         let sequence = i64::try_from(ack.sequence).unwrap_or(i64::MAX);
         self.acks.push(Acknowledgement { event_id: row.event_id, sequence });
     }
+}
+
+/// Splits the rows so that no part has two events of one aggregate.
+fn runs(rows: &[PendingRow]) -> impl Iterator<Item = &[PendingRow]> {
+    let mut rest = rows;
+    iter::from_fn(move || {
+        let mut aggregates = HashSet::new();
+        let end = rest.iter().position(|row| !aggregates.insert(&row.aggregate_id)).unwrap_or(rest.len());
+        rest.split_off(..end).filter(|run| !run.is_empty())
+    })
 }
 
 struct Sent {
@@ -154,21 +166,18 @@ pub(crate) async fn publish_once(bus: &Bus, row: &PendingRow) -> Result<(), Stri
     sent.await.map(drop).map_err(|e| chain(&e))
 }
 
-/// Sends a row, to be stored only if the stream ends at this sequence and, if given, with the message of this id.
-async fn send(bus: &Bus, row: &PendingRow, expected_last: u64, before: Option<String>) -> Result<Sent, Stop> {
+/// Sends a row, to be stored only if the stream ends at this sequence.
+async fn send(bus: &Bus, row: &PendingRow, expected_last: u64) -> Result<Sent, Stop> {
     let mut headers = headers(row).map_err(|error| Stop::Refused { event_id: row.event_id, error })?;
     let span = open_span(row, &headers);
     if let Some(span) = span.as_ref().filter(|_| row.republication == 0) {
         headers.insert(TRACEPARENT, span.context().to_string());
     }
-    let mut message = PublishMessage::build()
+    let message = PublishMessage::build()
         .payload(row.payload.clone().into())
         .headers(headers)
         .message_id(message_id(row))
         .expected_last_sequence(expected_last);
-    if let Some(before) = before {
-        message = message.expected_last_message_id(before);
-    }
     let ack = bus.jetstream.send_publish(row.subject.clone(), message).await.map_err(|e| classify(row, &e))?;
     Ok(Sent { ack, span })
 }
@@ -242,7 +251,7 @@ fn headers(row: &PendingRow) -> Result<HeaderMap, String> {
 /// Classifies a failed publish. Only an error that is certainly about this message is a refusal.
 fn classify(row: &PendingRow, error: &async_nats::error::Error<PublishErrorKind>) -> Stop {
     match error.kind() {
-        PublishErrorKind::WrongLastSequence | PublishErrorKind::WrongLastMessageId => Stop::OutOfStep,
+        PublishErrorKind::WrongLastSequence => Stop::OutOfStep,
         PublishErrorKind::TimedOut => Stop::Silent(chain(error)),
         PublishErrorKind::MaxPayloadExceeded => Stop::Refused { event_id: row.event_id, error: error.to_string() },
         PublishErrorKind::Other if is_too_large(error) => Stop::Refused { event_id: row.event_id, error: chain(error) },
@@ -254,4 +263,39 @@ fn is_too_large(error: &async_nats::error::Error<PublishErrorKind>) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<jetstream::Error>());
     let too_large = [ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM, ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM];
     source.is_some_and(|answer| too_large.contains(&answer.error_code()))
+}
+
+#[cfg(test)]
+mod tests {
+    use time::OffsetDateTime;
+
+    use super::*;
+
+    fn row(aggregate_id: &str) -> PendingRow {
+        PendingRow {
+            event_id: Uuid::now_v7(),
+            position: 0,
+            aggregate_id: aggregate_id.to_owned(),
+            aggregate_sequence: 1,
+            event_type: String::new(),
+            subject: String::new(),
+            headers: "{}".to_owned(),
+            payload: "{}".to_owned(),
+            saga_id: None,
+            created_at: OffsetDateTime::UNIX_EPOCH,
+            republication: 0,
+        }
+    }
+
+    #[test]
+    fn of_each_aggregate_one_event_is_in_flight() {
+        let split = |aggregates: &str| -> Vec<String> {
+            let rows: Vec<_> = aggregates.split_terminator("").skip(1).map(row).collect();
+            runs(&rows).map(|run| run.iter().map(|row| row.aggregate_id.as_str()).collect()).collect()
+        };
+        assert_eq!(split(""), [""; 0]);
+        assert_eq!(split("abc"), ["abc"]);
+        assert_eq!(split("aabcbaac"), ["a", "abc", "ba", "ac"]);
+        assert_eq!(split("abab"), ["ab", "ab"]);
+    }
 }

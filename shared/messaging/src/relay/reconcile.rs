@@ -46,7 +46,6 @@ struct StreamNow {
     epoch: i64,
     first_sequence: i64,
     last_sequence: u64,
-    replicated: bool,
 }
 
 #[derive(Debug)]
@@ -62,7 +61,7 @@ pub(super) async fn reconcile(relay: &Relay, lease: &Lease, stream: &str) -> Res
     no_consumer_ahead(relay, stream).await?;
     let ack = last_ack(relay, lease).await?;
     let lost = compare(relay, stream, now, &ack).await?;
-    let position = StreamPosition { epoch: now.epoch, last_sequence: now.last_sequence, replicated: now.replicated };
+    let position = StreamPosition { epoch: now.epoch, last_sequence: now.last_sequence };
     let same_stream = ack.stream_epoch == now.epoch;
     let recorded_through = match lost {
         Lost::After(sequence) => sequence,
@@ -94,7 +93,6 @@ async fn describe(relay: &Relay, stream: &str) -> Result<StreamNow, RelayError> 
         epoch: i64::try_from(info.created.unix_timestamp_nanos()).unwrap_or(i64::MAX),
         first_sequence: clamp(info.state.first_sequence),
         last_sequence: info.state.last_sequence,
-        replicated: info.config.num_replicas > 1,
     })
 }
 

@@ -34,7 +34,7 @@ async fn metrics_md_lists_every_metric_each_counted_once() -> Test {
     document::compare(&shown)
 }
 
-/// Waits until nothing is in flight: every event is published, and processed or a dead letter.
+/// Waits until nothing is in flight: every event is published, and processed or a dead letter; and every relay has its lease.
 async fn wait_until_quiescent(suite: &TestSuite, participants: &Participants) -> Test {
     eventually(async || {
         let shown = Shown::by(participants).await?;
@@ -50,6 +50,9 @@ async fn wait_until_quiescent(suite: &TestSuite, participants: &Participants) ->
             ("outbox_pending", &[], 0.0),
             ("consumer_pending", &[], 0.0),
             ("consumer_ack_pending", &[], 0.0),
+            ("relay_active", &[], 3.0),
+            ("relay_lease_held", &[], 3.0),
+            ("broker_connected", &[], 3.0),
             ("saga_active", &[], 0.0),
             ("compensation_debt_money_minor_units", &[], 0.0),
             ("compensation_debt_stock_units", &[], 0.0),
@@ -136,9 +139,6 @@ fn deliveries(shown: &Shown) -> Test {
         ("hop_seconds_count", &[("step", "confirm_order"), ("hop", "committed_to_committed")], 9.0),
         ("hop_seconds_count", &[("step", "reserve_stock"), ("hop", "published_to_delivered")], 12.0),
         ("faults_injected_total", &[("point", "in_step"), ("kind", "latency")], 1.0),
-        ("relay_active", &[], 3.0),
-        ("relay_lease_held", &[], 3.0),
-        ("broker_connected", &[], 3.0),
     ])?;
     let unknown = shown.sum("gateway_calls_total", &[("ask", "charge"), ("outcome", "unknown")])?;
     let opened = shown.sum("circuit_breaker_opened_total", &[paid])?;
