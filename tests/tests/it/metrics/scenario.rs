@@ -12,7 +12,7 @@ pub(super) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 pub(super) async fn suite() -> anyhow::Result<TestSuite> {
     let resilience = "project_product_created.attempts=2,project_product_created.initial=1ms,\
                       process_payment.attempts=50,process_payment.initial=20ms,process_payment.open_for=200ms";
-    TestSuite::with(Tuning { resilience, metrics_every: Duration::from_millis(100), ..Tuning::default() }).await
+    TestSuite::with(Tuning { resilience, metrics_every: Duration::from_secs(1), ..Tuning::default() }).await
 }
 
 pub(super) async fn place(participants: &Participants, quantity: i64, token: &str) -> anyhow::Result<Value> {

@@ -2,12 +2,13 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use sqlx::PgConnection;
+use sqlx::{Connection, PgConnection};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::client::{End, OrderResult};
+use crate::audit;
 
 const PAGE: usize = 5_000;
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -22,25 +23,29 @@ struct OrderRow {
     completed_at: Option<OffsetDateTime>,
 }
 
-/// Looks up all acknowledged orders, also those that the client saw ended: the end has to last. Waits for the others, at most
-/// `settle`.
-pub(super) async fn look_up(
-    connection: &mut PgConnection,
-    results: &mut [OrderResult],
-    settle: Duration,
-) -> sqlx::Result<()> {
+/// Looks up all acknowledged orders, also those that the client saw ended: the end has to last. Waits for the others, and for a
+/// database that fails, at most `settle`.
+pub(super) async fn look_up(database_url: &str, results: &mut [OrderResult], settle: Duration) -> anyhow::Result<()> {
     let limit = Instant::now() + settle;
     let mut open: Vec<usize> = (0..results.len()).filter(|&n| results[n].order_id.is_some()).collect();
     loop {
-        for page in open.chunks(PAGE) {
-            look_up_page(connection, results, page).await?;
+        let looked_up = look_up_once(database_url, results, &open).await;
+        if looked_up.is_ok() {
+            open.retain(|&n| !results[n].end.is_good());
         }
-        open.retain(|&n| !results[n].end.is_good());
         if open.is_empty() || Instant::now() >= limit {
-            return Ok(());
+            return looked_up;
         }
         sleep(POLL_INTERVAL).await;
     }
+}
+
+async fn look_up_once(database_url: &str, results: &mut [OrderResult], open: &[usize]) -> anyhow::Result<()> {
+    let mut connection = audit::connect_database(database_url).await?;
+    for page in open.chunks(PAGE) {
+        look_up_page(&mut connection, results, page).await?;
+    }
+    Ok(connection.close().await?)
 }
 
 async fn look_up_page(connection: &mut PgConnection, results: &mut [OrderResult], page: &[usize]) -> sqlx::Result<()> {

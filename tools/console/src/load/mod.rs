@@ -21,7 +21,6 @@ use futures_util::future::{self, Either};
 use plan::Orders;
 use progress::Progress;
 use report::Report;
-use sqlx::Connection;
 use tokio::{
     sync::Semaphore,
     task::JoinSet,
@@ -110,11 +109,8 @@ async fn place(client: Client, free: Arc<Semaphore>, seed: u64, args: &LoadArgs)
 }
 
 async fn look_up(results: &mut [OrderResult], args: &LoadArgs) -> anyhow::Result<()> {
-    let mut connection = audit::connect_database(&args.database_url).await?;
-    let looked_up = timeout(args.settle * 2, ended_orders::look_up(&mut connection, results, args.settle)).await;
-    looked_up.context("the database takes too long")?.context("the orders cannot be looked up in the database")?;
-    connection.close().await?;
-    Ok(())
+    let looked_up = timeout(args.settle * 2, ended_orders::look_up(&args.database_url, results, args.settle)).await;
+    looked_up.context("the database takes too long")?.context("the orders cannot be looked up in the database")
 }
 
 fn publish(report: &Report, json: Option<&Path>) -> anyhow::Result<()> {

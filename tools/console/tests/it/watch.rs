@@ -7,7 +7,7 @@ use testkit::{Process, eventually, free_port};
 
 use crate::whole_audit::{World, payment};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running `console audit --watch`.
 struct Watch {
