@@ -7,6 +7,7 @@ FROM ${NATS_IMAGE} AS broker
 # A new volume gets the owner of the folder it is mounted on.
 RUN mkdir /data && chown 10001:10001 /data
 COPY docker/nats.conf /etc/nats/nats.conf
+COPY docker/nats-cluster.conf /etc/nats/cluster.conf
 USER 10001:10001
 ENV NATS_STORE_DIR=/data
 ENTRYPOINT ["nats-server"]

@@ -38,7 +38,7 @@ def members():
             "etcd_server_has_leader + etcd_server_is_leader or 0 * up{job=\"etcd\"}", "{{instance}}"), h=9, mappings=ETCD),
         timeline("Front", "Where HAProxy sends clients: of PostgreSQL to the primary only, of a service to each replica that is ready. "
                  "ReplicaMissing fires when a service has fewer than two.", q(
-                     'max by (server) (haproxy_server_status{instance="front", state="UP"})', "{{server}}"), h=9, mappings=USED),
+                     'max by (server) (haproxy_server_status{instance!="links", state="UP"})', "{{server}}"), h=9, mappings=USED),
     ]
 
 

@@ -1,7 +1,8 @@
-"""The rules of docker-compose.yml: each yields its violations. Each has examples that violate it, in PLANTED,
-which are tried every time: a rule that finds none of its own is broken itself.
+"""The rules of docker-compose.yml, alone and with docker-compose.cluster.yml: each yields its violations. Each has examples
+that violate it, in PLANTED, which are tried every time: a rule that finds none of its own is broken itself.
 
-usage: compose_rules.py V1 V2 (what `config` of both versions of Compose prints), in the project's folder
+usage: compose_rules.py V1 V2 WRITTEN FILE... in the project's folder: what `config` of both versions of Compose prints of the
+files (that of version 2 twice, if version 1 cannot read them), and what version 2 prints with --no-interpolate
 """
 
 import copy
@@ -12,6 +13,7 @@ import sys
 
 import yaml
 
+PATRONI = "docker/patroni/cluster.yml"
 # Services without a health check that do not exit.
 NO_HEALTHCHECK = {"keeper": "serves nothing; when it cannot go on it ends, and is started again"}
 SECRET = re.compile(r"(PASSWORD|TOKEN)$")
@@ -134,7 +136,7 @@ def few_know_passwords(suite):
         known = [key for key in keys if suite.has_variable(name, key)]
         if service.get("restart") == "unless-stopped" and len(known) > 1:
             yield f"{name}: keeps running with {', '.join(known)}"
-        if "POSTGRES_PASSWORD" in known and service.get("restart") == "unless-stopped" and name != "postgres":
+        if "POSTGRES_PASSWORD" in known and service.get("restart") == "unless-stopped" and not re.fullmatch("postgres(-[abc])?", name):
             yield f"{name}: keeps running as the database's owner"
 
 
@@ -143,20 +145,59 @@ def both_read_the_same(suite):
         yield f"versions 1 and 2 see other services: {sorted(suite.old['services'])}, {sorted(suite.model['services'])}"
         return
     for name, service in suite.services:
-        for key in ("image", "command", "entrypoint", "environment", "user", "read_only", "cap_drop", "security_opt", "restart"):
+        for key in ("image", "command", "entrypoint", "environment", "user", "read_only", "cap_drop", "security_opt", "restart", "scale"):
             if (suite.old["services"][name].get(key) or None) != (service.get(key) or None):
                 yield f"{name}: versions 1 and 2 differ in {key}"
 
 
+def members_are_alike(suite):
+    """A cluster's, but for their names. The first nats-server, which has ports, has another name."""
+    for name, service in suite.services:
+        if name.endswith(("-a", "-b")):
+            group = name[:-2]
+            one, other = (re.sub(rf"\b{group}-[abc]\b", group, json.dumps(s)) for s in (service, suite.model["services"][f"{group}-c"]))
+            if one != other:
+                yield f"{name}: differs from {group}-c"
+
+
+def data_is_kept_apart(suite):
+    users = {}
+    for name, service in suite.services:
+        volumes = [volume["source"] for volume in service.get("volumes", []) if volume["type"] == "volume"]
+        if name.endswith(("-a", "-b", "-c")) and not volumes:
+            yield f"{name}: keeps its data in its container"
+        for volume in volumes:
+            users.setdefault(volume, []).append(name)
+    for volume, names in users.items():
+        if len(names) > 1:
+            yield f"{volume}: is the volume of {', '.join(names)}"
+
+
+def every_postgres_has_the_same_settings(suite):
+    """That of docker-compose.yml, of ./scripts/up, and of a cluster."""
+    compose = dict(option[2:].split("=") for option in suite.command if option.startswith("-c"))
+    local = dict(re.findall(r"-c (\w+)=(\w[\w.]*)", re.search(r"(?s)\npostgres_options=\((.*?)\)", suite.service)[1]))
+    if compose != local:
+        yield f"docker-compose.yml and scripts/service differ in {sorted(compose.items() ^ local.items())}"
+    cluster = suite.patroni["bootstrap"]["dcs"]["postgresql"]["parameters"]
+    for key, value in local.items():
+        if str(cluster.get(key)) != value:
+            yield f"{key} is {value}, and {cluster.get(key)} in {PATRONI}"
+
+
 RULES = [
     loopback_only, not_root, locked_down, limited, health_or_end, pinned, files_are_there, variables_are_set,
-    defaults_are_guarded, guests_only_look, few_know_passwords, both_read_the_same,
+    defaults_are_guarded, guests_only_look, few_know_passwords, both_read_the_same, members_are_alike, data_is_kept_apart,
+    every_postgres_has_the_same_settings,
 ]
 
 
 class Suite:
     def __init__(self, old, model, raw, text, env):
         self.old, self.model, self.raw, self.text, self.env = old, model, raw, text, env
+        self.command = yaml.safe_load(pathlib.Path("docker-compose.yml").read_text())["services"]["postgres"]["command"]
+        self.service = pathlib.Path("scripts/service").read_text()
+        self.patroni = yaml.safe_load(pathlib.Path(PATRONI).read_text())
 
     @property
     def services(self):
@@ -207,6 +248,22 @@ def remove_everywhere(part, key):
     return plant
 
 
+def put_option(option):
+    def plant(suite):
+        suite.command = [*suite.command, option]
+
+    plant.__qualname__ = f"docker-compose.yml: postgres {option}"
+    return plant
+
+
+def cluster_setting(name, value):
+    def plant(suite):
+        suite.patroni["bootstrap"]["dcs"]["postgresql"]["parameters"][name] = value
+
+    plant.__qualname__ = f"{PATRONI}: {name} = {value}"
+    return plant
+
+
 def unknown_variable(suite):
     suite.text += "${NOT_IN_ENV}"
 
@@ -249,26 +306,40 @@ PLANTED = [
     (few_know_passwords, put("console.environment.ORDER_DB_PASSWORD", "${ORDER_DB_PASSWORD}", of="raw")),
     (both_read_the_same, put("console", None, of="old")),
     (both_read_the_same, put("console.command", ["audit"], of="old")),
+    (data_is_kept_apart, put("nats.volumes.0.source", "postgres")),
+    (every_postgres_has_the_same_settings, put_option("-cjit=on")),
+    (every_postgres_has_the_same_settings, cluster_setting("random_page_cost", 4)),
+    (every_postgres_has_the_same_settings, cluster_setting("jit", None)),
+]
+PLANTED_IN_CLUSTER = [
+    (few_know_passwords, put("etcd-a.environment", {"PASSWORD": "${POSTGRES_PASSWORD}"}, of="raw")),
+    (members_are_alike, put("etcd-b.environment.ETCD_ENABLE_V2", "false")),
+    (members_are_alike, put("postgres-c.mem_limit", "1")),
+    (members_are_alike, put("nats-b.ports", [{"host_ip": "127.0.0.1", "target": 4222}])),
+    (data_is_kept_apart, put("postgres-b.volumes.0.source", "postgres-a")),
+    (data_is_kept_apart, put("etcd-a.volumes", None)),
 ]
 
 
 def main():
-    old, model = (pathlib.Path(path).read_text() for path in sys.argv[1:3])
-    text = pathlib.Path("docker-compose.yml").read_text()
+    old, model, raw = (pathlib.Path(path).read_text() for path in sys.argv[1:4])
+    files = sys.argv[4:]
+    text = "".join(pathlib.Path(path).read_text() for path in files)
+    planted = PLANTED if len(files) == 1 else PLANTED_IN_CLUSTER
     env = dict(re.findall(r"(?m)^([A-Z][A-Z0-9_]*)=(.*)$", pathlib.Path(".env").read_text()))
-    suite = Suite(yaml.safe_load(old), json.loads(model), yaml.safe_load(text), text, env)
+    suite = Suite(yaml.safe_load(old), json.loads(model), json.loads(raw), text, env)
     broken = [f"{rule.__name__}: {what}" for rule in RULES for what in rule(suite)]
-    for rule, plant in PLANTED:
+    for rule, plant in planted:
         changed = copy.deepcopy(suite)
         plant(changed)
         before = set(rule(suite))
         if not set(rule(changed)) - before:
             broken.append(f"the rule {rule.__name__} does not detect the planted violation: {plant.__qualname__}")
-    for rule in set(RULES) - {rule for rule, _ in PLANTED}:
+    for rule in set(RULES) - {rule for rule, _ in PLANTED + PLANTED_IN_CLUSTER}:
         broken.append(f"the rule {rule.__name__} has no example that breaks it")
     for line in broken:
         print(f"error: {line}", file=sys.stderr)
-    print(f"compose: {len(suite.services)} services, {len(RULES)} rules, {len(PLANTED)} planted violations, {len(broken)} errors")
+    print(f"{files[-1]}: {len(suite.services)} services, {len(RULES)} rules, {len(planted)} planted violations, {len(broken)} errors")
     return bool(broken)
 
 

@@ -114,7 +114,7 @@ fn container(participant: &Participant) -> String {
     let Participant { service, port, calls, .. } = participant;
     let (name, role) = (upper(participant), participant.role());
     let mut out = format!(
-        "{service}: &{service}\n  <<: *suite\n  command: [{service}]\n  \
+        "{service}: &{service}\n  <<: *suite\n  command: [{service}]\n  scale: ${{REPLICAS}}\n  \
          networks: {{default: {{aliases: [{service}.replicas]}}}}\n  environment:\n    <<: *participant\n    \
          LISTEN: 0.0.0.0:{port}\n    DATABASE_URL: postgres://{role}:${{{name}_DB_PASSWORD}}@postgres:5432/suite\n    \
          NATS_USER: {service}\n    NATS_PASSWORD: ${{{name}_NATS_PASSWORD}}\n"
@@ -131,7 +131,7 @@ fn container(participant: &Participant) -> String {
     for server in *calls {
         let _ = writeln!(out, "    {server}: {{condition: service_healthy}}");
     }
-    let _ = write!(out, "\n{service}-2:\n  <<: *{service}\n  profiles: [replicas]\n");
+    let _ = write!(out, "\n{service}-2:\n  <<: *{service}\n  scale: 1\n  profiles: [replicas]\n");
     out
 }
 

@@ -190,6 +190,20 @@ fn new_settings_reach_all_replicas_of_a_service() -> Test {
 }
 
 #[test]
+fn a_server_of_a_cluster_has_three_members() -> Test {
+    let machine = Machine::with("shop|SUITE|2.40.3|SUITE/docker-compose.yml,SUITE/docker-compose.cluster.yml|\n")?;
+    let (output, calls) = machine.run("compose kill nats", &[])?;
+    ensure!(output.status.success(), "{}", said(&output));
+    for service in ["nats", "nats-b", "nats-c"] {
+        ensure!(calls.contains(&format!("label=com.docker.compose.service={service} ")), "{calls}");
+    }
+    ensure!(calls.matches("docker kill one\n").count() == 3, "{calls}");
+    let (output, _) = Machine::with(ONE)?.run("compose kill nats-b", &[])?;
+    ensure!(!output.status.success() && said(&output).contains("there is no nats-b"), "{}", said(&output));
+    Ok(())
+}
+
+#[test]
 fn the_project_of_a_counter_proof_is_removed() -> Test {
     let machine = Machine::with(ONE)?;
     let (output, calls) = machine.run("demo --without outbox", &[])?;
