@@ -69,32 +69,11 @@ await_members() { # GROUP: those that run; a client needs a majority of them
 
 # --- HAProxy -------------------------------------------------------------------------------------------------------
 
-start_haproxy() { # NAME: with the configuration of its input
+start_haproxy() { # NAME: with the proxies of its input, which follow common.cfg
     need_haproxy
     mkdir -p "$run/cluster"
-    {
-        cat <<CONFIG
-global
-    maxconn 2000
-    $(if [[ $1 == links ]]; then echo "stats socket ipv4@127.0.0.1:$LINKS_CONTROL_PORT level admin"; fi)
-defaults
-    log global
-    timeout connect 1s
-    # Connections of pools may idle.
-    timeout client 1d
-    timeout server 1d
-    timeout check 1s
-    # Two failed checks remove a member, within 2.6 s when it hangs; one success returns it.
-    default-server inter 500ms fastinter 100ms downinter 100ms fall 2 rise 1 on-marked-down shutdown-sessions
-listen watch
-    bind 127.0.0.1:$(port_of "$1")
-    mode http
-    monitor-uri /health
-    http-request use-service prometheus-exporter if { path /metrics }
-CONFIG
-        cat
-    } >"$run/cluster/$1.cfg"
-    start_process "$1" "${haproxy[@]}" -db -f "$run/cluster/$1.cfg"
+    cat >"$run/cluster/$1.cfg"
+    WATCH=127.0.0.1:$(port_of "$1") start_process "$1" "${haproxy[@]}" -db -f "$root/docker/haproxy/common.cfg" -f "$run/cluster/$1.cfg"
 }
 
 start_front() {
@@ -103,14 +82,12 @@ start_front() {
     need_postgres
     choose_ports front
     {
-        printf 'listen postgres\n bind 127.0.0.1:%s\n mode tcp\n option httpchk GET /primary\n' "$POSTGRES_PORT"
+        printf 'listen postgres from primary\n bind 127.0.0.1:%s\n' "$POSTGRES_PORT"
         for member in $(members_of postgres); do
             printf ' server %s 127.0.0.1:%s check port %s\n' "$member" "$(port_of "$member")" "$(port_of "$member" rest)"
         done
         for name in "${participants[@]}"; do
-            # A request is repeated only when it has reached nobody.
-            printf 'listen %s\n bind 127.0.0.1:%s\n mode http\n balance leastconn\n option httpchk GET /health/serving\n' "$name" "$(port_of "$name")"
-            printf ' retries 3\n retry-on conn-failure\n option redispatch 1\n'
+            printf 'listen %s from replicas\n bind 127.0.0.1:%s\n' "$name" "$(port_of "$name")"
             for member in $(members_of "$name"); do printf ' server %s 127.0.0.1:%s check\n' "$member" "$(port_of "$member")"; done
         done
     } | start_haproxy front
@@ -127,6 +104,7 @@ start_links() {
     if is_running links; then return; fi
     local from to
     {
+        printf 'global\n stats socket ipv4@127.0.0.1:%s level admin\n' "$LINKS_CONTROL_PORT"
         for from in $(members_of nats); do
             for to in $(members_of nats); do
                 if [[ $from != "$to" ]]; then link "$from" "$to" "link_$from-${to#*-}" "$(port_of "$to" route)"; fi
@@ -142,7 +120,7 @@ start_links() {
 
 link() { # FROM TO NAME-OF-PORT PORT...: to the first that accepts connections
     local port i=0
-    printf 'listen %s:%s\n bind 127.0.0.1:%s\n mode tcp\n balance first\n' "$1" "$2" "$(port_of "$3")"
+    printf 'listen %s:%s from common\n bind 127.0.0.1:%s\n mode tcp\n balance first\n' "$1" "$2" "$(port_of "$3")"
     shift 3
     for port; do printf ' server to%s 127.0.0.1:%s%s\n' "$((++i))" "$port" "$( (($# == 1)) || echo ' check')"; done
 }
@@ -187,49 +165,25 @@ start_etcd() { # NAME
 
 # A primary that hangs is replaced when its lease on the leader's key ends, after at most `ttl` seconds; then come the
 # election and the promotion (1 to 4 s, because each standby asks the one that hangs, for 2 s), the other standby follows
-# within 3 s, and the relays go on: 14 s, and the limit is 15 s. Patroni requires loop_wait + 2 * retry_timeout <= ttl, and from
-# 3.2 on ttl >= 20, so that there a hanging primary costs 27 s.
+# within 3 s, and the relays go on: 14 s, and the limit is 15 s. From Patroni 3.2 on ttl is at least 20, so that there a hanging
+# primary costs 27 s.
 start_patroni() { # NAME
     if is_running "$1"; then return; fi
-    local ttl=7 retry_timeout=3 name value parameters=''
+    local limits=
     need_postgres
     need_patroni
     choose_server_user
     remember_default POSTGRES_PASSWORD "$(make_password)"
     [[ -n ${POSTGRES_DATA-} ]] || choose_data_folder
-    if ((patroni_version >= 302)); then ttl=20 retry_timeout=9; fi
-    for name in "${postgres_options[@]}"; do
-        if [[ $name != -c ]]; then value=${name#*=} parameters+=", ${name%%=*}: \"$value\""; fi
-    done
+    if ((patroni_version >= 302)); then limits='s/ ttl: .*/ ttl: 20/; s/ retry_timeout: .*/ retry_timeout: 9/'; fi
     await_members etcd
-    (umask 077 && cat >"$run/cluster/$1.yml") <<CONFIG
-scope: suite
+    (umask 077 && sed "$limits" "$root/docker/patroni/cluster.yml" - >"$run/cluster/$1.yml") <<CONFIG
 name: $1
 restapi: {listen: "127.0.0.1:$(port_of "$1" rest)", connect_address: "127.0.0.1:$(port_of "$1" rest)"}
 # Not the addresses that etcd announces: the link can be cut. Version 2 of etcd's API, because with version 3 Patroni 3.0 renews
 # an expired lease with an unconditional put: a primary that hung takes the lead back from its successor, and what that has
 # committed is lost.
 etcd: {hosts: ["127.0.0.1:$(port_of "link_etcd-${1#*-}")"], use_proxies: true}
-bootstrap:
-  dcs:
-    ttl: $ttl
-    loop_wait: 1
-    retry_timeout: $retry_timeout
-    maximum_lag_on_failover: 1048576
-    # A commit waits for both standbys, for one while the other is missing, and for its return when there is none. So the one
-    # that has more is promoted, and the other one follows; if it had more, it would be rewound, and commits would wait for it.
-    synchronous_mode: true
-    synchronous_mode_strict: true
-    synchronous_node_count: 2
-    # A primary without etcd that takes longer to stop is stopped a second time by Patroni 3.0, which then loses sight of it.
-    primary_stop_timeout: 1
-    postgresql:
-      use_pg_rewind: true
-      use_slots: true
-      # A standby that hangs delays commits until the primary gives it up; one that finds no primary yet tries again soon.
-      parameters: {wal_log_hints: "on", wal_sender_timeout: 5s, wal_retrieve_retry_interval: 500ms$parameters}
-  initdb: [{encoding: UTF8}, {locale: C.UTF-8}, data-checksums]
-  pg_hba: ["host all all 127.0.0.1/32 scram-sha-256", "host replication postgres 127.0.0.1/32 scram-sha-256"]
 postgresql:
   listen: 127.0.0.1:$(port_of "$1")
   connect_address: 127.0.0.1:$(port_of "link_$1")
