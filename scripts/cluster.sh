@@ -94,6 +94,7 @@ start_front() {
     for name in "${participants[@]}"; do remember "${name^^}_URL" "http://127.0.0.1:$(port_of "$name")"; done
     await_member front
     local -x PGPASSWORD=$POSTGRES_PASSWORD PGHOST=127.0.0.1 PGPORT=$POSTGRES_PORT PGUSER=postgres PGCONNECT_TIMEOUT=2
+    local -x PGSSLMODE=verify-full PGSSLROOTCERT=$run/cluster/ca.crt
     wait_for front 120 "$postgres_bin/psql" -qXd postgres -c ''
     "$postgres_bin/psql" -qXd suite -c '' 2>/dev/null || "$postgres_bin/createdb" suite
 }
@@ -147,6 +148,35 @@ control_links() ( # COMMAND
     cat <&3
 )
 
+# --- Certificates --------------------------------------------------------------------------------------------------
+
+# That of a server names its address, and `localhost`, to which Patroni connects. It is for clients, too, because nats-servers
+# verify each other.
+certify() { # NAME: NAME.crt and NAME.key in $run/cluster, signed by the CA of the cluster, which is `ca`
+    local name=$1 said sign=(-CA ca.crt -CAkey ca.key -CAcreateserial -extensions server)
+    if [[ -e $run/cluster/$name.crt ]]; then return; fi
+    if [[ $name == ca ]]; then sign=(-signkey ca.key -extensions ca); else certify ca; fi
+    need_openssl
+    mkdir -p "$run/cluster"
+    (umask 077 && cat >"$run/cluster/openssl.cnf") <<'CONFIG'
+[req]
+distinguished_name = name
+[name]
+[ca]
+basicConstraints = critical, CA:TRUE
+keyUsage = critical, keyCertSign
+[server]
+subjectAltName = IP:127.0.0.1, DNS:localhost
+extendedKeyUsage = serverAuth, clientAuth
+CONFIG
+    said=$(umask 077 && cd "$run/cluster" && {
+        openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -config openssl.cnf -subj "/CN=$name" \
+            -keyout "$name.key" -out "$name.csr" &&
+            openssl x509 -req -in "$name.csr" "${sign[@]}" -extfile openssl.cnf -days 3650 -out "$name.crt.new" &&
+            mv "$name.crt.new" "$name.crt" && rm "$name.csr"
+    } 2>&1) || die "openssl made no certificate for $name: $said"
+}
+
 # --- etcd ----------------------------------------------------------------------------------------------------------
 
 start_etcd() { # NAME
@@ -169,13 +199,20 @@ start_etcd() { # NAME
 # primary costs 27 s.
 start_patroni() { # NAME
     if is_running "$1"; then return; fi
-    local limits=
+    local name tls limits=
     need_postgres
     need_patroni
     choose_server_user
     remember_default POSTGRES_PASSWORD "$(make_password)"
     [[ -n ${POSTGRES_DATA-} ]] || choose_data_folder
     if ((patroni_version >= 302)); then limits='s/ ttl: .*/ ttl: 20/; s/ retry_timeout: .*/ retry_timeout: 9/'; fi
+    certify "$1"
+    # For its user.
+    for name in "$1.crt" "$1.key" ca.crt; do
+        cmp -s "$run/cluster/$name" "$POSTGRES_DATA/$name" ||
+            install -m 600 ${server_user:+-o "$server_user"} "$run/cluster/$name" "$POSTGRES_DATA/$name"
+    done
+    tls="sslmode: verify-full, sslrootcert: $(quoted "$POSTGRES_DATA/ca.crt")"
     await_members etcd
     (umask 077 && sed "$limits" "$root/docker/patroni/cluster.yml" - >"$run/cluster/$1.yml") <<CONFIG
 name: $1
@@ -193,9 +230,16 @@ postgresql:
   # A new standby does not wait for the end of a checkpoint that takes its time.
   basebackup: [{checkpoint: fast}]
   authentication:
-    superuser: {username: postgres, password: $POSTGRES_PASSWORD}
-    replication: {username: postgres, password: $POSTGRES_PASSWORD}
-  parameters: {unix_socket_directories: "", log_line_prefix: "%m [%p] %q%u@%d "}
+    superuser: {username: postgres, password: $POSTGRES_PASSWORD, $tls}
+    replication: {username: postgres, password: $POSTGRES_PASSWORD, $tls}
+  # They replace those of initdb, which trusts each user of this machine.
+  pg_hba: ["hostssl all all 127.0.0.1/32 scram-sha-256", "hostssl replication postgres 127.0.0.1/32 scram-sha-256"]
+  parameters:
+    unix_socket_directories: ""
+    log_line_prefix: "%m [%p] %q%u@%d "
+    ssl: "on"
+    ssl_cert_file: $(quoted "$POSTGRES_DATA/$1.crt")
+    ssl_key_file: $(quoted "$POSTGRES_DATA/$1.key")
 CONFIG
     if ((EUID == 0)); then
         cp "$run/cluster/$1.yml" "$POSTGRES_DATA/$1.yml"
@@ -221,15 +265,23 @@ signal_postgres() { # NAME SIGNAL: Patroni, its server and all sessions, like th
 start_nats_member() { # NAME
     if is_running "$1"; then return; fi
     need_nats_of_cluster
+    certify "$1"
     local member routes='' urls=''
     for member in $(members_of nats); do
-        urls+=${urls:+,}nats://127.0.0.1:$(port_of "$member")
+        urls+=${urls:+,}tls://127.0.0.1:$(port_of "$member")
         if [[ $member != "$1" ]]; then routes+=${routes:+,}nats://127.0.0.1:$(port_of "link_$1-${member#*-}"); fi
     done
     remember NATS_URLS "$urls"
     # Nobody listens at the announced address: members reach each other by their links only.
     run_nats "$1" "$run/cluster/$1" "$(port_of "$1")" "$(port_of "$1" monitor)" --server_name "$1" --cluster_name suite \
         --cluster "nats://127.0.0.1:$(port_of "$1" route)" --cluster_advertise 127.0.0.1:9 --no_advertise --routes "$routes"
+}
+
+encrypted_conf() { # NAME FILE: prints the path of that configuration with TLS for clients and routes; these verify each other
+    local files
+    files="cert_file: $(quoted "$run/cluster/$1.crt"), key_file: $(quoted "$run/cluster/$1.key"), ca_file: $(quoted "$run/cluster/ca.crt")"
+    { cat "$2" && printf '\ntls { %s }\ncluster { tls { %s } }\n' "$files" "$files"; } >"$run/cluster/$1.conf" &&
+        printf %s "$run/cluster/$1.conf"
 }
 
 # --- Prometheus ----------------------------------------------------------------------------------------------------

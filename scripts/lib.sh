@@ -306,11 +306,21 @@ lock() { # one `down` or `service` at a time; loads what the previous one rememb
 database_url() { # [ROLE PASSWORD]: as the owner, or as the role
     local url=$SUITE_POSTGRES
     if [[ $url == private ]]; then url=postgres://postgres:$POSTGRES_PASSWORD@127.0.0.1:$POSTGRES_PORT/suite; fi
+    if [[ ${SUITE_CLUSTER-} ]]; then url+="?sslmode=verify-full&sslrootcert=$(url_encoded "$run/cluster/ca.crt")"; fi
     if (($# == 2)); then
         [[ $url =~ ^(postgres(ql)?://)([^@/]*@)?(.*)$ ]] || die "DATABASE_URL must begin with postgres://"
         url=${BASH_REMATCH[1]}$1:$2@${BASH_REMATCH[4]}
     fi
     printf %s "$url"
+}
+
+url_encoded() { # TEXT: as a parameter of a URL
+    local LC_ALL=C i code
+    for ((i = 0; i < ${#1}; i++)); do
+        if [[ ${1:i:1} == [A-Za-z0-9/._-] ]]; then printf %s "${1:i:1}" && continue; fi
+        printf -v code %d "'${1:i:1}"
+        printf '%%%02X' $((code & 255))
+    done
 }
 
 broker_url() {
@@ -329,6 +339,13 @@ with_access() { # NAME COMMAND...: with only the database role and the broker us
     esac
     NATS_URL=$(broker_url)
     if [[ -n ${!broker-} ]]; then local -x NATS_USER=$name NATS_PASSWORD=${!broker}; fi
+    if [[ ${SUITE_CLUSTER-} ]]; then
+        local -x NATS_CA_FILE=$run/cluster/ca.crt
+        # Otherwise each connection to PostgreSQL would read the machine's CAs, and trust them, too.
+        local -x SSL_CERT_FILE=$run/cluster/ca.crt SSL_CERT_DIR=
+    elif [[ ${NATS_CA_FILE-} ]]; then
+        local -x NATS_CA_FILE=$NATS_CA_FILE
+    fi
     "$@"
 }
 

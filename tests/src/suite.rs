@@ -139,6 +139,7 @@ impl TestSuite {
             nats_url: self.nats_url.clone(),
             nats_user: String::new(),
             nats_password: String::new(),
+            nats_ca_file: None,
         };
         Ok(audit(&stores, &self.gateway.base_url, options).await?)
     }
@@ -308,7 +309,7 @@ async fn prepare(url: String) -> anyhow::Result<()> {
 /// The topology reconciler, `provision keep` as a task: restores streams and consumers that the broker has lost, and keeps
 /// streams from filling up.
 async fn reconcile_topology(url: &str, tuning: &Tuning) -> anyhow::Result<JoinHandle<()>> {
-    let access = broker::Access { url: url.to_owned(), user: None, password: String::new() };
+    let access = broker::Access { url: url.to_owned(), user: None, password: String::new(), ca_file: None };
     let connection = broker::connect(&access, Duration::from_secs(10)).await?;
     let mut topology = broker::topology();
     topology.stream.max_bytes = tuning.stream_max_bytes;

@@ -220,6 +220,7 @@ impl Testbed {
             nats_url: self.nats_url.clone(),
             nats_user: users::AUDITOR.to_owned(),
             nats_password: users::AUDITOR.to_owned(),
+            nats_ca_file: None,
         }
     }
 

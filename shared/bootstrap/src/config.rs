@@ -2,7 +2,7 @@
 //! once, in `main`; `--help` is their reference. A service flattens the structs that it needs into its own `clap` struct and may
 //! change a default there with `#[command(mut_arg(..))]`.
 
-use std::{convert::Infallible, fmt, net::SocketAddr, str::FromStr, time::Duration};
+use std::{convert::Infallible, fmt, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, ValueEnum};
 
@@ -71,7 +71,9 @@ pub struct HttpArgs {
 /// The connection to PostgreSQL, and its timeouts.
 #[derive(Args, Clone, Debug)]
 pub struct PostgresArgs {
-    /// Connection URL, for example `postgres://order_service:secret@127.0.0.1:5432/shop`.
+    /// Connection URL, for example `postgres://order_service:secret@127.0.0.1:5432/shop`. With
+    /// `?sslmode=verify-full&sslrootcert=FILE` the connection is encrypted, and the server has a certificate of the CA in FILE;
+    /// the CAs of this machine, or of SSL_CERT_FILE, are trusted, too.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Secret,
     /// Connections for HTTP handlers except those that list or count. The service is ready only when these and those below
@@ -118,6 +120,9 @@ pub struct NatsArgs {
     /// Password of that user.
     #[arg(long, env = "NATS_PASSWORD", hide_env_values = true)]
     pub nats_password: Option<Secret>,
+    /// File of the only CA whose certificate the server may have. With it, the connection is encrypted.
+    #[arg(long, env = "NATS_CA_FILE")]
+    pub nats_ca_file: Option<PathBuf>,
     /// Time to wait for the broker at start; then the service exits.
     #[arg(long, env = "NATS_STARTUP_LIMIT", value_parser = humantime::parse_duration, default_value = "60s")]
     pub nats_startup_limit: Duration,

@@ -32,7 +32,9 @@ pub enum StartError {
     #[error("cannot check the database's {subject}: {source}")]
     PostgresCheck { subject: String, source: sqlx::Error },
     /// The broker did not answer within the startup limit.
-    #[error("NATS at {server} was not usable within {limit:?} (NATS_URL, NATS_USER, NATS_PASSWORD): {source}")]
+    #[error(
+        "NATS at {server} was not usable within {limit:?} (NATS_URL, NATS_USER, NATS_PASSWORD, NATS_CA_FILE): {source}"
+    )]
     NatsUnreachable {
         /// The configured URL, without credentials.
         server: String,

@@ -29,12 +29,15 @@ pub async fn connect(args: &NatsArgs, service: &str) -> Result<Client, StartErro
 }
 
 fn options(args: &NatsArgs, service: &str) -> ConnectOptions {
-    let options = ConnectOptions::new()
+    let mut options = ConnectOptions::new()
         .name(service)
         .custom_inbox_prefix(format!("_INBOX_{service}"))
         .connection_timeout(ATTEMPT_TIMEOUT)
         .ping_interval(PING_INTERVAL)
         .reconnect_delay_callback(reconnect_delay);
+    if let Some(ca) = &args.nats_ca_file {
+        options = options.require_tls(true).add_root_certificates(ca.clone());
+    }
     match (&args.nats_user, &args.nats_password) {
         (Some(user), Some(password)) => options.user_and_password(user.clone(), password.expose().to_owned()),
         _ => options,
@@ -79,6 +82,7 @@ mod tests {
             nats_url: "nats://me:hunter2@127.0.0.1:1".to_owned(),
             nats_user: Some("order".to_owned()),
             nats_password: Some(Secret::new("hunter2")),
+            nats_ca_file: None,
             nats_startup_limit: Duration::ZERO,
         };
         let text = connect(&args, "order").await.unwrap_err().to_string();

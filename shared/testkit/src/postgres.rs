@@ -45,9 +45,31 @@ impl Postgres {
 
     /// Like [`Postgres::with_settings`], with additional environment variables.
     pub async fn with_environment(settings: &[(&str, &str)], environment: &[(String, String)]) -> anyhow::Result<Self> {
-        let environment = environment.to_owned();
         let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let folder = Arc::new(make_folder()?);
+        Self::launch(make_folder()?, settings, environment.to_owned()).await
+    }
+
+    /// Like [`Postgres::start`], with TLS for those who ask for it.
+    pub async fn with_certificate(certificate: &Path, key: &Path) -> anyhow::Result<Self> {
+        let folder = make_folder()?;
+        let mut settings = vec![("ssl".to_owned(), "on".to_owned())];
+        for (name, file) in [("ssl_cert_file", certificate), ("ssl_key_file", key)] {
+            let copy = folder.path().join(name);
+            std::fs::copy(file, &copy)?;
+            if let Some(user) = server_user()? {
+                chown(&copy, Some(user.id), Some(user.group))?;
+            }
+            settings.push((name.to_owned(), copy.display().to_string()));
+        }
+        Self::launch(folder, settings, Vec::new()).await
+    }
+
+    async fn launch(
+        folder: TempDir,
+        settings: Vec<(String, String)>,
+        environment: Vec<(String, String)>,
+    ) -> anyhow::Result<Self> {
+        let folder = Arc::new(folder);
         let mut postgres = Postgres { process: None, port: free_port(), settings, environment, folder };
         make_cluster(&postgres.data())?;
         postgres.start_again().await?;

@@ -39,6 +39,7 @@ mod relay;
 mod saga_paths;
 mod settings;
 mod sources;
+mod tls;
 mod traces;
 mod trip_booking;
 mod tutorial;

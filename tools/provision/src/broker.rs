@@ -1,7 +1,7 @@
 //! Provisions the broker: a stream per service, a durable consumer per step. They exist before any service is ready, so every
 //! consumer receives every event.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_nats::{
     Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr,
@@ -27,6 +27,8 @@ pub struct Access {
     /// `None`: the server has no users.
     pub user: Option<String>,
     pub password: String,
+    /// The only CA whose certificate the server may have. `None`: the connection is encrypted only where the server demands it.
+    pub ca_file: Option<PathBuf>,
 }
 
 /// A connection with a notification at each reconnect.
@@ -132,7 +134,7 @@ pub async fn keep(connection: &Connection, topology: &Topology) {
 }
 
 fn options(access: &Access, connected: Arc<Notify>) -> ConnectOptions {
-    let options = ConnectOptions::new()
+    let mut options = ConnectOptions::new()
         .name("provision")
         .connection_timeout(Duration::from_secs(5))
         .ping_interval(PING_INTERVAL)
@@ -143,6 +145,9 @@ fn options(access: &Access, connected: Arc<Notify>) -> ConnectOptions {
             }
             std::future::ready(())
         });
+    if let Some(ca) = &access.ca_file {
+        options = options.require_tls(true).add_root_certificates(ca.clone());
+    }
     match &access.user {
         // Users may subscribe to answers under their own prefix only.
         Some(user) => options

@@ -2,7 +2,7 @@
 
 mod passwords;
 
-use std::{io::IsTerminal, str::FromStr, time::Duration};
+use std::{io::IsTerminal, path::PathBuf, str::FromStr, time::Duration};
 
 use anyhow::{Context, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -59,7 +59,8 @@ pub enum AppEnv {
 
 #[derive(Args)]
 pub struct DatabaseArgs {
-    /// The database, as a user who may create roles and schemas in it.
+    /// The database, as a user who may create roles and schemas in it; `?sslmode=verify-full&sslrootcert=FILE` as for the
+    /// services.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     #[arg(default_value = "postgres://postgres@127.0.0.1:5432/postgres")]
     pub database_url: String,
@@ -82,6 +83,9 @@ pub struct BrokerArgs {
     /// Password of that user.
     #[arg(long, env = "NATS_PASSWORD", hide_env_values = true)]
     pub nats_password: Option<String>,
+    /// File of the only CA whose certificate the server may have. With it, the connection is encrypted.
+    #[arg(long, env = "NATS_CA_FILE")]
+    pub nats_ca_file: Option<PathBuf>,
     /// How long to wait for the broker.
     #[arg(long, env = "NATS_STARTUP_LIMIT", value_parser = humantime::parse_duration, default_value = "60s")]
     pub nats_startup_limit: Duration,
@@ -172,8 +176,12 @@ impl DatabaseArgs {
 
 impl BrokerArgs {
     pub fn access(&self) -> Access {
-        let user = self.nats_user.clone();
-        Access { url: self.nats_url.clone(), user, password: self.nats_password.clone().unwrap_or_default() }
+        Access {
+            url: self.nats_url.clone(),
+            user: self.nats_user.clone(),
+            password: self.nats_password.clone().unwrap_or_default(),
+            ca_file: self.nats_ca_file.clone(),
+        }
     }
 
     /// The suite's streams and consumers, with these settings.

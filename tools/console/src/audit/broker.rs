@@ -30,6 +30,9 @@ pub(crate) async fn connect(stores: &Stores) -> Result<jetstream::Context, Audit
         .custom_inbox_prefix(format!("_INBOX_{}", stores.nats_user))
         .connection_timeout(Duration::from_secs(5))
         .request_timeout(Some(Duration::from_secs(5)));
+    if let Some(ca) = &stores.nats_ca_file {
+        options = options.require_tls(true).add_root_certificates(ca.clone());
+    }
     if !stores.nats_user.is_empty() {
         options = options.user_and_password(stores.nats_user.clone(), stores.nats_password.clone());
     }

@@ -1,6 +1,6 @@
 //! What an audit reads, how strict it is, and why it can fail.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, path::PathBuf, time::Duration};
 
 use crate::suite::SuiteError;
 
@@ -18,6 +18,9 @@ pub struct Stores {
     pub nats_user: String,
     #[arg(long, env = "NATS_PASSWORD", default_value = "", hide_env_values = true)]
     pub nats_password: String,
+    /// File of the only CA whose certificate the broker may have; with it, the connection is encrypted
+    #[arg(long, env = "NATS_CA_FILE")]
+    pub nats_ca_file: Option<PathBuf>,
 }
 
 /// How strict an audit is, and how long it waits.

@@ -123,6 +123,7 @@ impl World {
             nats_url: self.nats.url(),
             nats_user: "auditor".to_owned(),
             nats_password: "secret".to_owned(),
+            nats_ca_file: None,
         }
     }
 }

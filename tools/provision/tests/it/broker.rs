@@ -266,7 +266,7 @@ async fn two_runs_at_once_both_succeed() {
 #[tokio::test]
 async fn a_missing_broker_is_awaited_up_to_the_limit() {
     let url = format!("nats://me:hunter2@127.0.0.1:{}", free_port());
-    let missing = Access { url, user: None, password: String::new() };
+    let missing = Access { url, user: None, password: String::new(), ca_file: None };
     let error = broker::connect(&missing, Duration::from_millis(1500)).await.err().unwrap();
     let text = error.to_string();
     assert!(text.contains("127.0.0.1:") && !text.contains("hunter2"), "{text}");
@@ -277,7 +277,7 @@ async fn a_missing_broker_is_awaited_up_to_the_limit() {
 async fn one_of_several_servers_suffices() {
     let nats = Nats::start().await.unwrap();
     let url = format!("nats://127.0.0.1:{}, {}", free_port(), nats.url());
-    let access = Access { url, user: None, password: String::new() };
+    let access = Access { url, user: None, password: String::new(), ca_file: None };
     broker::connect(&access, Duration::ZERO).await.unwrap();
 }
 
@@ -299,7 +299,7 @@ async fn provisioned() -> (Nats, Client, Context) {
 }
 
 fn access(nats: &Nats, user: &str) -> Access {
-    Access { url: nats.url(), user: Some(user.to_owned()), password: user.to_owned() }
+    Access { url: nats.url(), user: Some(user.to_owned()), password: user.to_owned(), ca_file: None }
 }
 
 async fn consumer(js: &Context, wanted: contracts::Consumer) -> Consumer<pull::Config> {
