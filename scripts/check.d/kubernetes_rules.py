@@ -379,6 +379,39 @@ def allowed(suite, direction, peers, labels, peer, namespace, port):
     )
 
 
+def connections_are_encrypted(suite):
+    """To database and broker, and between their servers. Clients verify certificates with these CAs only."""
+    wanted = {key: ("postgres-ca", "ca.crt") for key in ("PGSSLROOTCERT", "SSL_CERT_FILE")}
+    wanted["NATS_CA_FILE"] = ("nats-tls", "ca.crt")
+    for name, container in suite.containers:
+        pod, here = suite.pods[name], suite.environment(container)
+        if not {"database", "broker"} & pod["metadata"]["labels"].keys():
+            continue
+        volumes = {volume["name"]: volume.get("projected", {}).get("sources", []) for volume in pod["spec"].get("volumes", [])}
+        files = {
+            f"{mount['mountPath']}/{file['path']}": (source["secret"]["name"], file["key"])
+            for mount in container.get("volumeMounts", [])
+            for source in volumes.get(mount["name"], [])
+            for file in source["secret"]["items"]
+        }
+        for key, secret in wanted.items():
+            if files.get(here.get(key)) != secret:
+                yield f"{name}: {key} is not the file {secret[1]} of the Secret {secret[0]}"
+        if here.get("PGSSLMODE") != "verify-full":
+            yield f"{name}: does not verify the server's certificate"
+    if suite.named("Cluster", "postgres")["spec"]["postgresql"].get("pg_hba") != ["hostnossl all all all reject"]:
+        yield "PostgreSQL: accepts connections without TLS"
+    tls = {"enabled": True, "secretName": "nats-tls"}
+    config = suite.values["config"]
+    for what, found in (
+        ("clients", config.get("nats", {}).get("tls")), ("routes", config["cluster"].get("tls")), ("CA", suite.values.get("tlsCA")),
+    ):
+        if found != tls:
+            yield f"NATS: TLS of {what} is not {tls}"
+    if suite.secrets.get("nats-tls", {}).keys() != {"ca.crt", "tls.crt", "tls.key"}:
+        yield f"NATS: {ROOT}/secrets makes no certificate"
+
+
 def commits_are_replicated(suite):
     spec = suite.named("Cluster", "postgres")["spec"]
     wanted = {"method": "any", "number": 1, "dataDurability": "required", "failoverQuorum": True}
@@ -454,7 +487,7 @@ def alerts_are_complete(suite):
 RULES = [
     named_properly, not_root, locked_down, limited, probed, same_ports, same_environment, participants_are_there,
     no_plain_secrets, references_exist, pinned, selectors_match, disruptions_are_limited, denied_by_default,
-    connections_are_allowed, commits_are_replicated, streams_are_replicated, broker_knows_its_users, scaled_by_a_metric,
+    connections_are_allowed, connections_are_encrypted, commits_are_replicated, streams_are_replicated, broker_knows_its_users, scaled_by_a_metric,
     alerts_are_complete,
 ]
 
@@ -566,6 +599,15 @@ PLANTED = [
     (connections_are_allowed, put("NetworkPolicy/inventory", "spec|ingress|0|from", [])),
     (connections_are_allowed, put("Deployment/keeper", "spec|template|metadata|labels|database", "client")),
     (connections_are_allowed, rename_server),
+    (connections_are_encrypted, put("ConfigMap/encryption", "data|PGSSLMODE", "require")),
+    (connections_are_encrypted, put("ConfigMap/encryption", "data|NATS_CA_FILE", None)),
+    (connections_are_encrypted, put("Deployment/order", f"{CONTAINER}|envFrom|1", None)),
+    (connections_are_encrypted, put("Deployment/console", f"{CONTAINER}|volumeMounts", [])),
+    (connections_are_encrypted, put("Job/provision", f"{POD}|volumes|0|projected|sources|0|secret|name", "nats-tls")),
+    (connections_are_encrypted, put("Cluster/postgres", "spec|postgresql|pg_hba", ["host all all all scram-sha-256"])),
+    (connections_are_encrypted, put("nats-values.yaml", "config|nats", {})),
+    (connections_are_encrypted, put("nats-values.yaml", "config|cluster|tls|enabled", False)),
+    (connections_are_encrypted, put("nats-values.yaml", "tlsCA|secretName", "postgres-ca")),
     (commits_are_replicated, put("Cluster/postgres", f"{SYNCHRONOUS}|dataDurability", "preferred")),
     (commits_are_replicated, put("Cluster/postgres", f"{SYNCHRONOUS}|failoverQuorum", None)),
     (commits_are_replicated, put("Cluster/postgres", "spec|instances", 2)),

@@ -16,10 +16,10 @@ type Json<T> =
     T extends (infer Item)[] ? Json<Item>[] :
     { [Key in keyof T]: Json<T[Key]> };
 
-// CloudNativePG 1.28 has a field more than the package knows.
+// CloudNativePG 1.28 has a field more than the package knows, and cdk8s has another name for one.
 type Postgresql = Json<NonNullable<ClusterSpec["postgresql"]>>;
 interface Synchronous { synchronous?: Postgresql["synchronous"] & { failoverQuorum?: boolean } }
-interface Spec { postgresql?: Omit<Postgresql, "synchronous"> & Synchronous }
+interface Spec { postgresql?: Omit<Postgresql, "synchronous" | "pgHba"> & Synchronous & { pg_hba?: Postgresql["pgHba"] } }
 
 export interface Manifests {
     "v1/ConfigMap": IConfigMap;
