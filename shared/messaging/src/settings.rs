@@ -8,7 +8,7 @@ use clap::{Args, builder::RangedU64ValueParser};
 pub struct MessagingArgs {
     /// How long the relay's lease lasts without renewal; a frozen relay is replaced after this time. The same in all
     /// replicas.
-    #[arg(long, env = "RELAY_LEASE", default_value = "2s", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "RELAY_LEASE", default_value = "1500ms", value_parser = humantime::parse_duration)]
     pub relay_lease: Duration,
     /// How many events the relay publishes before it awaits their acknowledgements.
     #[arg(long, env = "RELAY_BATCH", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..))]
@@ -49,7 +49,7 @@ pub struct MessagingArgs {
 impl Default for MessagingArgs {
     fn default() -> Self {
         MessagingArgs {
-            relay_lease: Duration::from_secs(2),
+            relay_lease: Duration::from_millis(1500),
             relay_batch: 1000,
             relay_poll: Duration::from_millis(500),
             reconcile_every: Duration::from_secs(30),
