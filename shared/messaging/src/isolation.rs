@@ -40,8 +40,8 @@ impl Isolation {
 }
 
 async fn leave_server(client: &Client) {
-    let has_others = async || client.server_pool().await.is_ok_and(|servers| servers.len() > 1);
-    if client.connection_state() != State::Connected || !has_others().await {
+    let Ok(servers) = client.server_pool().await else { return };
+    if client.connection_state() != State::Connected || servers.len() < 2 {
         return;
     }
     let left = client.server_info();
@@ -51,7 +51,15 @@ async fn leave_server(client: &Client) {
         (server.server_id, server.client_id)
     };
     let leave = async {
-        // The client may choose the same one again.
+        // The client takes one that has ever failed only if it can connect to no other, and never forgets. A server that was not
+        // in its list just before has not failed.
+        let servers: Vec<_> = servers.into_iter().map(|server| server.addr).collect();
+        for list in [&servers[..1], &servers] {
+            if client.set_server_pool(list).await.is_err() {
+                return;
+            }
+        }
+        // It may choose the same one again.
         while connection().0 == left.server_id {
             let before = connection();
             if client.force_reconnect().await.is_err() {
@@ -64,4 +72,37 @@ async fn leave_server(client: &Client) {
     };
     // Later the client connects to whichever answers first.
     let _ = timeout(BROKER_RESPONSE_TIMEOUT, leave).await;
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use testkit::{Nats, eventually};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn a_server_is_left_for_those_that_once_failed() {
+        let mut servers = [Nats::start().await.unwrap(), Nats::start().await.unwrap(), Nats::start().await.unwrap()];
+        let client = async_nats::connect(servers.each_ref().map(Nats::url).to_vec()).await.unwrap();
+        let left = client.server_info().server_id;
+        let port = client.server_info().port;
+        servers.iter_mut().filter(|server| server.port() != port).for_each(Nats::kill);
+        let both_failed = async || {
+            client.force_reconnect().await.unwrap();
+            client.server_pool().await.unwrap().iter().filter(|server| server.failed_attempts > 0).count() == 2
+        };
+        eventually(LIMIT, both_failed).await.unwrap();
+        for server in servers.iter_mut().filter(|server| server.port() != port) {
+            server.start_again().await.unwrap();
+        }
+        let has_left = async || {
+            leave_server(&client).await;
+            client.server_info().server_id != left
+        };
+        eventually(LIMIT, has_left).await.unwrap();
+        assert_eq!(client.server_pool().await.unwrap().len(), servers.len());
+    }
 }
