@@ -454,7 +454,7 @@ def broker_knows_its_users(suite):
     known = set(values["container"].get("env", {}))
     for source in values["container"]["merge"].get("envFrom", []):
         known |= set(suite.secrets.get(source["secretRef"]["name"], []))
-    for name in sorted(set(re.findall(r"(?m)^[^#]*\s\$([A-Z]\w+)$", pathlib.Path("docker/nats.conf").read_text())) - known):
+    for name in sorted(set(re.findall(r"(?m)^[^#\n]*\s\$([A-Z]\w+)$", pathlib.Path("docker/nats.conf").read_text())) - known):
         yield f"NATS: it does not get {name}"
 
 
