@@ -75,7 +75,6 @@ async fn leave_server(client: &Client) {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use testkit::{Nats, eventually};
 
