@@ -95,7 +95,7 @@ async fn a_server_with_a_certificate_of_another_ca_is_refused() -> Test {
     for trusted in [(&other, &ours), (&ours, &other)] {
         for arguments in ["provision", "order", "console audit"] {
             let log = last_words(program(arguments, (&postgres, trusted.0), (&nats, trusted.1))?).await?;
-            ensure!(log.contains("invalid peer certificate: UnknownIssuer"), "{arguments}: {log}");
+            ensure!(log.contains("invalid peer certificate: "), "{arguments}: {log}");
         }
     }
     let trusting = |arguments| program(arguments, (&postgres, &ours), (&nats, &ours));
