@@ -16,19 +16,26 @@ tokio::task_local! {
 
 /// Runs a test, as `#[suite_tests::test]` does. Fails when it leaves a suite without an audit, or gives a reason for that
 /// without need.
-pub async fn audited<T>(unaudited: Option<&str>, test: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
-    let suites = Suites::default();
-    let passed = SUITES.scope(Arc::clone(&suites), Box::pin(test)).await?;
-    let suites = suites.lock().unwrap_or_else(PoisonError::into_inner);
-    let silent = suites.iter().filter(|audited| !audited.load(Ordering::Relaxed)).count();
-    let how = "end with `suite.audit().await`, or give the reason: `#[suite_tests::test(unaudited = \"...\")]`";
-    ensure!(silent == 0 || unaudited.is_some(), "{silent} of {} suites were not audited: {how}", suites.len());
-    let excuse = unaudited.unwrap_or_default();
-    ensure!(
-        suites.is_empty() || silent > 0 || unaudited.is_none(),
-        "it audits, so this reason is not needed: {excuse}"
-    );
-    Ok(passed)
+pub fn audited<T>(
+    unaudited: Option<&str>,
+    test: impl Future<Output = anyhow::Result<T>>,
+) -> impl Future<Output = anyhow::Result<T>> {
+    // Boxed here, and not where it is awaited, where each future around it would have its size.
+    let test = Box::pin(test);
+    async move {
+        let suites = Suites::default();
+        let passed = SUITES.scope(Arc::clone(&suites), test).await?;
+        let suites = suites.lock().unwrap_or_else(PoisonError::into_inner);
+        let silent = suites.iter().filter(|audited| !audited.load(Ordering::Relaxed)).count();
+        let how = "end with `suite.audit().await`, or give the reason: `#[suite_tests::test(unaudited = \"...\")]`";
+        ensure!(silent == 0 || unaudited.is_some(), "{silent} of {} suites were not audited: {how}", suites.len());
+        let excuse = unaudited.unwrap_or_default();
+        ensure!(
+            suites.is_empty() || silent > 0 || unaudited.is_none(),
+            "it audits, so this reason is not needed: {excuse}"
+        );
+        Ok(passed)
+    }
 }
 
 /// Whether one suite was audited; its test reads it.

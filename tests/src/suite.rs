@@ -117,7 +117,9 @@ impl TestSuite {
         faults: Faults,
         inventory_url: &str,
     ) -> anyhow::Result<Replica> {
-        Replica::start(self, service, faults, inventory_url).await.with_context(|| format!("starting {service}"))
+        Box::pin(Replica::start(self, service, faults, inventory_url))
+            .await
+            .with_context(|| format!("starting {service}"))
     }
 
     /// Audits everything once nothing is in flight.

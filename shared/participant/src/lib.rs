@@ -102,7 +102,7 @@ impl Participant {
     ) -> anyhow::Result<Arc<Self>> {
         let Part { service, schema, migrations, saga, .. } = part;
         expect_steps(&part, settings, &faults)?;
-        let pools = startup.postgres(&settings.postgres, schema).await?;
+        let pools = Box::pin(startup.postgres(&settings.postgres, schema)).await?;
         for (table, expected) in [
             (format!("{schema}._migration"), migrations),
             (format!("{schema}._messaging_migration"), &messaging::MIGRATIONS),

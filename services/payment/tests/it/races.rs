@@ -174,7 +174,7 @@ async fn overlapping_batches_neither_deadlock_nor_keep_money() {
         let (a, b, ()) = tokio::join!(lab.charge(&there), lab.charge(&back), undo);
         a.and(b).unwrap();
     };
-    timeout(Duration::from_secs(20), all).await.unwrap();
+    Box::pin(timeout(Duration::from_secs(20), all)).await.unwrap();
     assert_eq!(lab.gateway.charged_and_held().1, 0);
     for order in &orders {
         assert!(["VOIDED", "REFUNDED"].contains(&lab.payment(order).await.as_str()));

@@ -25,7 +25,7 @@ impl Rounds {
         let options = Options { at_work: true, ..Options::default() };
         loop {
             let began = Instant::now();
-            let audit = audit(&self.stores, &self.gateway_url, &options);
+            let audit = Box::pin(audit(&self.stores, &self.gateway_url, &options));
             let Some(outcome) = self.stop.run_until_cancelled(audit).await else { return };
             let took = began.elapsed();
             match outcome {
