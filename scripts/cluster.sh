@@ -4,7 +4,6 @@
 # each other through another one (`links`), which can cut a member off.
 
 names=(links etcd postgres nats front provision gateway_simulator "${participants[@]}")
-replicas=()
 servers=(etcd postgres nats)
 letters=(a b c)
 

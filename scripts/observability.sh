@@ -48,13 +48,13 @@ start_prometheus() {
 scrape_targets() { # for Prometheus: the services, their further replicas while they run, and a cluster's members
     local name port list=()
     [[ -d $run/prometheus ]] || return 0
-    local services=("${participants[@]}" "${participants[@]/%/-2}" "${participants[@]/%/-3}")
+    local services=("${participants[@]}")
     if [[ ${SUITE_CLUSTER-} ]]; then
         services=("${participants[@]/%/-a}" "${participants[@]/%/-b}")
         member_targets >"$run/prometheus/members.new"
         mv "$run/prometheus/members.new" "$run/prometheus/members.json"
     fi
-    for name in "${services[@]}" gateway_simulator console; do
+    for name in "${services[@]}" "${participants[@]/%/-2}" "${participants[@]/%/-3}" gateway_simulator console; do
         if [[ $name == *-[23] ]] && ! is_running "$name"; then continue; fi
         port=${name%_simulator}_PORT
         port=${port^^}
