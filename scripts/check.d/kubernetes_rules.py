@@ -434,6 +434,8 @@ def streams_are_replicated(suite):
     store = config["jetstream"].get("fileStore", {})
     if not (config["jetstream"].get("enabled") and store.get("enabled") and store.get("pvc", {}).get("enabled")):
         yield "NATS: streams are not kept on disk"
+    if suite.named("ConfigMap", "participant")["data"].get("PULL_EXPIRES") != "1s":
+        yield "NATS: it delivers to replicas that have ended for longer than a second"
     if suite.values["container"].get("env", {}).get("NATS_STORE_DIR") != store.get("dir"):
         yield "NATS: NATS_STORE_DIR is not the folder of its store"
     spread = suite.values.get("podTemplate", {}).get("topologySpreadConstraints", {}).get("kubernetes.io/hostname", {})
@@ -442,7 +444,7 @@ def streams_are_replicated(suite):
 
 
 def broker_knows_its_users(suite):
-    """It reads docker/nats.conf, and gets every password that is used there."""
+    """It includes its users, and gets every password that docker/nats.conf asks for, which has the same users."""
     values = suite.values
     mounts = [p["value"] for p in values["container"].get("patch", []) if p["path"] == "/volumeMounts/-"]
     volumes = [p["value"] for p in values["podTemplate"].get("patch", []) if p["path"] == "/spec/volumes/-"]
@@ -615,6 +617,7 @@ PLANTED = [
     (commits_are_replicated, put("Cluster/postgres", "spec|affinity", {})),
     (streams_are_replicated, put("ConfigMap/provision", "data|STREAM_REPLICAS", "1")),
     (streams_are_replicated, put("nats-values.yaml", "config|cluster|replicas", 1)),
+    (streams_are_replicated, put("ConfigMap/participant", "data|PULL_EXPIRES", None)),
     (streams_are_replicated, put("nats-values.yaml", "config|jetstream|fileStore|pvc|enabled", False)),
     (streams_are_replicated, put("nats-values.yaml", "container|env|NATS_STORE_DIR", "/tmp")),
     (streams_are_replicated, put("nats-values.yaml", "podTemplate|topologySpreadConstraints", {})),

@@ -161,7 +161,7 @@ impl Consumer {
             }
             if pull.is_idle() {
                 let expires = match *stands_by.borrow_and_update() {
-                    false => Some(pull::EXPIRES),
+                    false => Some(self.settings.pull_expires),
                     true => standby.joins().then_some(Standby::JOINS_FOR),
                 };
                 if let Some(expires) = expires

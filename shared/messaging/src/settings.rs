@@ -25,6 +25,10 @@ pub struct MessagingArgs {
     /// The most events that a consumer processes in one transaction.
     #[arg(long, env = "CONSUMER_BATCH", default_value_t = 200, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     pub consumer_batch: usize,
+    /// How long a consumer's request for events stays open. Use 1s where the broker has several servers and services have
+    /// accounts: there a server delivers to the request of a replica that has ended, as long as the request is open.
+    #[arg(long, env = "PULL_EXPIRES", default_value = "10s", value_parser = humantime::parse_duration)]
+    pub pull_expires: Duration,
     /// How long an event of a version that this build cannot read is returned, so that a replica of another build can process
     /// it; after that it becomes a dead letter.
     #[arg(long, env = "UNKNOWN_VERSION_WAIT", default_value = "5m", value_parser = humantime::parse_duration)]
@@ -55,6 +59,7 @@ impl Default for MessagingArgs {
             reconcile_every: Duration::from_secs(30),
             relay_max_attempts: 5,
             consumer_batch: 200,
+            pull_expires: Duration::from_secs(10),
             unknown_version_wait: Duration::from_secs(5 * 60),
             housekeeping_every: Duration::from_secs(60),
             metrics_every: Duration::from_secs(5),

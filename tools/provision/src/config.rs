@@ -48,7 +48,12 @@ pub enum Command {
     /// meanwhile: NATS can lose the files of a stream that one program deletes while another creates it.
     Renew,
     /// Print the configuration of the NATS server: its users and their permissions.
-    NatsConf,
+    NatsConf {
+        /// Give each service an account of its own, so that no reply subject reaches another one. It costs the server 15 to 20 µs
+        /// of processor time for each event.
+        #[arg(long)]
+        accounts: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -17,8 +17,8 @@ use tokio::signal::unix::{SignalKind, signal};
 async fn main() -> ExitCode {
     let config = Config::parse();
     let outcome = match config.command {
-        Some(Command::NatsConf) => {
-            print!("{}", nats_conf::render());
+        Some(Command::NatsConf { accounts }) => {
+            print!("{}", if accounts { nats_conf::render_accounts() } else { nats_conf::render() });
             Ok(())
         }
         _ => run_until_stopped(&config).await,

@@ -1,5 +1,5 @@
 //! The NATS server's configuration: users and permissions. They follow from the table of steps: a service may publish only its
-//! own events, and read only what its own steps consume.
+//! own events, and read only what its own steps consume. The users share an account, or each service has its own.
 
 use std::fmt::Write;
 
@@ -9,16 +9,13 @@ use saga::Service;
 const HEADER: &str = "\
 # Configuration of nats-server (2.9 or newer) for the suite.
 #
-# Generated from the table of steps by `provision nats-conf`; edit tools/provision/src/nats_conf.rs instead.
+# Generated from the table of steps by `{command}`; edit tools/provision/src/nats_conf.rs instead.
 #
 # Each service may publish only its own events, and read only what its own steps consume. Only `provision` may
 # create, change, purge or delete streams and durable consumers. Answers arrive under `_INBOX_<user>.`, so no user
 # reads the answers of another one: clients must set that inbox prefix.
 #
-# What NATS cannot limit: the reply subject of a request. A user with any request permission can have the server
-# send the answer, or its next message, to a subject that the user may not publish to. These permissions limit
-# mistakes and leaked read access; they do not protect the events of a service whose password is stolen.
-#
+{replies}#
 # Passwords come from the environment: ORDER_NATS_PASSWORD and so on, one for each user below. The server
 # refuses to start when one is missing. It parses their values like this file, so a password consists of letters
 # and digits, a letter first.
@@ -35,8 +32,44 @@ jetstream {
 
 authorization {
   timeout: 5
-  users: [
 ";
+
+const SHARED: &str = "\
+# What NATS cannot limit: the reply subject of a request. A user with any request permission can have the server
+# send the answer, or its next message, to a subject that the user may not publish to. These permissions limit
+# mistakes and leaked read access; they do not protect the events of a service whose password is stolen.
+";
+
+const SEPARATE: &str = "\
+# NATS does not check the reply subject of a request. But it sends the answer to the account that made the request.
+# The streams are in account SUITE, and what a user may send there is imported, subject by subject. So whatever the
+# reply subject, no answer becomes an event of another service, or a request that its account does not import.
+#
+# An account that is new in this file gets its imports with the second reload, or a restart.
+";
+
+/// What account SUITE lets others import. Not `CONSUMER.DELETE`, which is denied to the auditor for the services' consumers: the
+/// server does not check what is denied when it sends an answer to an imported subject.
+///
+/// Every account has to import `$JS.API.INFO`. Otherwise nats-server itself also answers all its requests to `$JS.API`: that it
+/// has no JetStream.
+const EXPORTS: [&str; 13] = [
+    "events.>",
+    "$JS.ACK.>",
+    "$JS.API.INFO",
+    "$JS.API.STREAM.NAMES",
+    "$JS.API.STREAM.LIST",
+    "$JS.API.STREAM.INFO.>",
+    "$JS.API.STREAM.MSG.GET.>",
+    "$JS.API.DIRECT.GET.>",
+    "$JS.API.CONSUMER.NAMES.>",
+    "$JS.API.CONSUMER.LIST.>",
+    "$JS.API.CONSUMER.INFO.>",
+    "$JS.API.CONSUMER.CREATE.>",
+    MESSAGES,
+];
+/// The only request with several answers.
+const MESSAGES: &str = "$JS.API.CONSUMER.MSG.NEXT.>";
 
 /// The permissions of a user; everything else is refused.
 struct Permissions {
@@ -47,9 +80,10 @@ struct Permissions {
     subscribe: Vec<String>,
 }
 
-/// The whole file `docker/nats.conf`.
+/// The whole file `docker/nats.conf`: one account.
 pub fn render() -> String {
-    let mut file = HEADER.to_owned();
+    let mut file = header("provision nats-conf", SHARED);
+    file.push_str("  users: [\n");
     for service in SERVICES {
         write_user(&mut file, &service_permissions(service));
     }
@@ -57,6 +91,23 @@ pub fn render() -> String {
     write_user(&mut file, &auditor_permissions());
     file.push_str("  ]\n}\n");
     file
+}
+
+/// The same permissions, with an account for each service and the auditor.
+pub fn render_accounts() -> String {
+    let mut file = header("provision nats-conf --accounts", SEPARATE);
+    file.push_str("}\n\naccounts {\n  SUITE {\n    jetstream: enabled\n");
+    write_account(&mut file, &provision_permissions(), "exports", EXPORTS.map(export));
+    for permissions in SERVICES.map(service_permissions).into_iter().chain([auditor_permissions()]) {
+        let _ = writeln!(file, "  {} {{", permissions.user.to_uppercase());
+        write_account(&mut file, &permissions, "imports", imports(&permissions));
+    }
+    file.push_str("}\n");
+    file
+}
+
+fn header(command: &str, replies: &str) -> String {
+    HEADER.replace("{command}", command).replace("{replies}", replies)
 }
 
 fn service_permissions(service: Service) -> Permissions {
@@ -127,6 +178,43 @@ fn path(consumer: &Consumer) -> String {
 
 fn inbox(user: &str) -> String {
     format!("_INBOX_{user}.>")
+}
+
+fn export(subject: &str) -> String {
+    let answers = if subject == MESSAGES { ", response_type: stream" } else { "" };
+    format!("{{service: \"{subject}\"{answers}}}")
+}
+
+/// What the user may publish, as far as it is exported. No two imports match the same subject: the server would make the request
+/// twice.
+fn imports(permissions: &Permissions) -> impl Iterator<Item = String> {
+    let Permissions { publish, .. } = permissions;
+    let exported = publish.iter().filter(|subject| EXPORTS.iter().any(|export| covers(export, subject)));
+    let once = exported.filter(|subject| !publish.iter().any(|other| other != *subject && covers(other, subject)));
+    once.map(|subject| format!("{{service: {{account: SUITE, subject: \"{subject}\"}}}}"))
+}
+
+fn covers(pattern: &str, subject: &str) -> bool {
+    pattern.strip_suffix('>').map_or(pattern == subject, |start| subject.starts_with(start))
+}
+
+/// The rest of an account after its name.
+fn write_account(
+    file: &mut String,
+    permissions: &Permissions,
+    kind: &str,
+    services: impl IntoIterator<Item = String>,
+) {
+    let mut user = String::new();
+    write_user(&mut user, permissions);
+    let user: Vec<_> = user.lines().map(|line| format!("  {line}")).collect();
+    let services: Vec<_> = services.into_iter().map(|service| format!("      {service}")).collect();
+    let _ = write!(
+        file,
+        "    users: [\n{}\n    ]\n    {kind}: [\n{}\n    ]\n  }}\n",
+        user.join("\n"),
+        services.join("\n")
+    );
 }
 
 fn write_user(file: &mut String, permissions: &Permissions) {

@@ -12,8 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::unacked::Unacked;
 use crate::{Bus, error::chain};
 
-/// How long one request stays open, and the interval of the broker's heartbeats.
-pub(super) const EXPIRES: Duration = Duration::from_secs(10);
+/// The longest interval of the broker's heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
 pub(super) struct Pull {

@@ -1,10 +1,11 @@
 //! The whole audit, with a broker that grants the auditor its real permissions.
 
-use std::{path::Path, time::Duration};
+use std::{fs, time::Duration};
 
 use async_nats::{ConnectOptions, HeaderMap, jetstream};
 use console::audit::{AuditError, Options, Report, Stores, Verdict, audit};
 use gateway_simulator::RunningGateway;
+use provision::nats_conf;
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;
@@ -24,11 +25,17 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new() -> Self {
-        let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docker/nats.conf");
+        Self::with(&nats_conf::render()).await
+    }
+
+    /// With this configuration of the broker.
+    async fn with(broker: &str) -> Self {
+        let journal = TempDir::new().expect("a folder");
+        let config = journal.path().join("nats.conf");
+        fs::write(&config, broker).expect("a file");
         let passwords: Vec<_> = contracts::broker_users().map(|(_, variable)| (variable, "secret")).collect();
         let nats = Nats::with_config(&config, &passwords).await.expect("a broker");
         let broker = connect(&nats, "provision").await;
-        let journal = TempDir::new().expect("a folder");
         let config = gateway_simulator::Config::in_process(journal.path().join("gateway.journal"));
         let gateway = gateway_simulator::start(config).await.expect("a gateway");
         let world = World { database: database().await, nats, broker, gateway, _journal: journal };
@@ -145,14 +152,16 @@ fn verdict<'a>(report: &'a Report, name: &str) -> &'a Verdict {
 
 #[tokio::test]
 async fn a_sound_suite_is_clean_until_the_broker_loses_an_event() {
-    let world = World::new().await;
-    let report = world.audit(Duration::ZERO).await;
-    assert!(report.clean, "{report}");
-    world.stream("ORDER").await.delete_message(2).await.expect("deleted");
-    let report = world.audit(Duration::ZERO).await;
-    let gone = "ORDER 2 is gone: Order.v1 0000000e-0000-7000-8000-000000000002";
-    assert_eq!(verdict(&report, "published_in_stream").examples, [gone], "{report}");
-    assert!(!report.clean);
+    for broker in [nats_conf::render(), nats_conf::render_accounts()] {
+        let world = World::with(&broker).await;
+        let report = world.audit(Duration::ZERO).await;
+        assert!(report.clean, "{report}");
+        world.stream("ORDER").await.delete_message(2).await.expect("deleted");
+        let report = world.audit(Duration::ZERO).await;
+        let gone = "ORDER 2 is gone: Order.v1 0000000e-0000-7000-8000-000000000002";
+        assert_eq!(verdict(&report, "published_in_stream").examples, [gone], "{report}");
+        assert!(!report.clean);
+    }
 }
 
 /// Streams and publish acknowledgements are read page by page; violations on every page are found.

@@ -1,5 +1,5 @@
-//! Users and subjects: every user of `docker/nats.conf` with every subject that any of them may use and every call that changes
-//! or reads JetStream's data. The real server grants what the file grants and refuses the rest.
+//! Users and subjects: every user of the configuration with every subject that any of them may use and every call that changes
+//! or reads JetStream's data. The real server grants what the file grants and refuses the rest. Both forms grant the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,16 +7,17 @@ use provision::broker;
 use saga::Service;
 
 use crate::{
-    guarded_nats,
+    form, guarded_nats_of,
     permissions::{User, nothing_is_missing},
 };
 
-/// The permissions of one user in the file.
+/// The permissions of one user in the file, and the imports of its account.
 #[derive(Debug, Default)]
-struct Permissions {
+pub(crate) struct Permissions {
     publish: Vec<String>,
     deny: Vec<String>,
     subscribe: Vec<String>,
+    imports: Vec<String>,
 }
 
 impl Permissions {
@@ -24,14 +25,25 @@ impl Permissions {
         let any = |patterns: &[String]| patterns.iter().any(|pattern| covers(pattern, subject));
         any(&self.publish) && !any(&self.deny)
     }
+
+    /// One subject of each import that the user may publish.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = String> {
+        self.imports.iter().map(|import| one_of(import)).filter(|subject| self.may_publish(subject))
+    }
 }
 
 #[tokio::test]
 async fn every_user_may_publish_only_what_the_file_grants() {
-    let nats = guarded_nats().await;
+    for accounts in [false, true] {
+        publishes_only_what_is_granted(accounts).await;
+    }
+}
+
+async fn publishes_only_what_is_granted(accounts: bool) {
+    let nats = guarded_nats_of(accounts).await;
     let provisioner = User::connect(&nats, "provision").await;
     broker::provision(&provisioner.client, &broker::topology()).await.unwrap();
-    let users = users();
+    let users = users(accounts);
     let subjects = subjects(&users);
     let named = contracts::broker_users().count();
     assert!(users.len() == named && subjects.len() > 200, "{} users, {} subjects", users.len(), subjects.len());
@@ -64,7 +76,7 @@ async fn every_user_may_publish_only_what_the_file_grants() {
 #[test]
 fn the_file_grants_no_service_the_subjects_of_another() {
     let durables = contracts::consumers();
-    for (name, permissions) in users().iter().filter(|(name, _)| *name != "provision") {
+    for (name, permissions) in users(true).iter().filter(|(name, _)| *name != "provision") {
         let own = contracts::SERVICES.into_iter().find(|service| service.0 == name.as_str());
         let mut theirs: Vec<String> = Vec::new();
         for service in contracts::SERVICES.into_iter().filter(|service| Some(*service) != own) {
@@ -93,6 +105,32 @@ fn the_file_grants_no_service_the_subjects_of_another() {
     }
 }
 
+#[test]
+fn both_forms_have_the_same_permissions() {
+    let (one, each) = (users(false), users(true));
+    assert_eq!(one.keys().collect::<Vec<_>>(), each.keys().collect::<Vec<_>>());
+    for (name, Permissions { publish, deny, subscribe, imports }) in one {
+        let other = &each[&name];
+        assert_eq!((publish, deny, subscribe), (other.publish.clone(), other.deny.clone(), other.subscribe.clone()));
+        assert!(imports.is_empty(), "{name} imports {imports:?}");
+    }
+}
+
+/// A subject that two imports match would be sent twice.
+#[test]
+fn an_account_imports_what_its_user_may_publish_once() {
+    // Subjects among a service's replicas, and what is not exported.
+    let kept = ["nudge.", "replicas.", "$JS.FC.", "$JS.API.CONSUMER.DELETE."];
+    for (name, Permissions { publish, imports, .. }) in users(true).iter().filter(|(name, _)| *name != "provision") {
+        for subject in publish.iter().chain(imports).map(|pattern| one_of(pattern)) {
+            assert!(publish.iter().any(|pattern| covers(pattern, &subject)), "{name} imports {subject}");
+            let matching = imports.iter().filter(|pattern| covers(pattern, &subject)).count();
+            let wanted = usize::from(!kept.iter().any(|start| subject.starts_with(start)));
+            assert_eq!(matching, wanted, "imports of {name} that match {subject}");
+        }
+    }
+}
+
 /// Calls that create, change, purge or delete JetStream's objects.
 fn changes() -> impl Iterator<Item = String> {
     let streams = contracts::SERVICES.map(Service::stream);
@@ -116,24 +154,32 @@ fn subjects(users: &BTreeMap<String, Permissions>) -> BTreeSet<String> {
     let patterns = users
         .values()
         .flat_map(|permissions| permissions.publish.iter().chain(&permissions.deny).chain(&permissions.subscribe));
-    let concrete = patterns.filter(|pattern| *pattern != "$JS.API.>").map(|pattern| {
-        let tokens = pattern.split('.').map(|token| if matches!(token, "*" | ">") { "x" } else { token });
-        tokens.collect::<Vec<_>>().join(".")
-    });
+    let concrete = patterns.filter(|pattern| *pattern != "$JS.API.>").map(|pattern| one_of(pattern));
     let others =
         ["$SYS.REQ.SERVER.PING", "$JS.API.STREAM.NAMES", "$JS.API.ACCOUNT.PURGE.G", "$JS.API.META.LEADER.STEPDOWN"];
     concrete.chain(changes()).chain(others.map(str::to_owned)).collect()
 }
 
+/// A subject that the pattern covers.
+fn one_of(pattern: &str) -> String {
+    let tokens = pattern.split('.').map(|token| if matches!(token, "*" | ">") { "x" } else { token });
+    tokens.collect::<Vec<_>>().join(".")
+}
+
 /// Reads the users of the file, which has one item a line.
-fn users() -> BTreeMap<String, Permissions> {
+pub(crate) fn users(accounts: bool) -> BTreeMap<String, Permissions> {
     let (mut users, mut name, mut verb, mut list) = (BTreeMap::<String, Permissions>::new(), String::new(), "", "");
-    let file = std::fs::read_to_string(crate::nats_conf()).unwrap();
-    for line in file.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
+    for line in form(accounts).lines().map(str::trim).filter(|line| !line.starts_with('#')) {
         match line.split_whitespace().next().unwrap_or_default() {
             "user:" => name = line["user:".len()..].trim().to_owned(),
             word @ ("publish" | "subscribe") => verb = word,
             word @ ("allow:" | "deny:") => list = word,
+            "{service:" => {
+                if let Some(import) = line.strip_prefix("{service: {account: SUITE, subject: \"") {
+                    let permissions = users.entry(name.clone()).or_default();
+                    permissions.imports.push(import.trim_end_matches("\"}}").to_owned());
+                }
+            }
             subject if subject.starts_with('"') => {
                 let permissions = users.entry(name.clone()).or_default();
                 let into = match (verb, list) {

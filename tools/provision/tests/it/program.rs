@@ -65,8 +65,12 @@ async fn it_prints_why_it_failed() {
 
 #[test]
 fn it_prints_the_servers_configuration_without_servers() {
-    let output = output(Command::new(env!("CARGO_BIN_EXE_provision")).arg("nats-conf"));
-    assert_eq!(String::from_utf8(output.stdout).unwrap(), nats_conf::render());
+    for (arguments, wanted) in
+        [(&["nats-conf"][..], nats_conf::render()), (&["nats-conf", "--accounts"], nats_conf::render_accounts())]
+    {
+        let output = output(Command::new(env!("CARGO_BIN_EXE_provision")).args(arguments));
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), wanted);
+    }
 }
 
 fn program(database: &Database, nats: &Nats) -> Command {
