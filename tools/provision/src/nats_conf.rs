@@ -41,21 +41,21 @@ const SHARED: &str = "\
 ";
 
 const SEPARATE: &str = "\
-# NATS does not check the reply subject of a request. But it sends the answer to the account that made the request.
-# The streams are in account SUITE, and what a user may send there is imported, subject by subject. So whatever the
-# reply subject, no answer becomes an event of another service, or a request that its account does not import.
+# NATS does not check the reply subject of a request. But the answer stays in the account that made the request.
+# The streams are in account SUITE, and the other accounts import what their users may send there. So whatever the
+# reply subject, no answer becomes an event of another service, or a call of JetStream.
 #
 # An account that is new in this file gets its imports with the second reload, or a restart.
 ";
 
-/// What account SUITE lets others import. Not `CONSUMER.DELETE`, which is denied to the auditor for the services' consumers: the
-/// server does not check what is denied when it sends an answer to an imported subject.
+/// What account SUITE lets others import: everything but what a service sends to its own replicas.
 ///
 /// Every account has to import `$JS.API.INFO`. Otherwise nats-server itself also answers all its requests to `$JS.API`: that it
 /// has no JetStream.
-const EXPORTS: [&str; 13] = [
+const EXPORTS: [&str; 15] = [
     "events.>",
     "$JS.ACK.>",
+    "$JS.FC.>",
     "$JS.API.INFO",
     "$JS.API.STREAM.NAMES",
     "$JS.API.STREAM.LIST",
@@ -66,6 +66,7 @@ const EXPORTS: [&str; 13] = [
     "$JS.API.CONSUMER.LIST.>",
     "$JS.API.CONSUMER.INFO.>",
     "$JS.API.CONSUMER.CREATE.>",
+    "$JS.API.CONSUMER.DELETE.>",
     MESSAGES,
 ];
 /// The only request with several answers.
@@ -99,7 +100,7 @@ pub fn render_accounts() -> String {
     file.push_str("}\n\naccounts {\n  SUITE {\n    jetstream: enabled\n");
     write_account(&mut file, &provision_permissions(), "exports", EXPORTS.map(export));
     for permissions in SERVICES.map(service_permissions).into_iter().chain([auditor_permissions()]) {
-        let _ = writeln!(file, "  {} {{", permissions.user.to_uppercase());
+        let _ = writeln!(file, "\n  {} {{", permissions.user.to_uppercase());
         write_account(&mut file, &permissions, "imports", imports(&permissions));
     }
     file.push_str("}\n");
@@ -199,22 +200,13 @@ fn covers(pattern: &str, subject: &str) -> bool {
 }
 
 /// The rest of an account after its name.
-fn write_account(
-    file: &mut String,
-    permissions: &Permissions,
-    kind: &str,
-    services: impl IntoIterator<Item = String>,
-) {
+fn write_account(file: &mut String, permissions: &Permissions, kind: &str, services: impl IntoIterator<Item = String>) {
     let mut user = String::new();
     write_user(&mut user, permissions);
     let user: Vec<_> = user.lines().map(|line| format!("  {line}")).collect();
     let services: Vec<_> = services.into_iter().map(|service| format!("      {service}")).collect();
-    let _ = write!(
-        file,
-        "    users: [\n{}\n    ]\n    {kind}: [\n{}\n    ]\n  }}\n",
-        user.join("\n"),
-        services.join("\n")
-    );
+    let _ =
+        write!(file, "    users: [\n{}\n    ]\n    {kind}: [\n{}\n    ]\n  }}\n", user.join("\n"), services.join("\n"));
 }
 
 fn write_user(file: &mut String, permissions: &Permissions) {
