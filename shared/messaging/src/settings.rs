@@ -27,7 +27,7 @@ pub struct MessagingArgs {
     pub consumer_batch: usize,
     /// How long a consumer's request for events stays open. Use 1s where the broker has several servers and services have
     /// accounts: there a server delivers to the request of a replica that has ended, as long as the request is open.
-    #[arg(long, env = "PULL_EXPIRES", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "PULL_EXPIRES", default_value = "10s", value_parser = pull_expires)]
     pub pull_expires: Duration,
     /// How long an event of a version that this build cannot read is returned, so that a replica of another build can process
     /// it; after that it becomes a dead letter.
@@ -67,5 +67,26 @@ impl Default for MessagingArgs {
             outbox_retention: Duration::from_secs(24 * 3600),
             dead_letter_retention: Duration::from_secs(7 * 24 * 3600),
         }
+    }
+}
+
+/// Not zero, which the broker takes for a request that never ends and has no heartbeats; and so rare that it costs nothing.
+fn pull_expires(text: &str) -> Result<Duration, String> {
+    let expires = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if expires >= Duration::from_secs(1) { Ok(expires) } else { Err("it must be at least 1s".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pull_requests_of_less_than_a_second_are_refused() {
+        assert_eq!(pull_expires("1s"), Ok(Duration::from_secs(1)));
+        for text in ["0s", "999ms", "-1s", "soon"] {
+            assert!(pull_expires(text).is_err(), "{text}");
+        }
+        let command = MessagingArgs::augment_args(clap::Command::new("service"));
+        assert!(command.try_get_matches_from(["service", "--pull-expires", "0s"]).is_err());
     }
 }
