@@ -20,6 +20,7 @@ begin
             grant select on saga._migration to %2$I;
             grant select, update on saga.saga_instance to %2$I;
             grant select, insert on saga.saga_step, saga.fault_hit to %2$I;
+            grant select, insert, update (status) on saga.operator_action to %2$I;
             grant select, insert, update (ended_at) on saga.annotation to %2$I;
             grant select, insert, update (passes, hits, disarmed) on saga.armed_fault to %2$I;
 

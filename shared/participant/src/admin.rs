@@ -10,6 +10,7 @@ mod dead_letters;
 #[cfg(feature = "faults")]
 mod faults;
 mod outbox;
+mod record;
 mod relay;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+pub(crate) use self::record::record;
 use crate::{Participant, replicas::Question};
 
 /// The state of the routes.

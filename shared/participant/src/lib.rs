@@ -182,14 +182,15 @@ impl Participant {
     }
 
     /// All routes of the service: its own, and the administration of dead letters, outbox, relay, consumers,
-    /// breakers, and (where enabled) faults.
+    /// breakers, and (where enabled) faults. What operators do there is recorded.
     pub fn routes(&self, business: OpenApiRouter, subscriptions: &[Subscription]) -> OpenApiRouter {
         #[cfg(feature = "faults")]
         let business = match self.faults.is_armable() {
             true => business.layer(axum::middleware::from_fn_with_state(self.faults.clone(), requests::hit_request)),
             false => business,
         };
-        business.merge(admin::routes(self.clone(), subscriptions.to_vec()))
+        let all = business.merge(admin::routes(self.clone(), subscriptions.to_vec()));
+        all.route_layer(axum::middleware::from_fn_with_state(self.clone(), admin::record))
     }
 
     /// The parts that replays of dead letters need.

@@ -9,6 +9,7 @@ pub mod compensation;
 #[doc(hidden)]
 pub mod fault_hit;
 mod instance;
+pub mod operator_action;
 pub mod query;
 pub mod sample;
 pub mod stalled;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::expect_used, clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
+mod actions;
 mod arrows;
 mod audit;
 mod breakers;
