@@ -92,7 +92,7 @@ async fn the_step_an_order_waits_for_is_named() -> Test {
 }
 
 /// Places an order that stops before this step.
-async fn bring_to(suite: &TestSuite, participants: &Participants, step: &str) -> anyhow::Result<Value> {
+pub(crate) async fn bring_to(suite: &TestSuite, participants: &Participants, step: &str) -> anyhow::Result<Value> {
     Ok(match step {
         "cancel_unfillable_order" => participants.place(&[("RARE", 2)], "tok_visa").await?,
         "cancel_unpaid_order" => participants.place(&[("A", 1)], "tok_declined").await?,

@@ -23,6 +23,7 @@ mod faults;
 mod hostile;
 mod idempotency;
 mod input;
+mod journey;
 mod limits;
 mod manifest;
 mod messages;

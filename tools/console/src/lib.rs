@@ -4,9 +4,12 @@
 pub mod after_restore;
 pub mod audit;
 pub mod demo;
+mod desk;
 pub mod forward;
 pub mod health;
+pub mod journey;
 pub mod load;
+mod operations;
 pub mod samples;
 pub mod suite;
 pub mod watch;
@@ -57,6 +60,13 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
         Command::Load(args) => load::command(&args).await,
         Command::Samples(args) => samples::command(&args).await,
     }
+}
+
+/// 256 random bits, in hexadecimal.
+#[expect(clippy::disallowed_methods, reason = "a secret must not be predictable")]
+fn secret() -> String {
+    let [high, low]: [u128; 2] = rand::random();
+    format!("{high:032x}{low:032x}")
 }
 
 /// Returns at SIGINT, SIGTERM or SIGHUP. PID 1 of a container has no default action for these signals.

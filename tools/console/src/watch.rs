@@ -15,7 +15,10 @@ use clap::Parser;
 use tokio::sync::oneshot;
 
 use self::{alerts::AlertBook, board::Board, metrics::AuditMetrics, rounds::Rounds};
-use crate::audit::AuditArgs;
+use crate::{
+    audit::AuditArgs,
+    desk::{self, Desk},
+};
 
 const SERVICE: ServiceInfo = ServiceInfo {
     name: "console",
@@ -57,7 +60,7 @@ pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
         let (board, alerts) = (Board::default(), AlertBook::default());
         let rounds = Rounds {
             stores: args.stores.clone(),
-            gateway_url: args.gateway_url.clone(),
+            gateway_url: args.addresses.gateway_url.clone(),
             every: args.watch.every,
             metrics: metrics.clone(),
             board: board.clone(),
@@ -66,7 +69,11 @@ pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
         };
         // The receiver is dropped only when the process is about to end.
         let _ = ready_to_audit.send(rounds);
-        let api = alerts::routes(alerts.clone(), metrics).merge(page::routes(board, alerts)).merge(runbook::routes());
+        let desk = Desk::new(&args.stores.database_url, args.addresses.clone())?;
+        let api = alerts::routes(alerts.clone(), metrics)
+            .merge(page::routes(board, alerts, desk.clone()))
+            .merge(runbook::routes())
+            .merge(desk::routes(desk));
         Ok(Service::new(api))
     });
     // Not in one of the server's tasks, which must be `Send`.

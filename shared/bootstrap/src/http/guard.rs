@@ -103,7 +103,8 @@ fn is_foreign_error(response: &Response) -> bool {
         return false;
     }
     let content_type = response.headers().get(header::CONTENT_TYPE).map(|value| value.as_bytes());
-    !content_type.is_some_and(|value| value.starts_with(b"application/"))
+    // A framework's own refusal is plain text.
+    !content_type.is_some_and(|value| value.starts_with(b"application/") || value.starts_with(b"text/html"))
 }
 
 fn foreign_detail(status: StatusCode) -> &'static str {

@@ -20,23 +20,22 @@ pub(crate) use forgotten::{Forgotten, forgotten};
 pub use invariant::{Invariant, Violations, invariants};
 pub use options::{AuditError, Options, Stores};
 pub(crate) use pages::event_ids;
-pub use report::{Report, Verdict};
+pub use report::{Report, Totals, Verdict};
 pub(crate) use snapshot::connect as connect_database;
 pub use snapshot::{check, leave_out_in_flight};
 
 use sqlx::Connection;
 
 use self::{gateway::Gateway, quiescence::InFlight};
-use crate::watch::WatchArgs;
+use crate::{suite::Addresses, watch::WatchArgs};
 
 /// `console audit`: once, or repeatedly.
 #[derive(Debug, clap::Args)]
 pub struct AuditArgs {
     #[command(flatten)]
     pub(crate) stores: Stores,
-    /// The payment gateway, whose ledger is compared with payment's
-    #[arg(long, env = "GATEWAY_URL", default_value = "http://127.0.0.1:8084")]
-    pub(crate) gateway_url: String,
+    #[command(flatten)]
+    pub(crate) addresses: Addresses,
     #[command(flatten)]
     options: Options,
     /// Print the report as JSON
@@ -48,7 +47,7 @@ pub struct AuditArgs {
 
 /// Audits and prints the report; `Ok(false)` when there are violations.
 pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
-    let report = audit(&args.stores, &args.gateway_url, &args.options).await?;
+    let report = audit(&args.stores, &args.addresses.gateway_url, &args.options).await?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
@@ -83,5 +82,5 @@ pub async fn audit(stores: &Stores, gateway_url: &str, options: &Options) -> Res
     if options.allow_dead_letters {
         verdicts.iter_mut().filter(|v| v.name == "dead_letters").for_each(|v| v.tolerated = true);
     }
-    Ok(Report::new(verdicts, began.elapsed()))
+    Ok(Report { totals: Some(snapshot.totals), ..Report::new(verdicts, began.elapsed()) })
 }

@@ -1,6 +1,6 @@
 //! The result of an audit, as JSON and as a table.
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use reports::shortened;
 use serde::Serialize;
@@ -14,6 +14,48 @@ pub struct Report {
     pub clean: bool,
     pub duration_ms: u64,
     pub invariants: Vec<Verdict>,
+    /// What the snapshot held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub totals: Option<Totals>,
+}
+
+/// What an audit has accounted for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    pub orders: i64,
+    /// Charged and not refunded, in minor units, by currency.
+    pub kept: BTreeMap<String, i64>,
+    /// Sagas whose compensation is under way.
+    pub compensating: i64,
+}
+
+impl fmt::Display for Totals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Totals { orders, kept, compensating } = self;
+        write!(f, "{} orders", grouped(*orders))?;
+        for (currency, minor) in kept {
+            write!(f, ", {} {currency}", grouped(minor / 100))?;
+        }
+        write!(f, " accounted for; ")?;
+        match compensating {
+            0 => write!(f, "no saga is being undone."),
+            1 => write!(f, "1 saga is being undone."),
+            _ => write!(f, "{} sagas are being undone.", grouped(*compensating)),
+        }
+    }
+}
+
+/// A number with a comma between each three digits.
+fn grouped(number: i64) -> String {
+    let digits = number.unsigned_abs().to_string();
+    let mut text = String::from(if number < 0 { "-" } else { "" });
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// One invariant and its violations.
@@ -59,7 +101,7 @@ impl Verdict {
 impl Report {
     pub fn new(invariants: Vec<Verdict>, took: Duration) -> Self {
         let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        Report { clean: invariants.iter().all(Verdict::ok), duration_ms, invariants }
+        Report { clean: invariants.iter().all(Verdict::ok), duration_ms, invariants, totals: None }
     }
 }
 
@@ -108,6 +150,13 @@ mod tests {
         let report = Report::new(vec![dead_letters], Duration::ZERO);
         assert!(report.clean);
         assert!(report.to_string().contains("1 allowed"));
+    }
+
+    #[test]
+    fn totals_are_one_sentence() {
+        let kept = BTreeMap::from([("EUR".to_owned(), 950), ("USD".to_owned(), 123_456_700)]);
+        let totals = Totals { orders: 12_403, kept, compensating: 2 };
+        assert_eq!(totals.to_string(), "12,403 orders, 9 EUR, 1,234,567 USD accounted for; 2 sagas are being undone.");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 use uuid::Uuid;
 
 use super::{
-    AuditError, Options, Verdict,
+    AuditError, Options, Totals, Verdict,
     gateway::{self, Gateway},
     invariant::{Invariant, Violations, invariants},
     quiescence::InFlight,
@@ -16,6 +16,7 @@ use super::{
 pub(super) struct Snapshot {
     pub(super) verdicts: Vec<Verdict>,
     pub(super) published: Vec<Published>,
+    pub(super) totals: Totals,
 }
 
 /// Invariants about work that waits for a program or an operator. If it waits too long, `no_saga_stuck` is violated; the
@@ -51,8 +52,22 @@ pub(super) async fn take(
     }
     verdicts.extend(gateway::compare(&mut snapshot, gateway, &in_flight, &left_out, options).await?);
     let published = streams::published(&mut snapshot, options).await?;
+    let totals = totals(&mut snapshot).await?;
     snapshot.commit().await?;
-    Ok(Snapshot { verdicts, published })
+    Ok(Snapshot { verdicts, published, totals })
+}
+
+async fn totals(connection: &mut PgConnection) -> sqlx::Result<Totals> {
+    let orders = sqlx::query_scalar("select count(*) from orders.customer_order").fetch_one(&mut *connection).await?;
+    let compensating =
+        sqlx::query_scalar("select count(*) from saga.saga_instance where status in ('TIMED_OUT', 'COMPENSATING')")
+            .fetch_one(&mut *connection)
+            .await?;
+    let kept = sqlx::query_as::<_, (String, i64)>(
+        "select currency, sum(amount)::bigint from payment.payment where status = 'CAPTURED' group by currency",
+    );
+    let kept = kept.fetch_all(connection).await?.into_iter().collect();
+    Ok(Totals { orders, kept, compensating })
 }
 
 /// Sets, for the rest of the transaction, which orders the invariants treat as in flight: those whose sagas run, except the

@@ -4,11 +4,12 @@ use std::{net::SocketAddr, time::Duration};
 
 use reqwest::Method;
 use serde::Deserialize;
+use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::net::lookup_host;
 use uuid::Uuid;
 
-use super::{Service, Suite, SuiteError, http::Page, until};
+use super::{Service, Suite, SuiteError, http::Page, until, with_json};
 
 /// A step's consumer on one stream.
 #[derive(Debug, Clone, Deserialize)]
@@ -86,6 +87,27 @@ impl Breaker {
 }
 
 impl Suite {
+    /// A list of a service's administration, or its one entry, as the service answers.
+    pub(crate) async fn listed(&self, service: Service, path: &str) -> Result<Value, SuiteError> {
+        self.http.json(self.admin(Method::GET, service, path)).await
+    }
+
+    /// Sends an operation to a service, in the name of an operator; `path` is below `/api/`.
+    pub(crate) async fn operate(
+        &self,
+        service: Service,
+        method: Method,
+        path: &str,
+        actor: &str,
+        reason: &str,
+        body: &Value,
+    ) -> Result<Value, SuiteError> {
+        let request = self.api(method, service, path).bearer_auth(&self.addresses.admin_token);
+        let request = request.header("x-actor", actor).header("x-reason", reason);
+        let answer = self.http.text(with_json(request, body)).await?;
+        Ok(serde_json::from_str(&answer).unwrap_or(Value::String(answer)))
+    }
+
     pub async fn outbox_entry(&self, service: Service, event_id: Uuid) -> Result<Option<OutboxEntry>, SuiteError> {
         self.http.found(self.admin(Method::GET, service, &format!("outbox/{event_id}"))).await
     }

@@ -8,7 +8,7 @@ use std::{
 
 use time::OffsetDateTime;
 
-use crate::audit::Verdict;
+use crate::audit::{Report, Totals, Verdict};
 
 /// Clones share the verdicts.
 #[derive(Debug, Clone, Default)]
@@ -20,14 +20,16 @@ pub(super) struct Known {
     pub(super) verdicts: BTreeMap<&'static str, Verdict>,
     pub(super) audited_at: Option<OffsetDateTime>,
     pub(super) took: Duration,
+    /// What the latest completed audit accounted for.
+    pub(super) totals: Option<Totals>,
     /// Why the latest audit failed, if it did.
     pub(super) failure: Option<String>,
 }
 
 impl Board {
-    pub(super) fn audited(&self, verdicts: Vec<Verdict>, took: Duration) {
-        let verdicts = verdicts.into_iter().map(|verdict| (verdict.name, verdict)).collect();
-        *self.read() = Known { verdicts, audited_at: Some(now()), took, failure: None };
+    pub(super) fn audited(&self, report: Report, took: Duration) {
+        let verdicts = report.invariants.into_iter().map(|verdict| (verdict.name, verdict)).collect();
+        *self.read() = Known { verdicts, audited_at: Some(now()), took, totals: report.totals, failure: None };
     }
 
     pub(super) fn failed(&self, reason: String) {

@@ -31,7 +31,7 @@ impl Rounds {
             match outcome {
                 Ok(report) => {
                     self.metrics.audited(&report.invariants, took);
-                    self.board.audited(report.invariants, took);
+                    self.board.audited(report, took);
                     self.ready.ok();
                 }
                 Err(error) => {

@@ -2,17 +2,15 @@
 
 use std::sync::LazyLock;
 
-use axum::response::Html;
+use maud::PreEscaped;
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, html::push_html};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::page;
+use crate::desk::{HtmlPage, page};
 
-static PAGE: LazyLock<String> = LazyLock::new(|| {
-    let mut html = page::head("Runbook", "");
-    html.push_str("<p><a href=\"/\">Audit and alerts</a></p>\n");
+static RUNBOOK: LazyLock<String> = LazyLock::new(|| {
+    let mut html = String::new();
     push_html(&mut html, with_anchors(include_str!("../../../../docs/runbook.md")).into_iter());
-    html.push_str(page::TAIL);
     html
 });
 
@@ -23,8 +21,8 @@ pub(super) fn routes() -> OpenApiRouter {
 /// What each alert means and what to do; the anchors are the alerts' names.
 #[utoipa::path(get, path = "/runbook", tag = "audit", operation_id = "runbook",
     responses((status = 200, description = "The page", body = String, content_type = "text/html")))]
-async fn runbook() -> Html<&'static str> {
-    Html(&PAGE)
+async fn runbook() -> HtmlPage {
+    page("Runbook", None, None, &PreEscaped(RUNBOOK.clone()))
 }
 
 /// Headings get two anchors: in lower case for the document's own links, and as written for the alerts' names.
@@ -55,8 +53,8 @@ mod tests {
 
     #[test]
     fn headings_have_anchors_for_alerts_and_for_the_document() {
-        assert!(PAGE.contains("<a id=\"SagaFailed\"></a>\n<h3 id=\"sagafailed\">SagaFailed</h3>"), "{}", *PAGE);
-        assert!(PAGE.contains("<a href=\"#compensationfailed\">") && PAGE.contains("<table>"), "{}", *PAGE);
-        assert!(PAGE.contains("<h2 id=\"how-soon-they-fire\">"), "{}", *PAGE);
+        assert!(RUNBOOK.contains("<a id=\"SagaFailed\"></a>\n<h3 id=\"sagafailed\">SagaFailed</h3>"), "{}", *RUNBOOK);
+        assert!(RUNBOOK.contains("<a href=\"#compensationfailed\">") && RUNBOOK.contains("<table>"), "{}", *RUNBOOK);
+        assert!(RUNBOOK.contains("<h2 id=\"how-soon-they-fire\">"), "{}", *RUNBOOK);
     }
 }

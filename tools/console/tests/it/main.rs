@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
 mod after_restore;
+mod desk;
 mod fixture;
 mod invariants;
 mod watch;

@@ -10,14 +10,14 @@ use crate::whole_audit::{World, payment};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running `console audit --watch`.
-struct Watch {
+pub(crate) struct Watch {
     process: Process,
-    url: String,
-    http: reqwest::Client,
+    pub(crate) url: String,
+    pub(crate) http: reqwest::Client,
 }
 
 impl Watch {
-    fn start(world: &World) -> Self {
+    pub(crate) fn start(world: &World) -> Self {
         Self::with_gateway(world, &world.gateway.base_url)
     }
 
@@ -32,12 +32,12 @@ impl Watch {
         Watch { process, url: format!("http://{address}"), http: reqwest::Client::new() }
     }
 
-    async fn get(&self, path: &str) -> reqwest::Result<(u16, String)> {
+    pub(crate) async fn get(&self, path: &str) -> reqwest::Result<(u16, String)> {
         let answer = self.http.get(format!("{}{path}", self.url)).send().await?;
         Ok((answer.status().as_u16(), answer.text().await?))
     }
 
-    async fn until_ok(&self, path: &str) {
+    pub(crate) async fn until_ok(&self, path: &str) {
         let ok = eventually(LIMIT, async || self.get(path).await.is_ok_and(|(status, _)| status == 200));
         ok.await.expect(path);
     }

@@ -1,0 +1,88 @@
+//! The desk: pages where people look at orders, sagas and what needs attention, and act. They read with the auditor's rights, ask
+//! order to explain what an order waits for, and act through the services' own administration.
+
+mod act;
+mod actions;
+mod attention;
+mod journey;
+mod manage;
+mod orders;
+mod session;
+mod shell;
+mod store;
+
+use std::{str::FromStr, time::Duration};
+
+use anyhow::Context;
+use axum::http::StatusCode;
+use bootstrap::{Problem, Secret};
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub(crate) use attention::attention;
+pub(crate) use shell::{HtmlPage, page};
+
+use self::session::Sessions;
+use crate::{
+    operations::Confirmations,
+    suite::{Addresses, Suite},
+};
+
+/// What the pages read. Clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Desk {
+    pool: PgPool,
+    suite: Suite,
+    admin_token: Secret,
+    sessions: Sessions,
+    confirmations: Confirmations,
+}
+
+impl Desk {
+    /// Connects when a page is first asked for: the console also starts, and receives alerts, while the database is away.
+    pub(crate) fn new(database_url: &str, addresses: Addresses) -> anyhow::Result<Desk> {
+        const CONNECTIONS: u32 = 3;
+        let limits = [("statement_timeout", "5000"), ("lock_timeout", "1000"), ("default_transaction_read_only", "on")];
+        let options = PgConnectOptions::from_str(database_url).context("DATABASE_URL")?;
+        let pool = PgPoolOptions::new()
+            .max_connections(CONNECTIONS)
+            .acquire_timeout(Duration::from_secs(5))
+            .idle_timeout(Duration::from_secs(60))
+            .connect_lazy_with(options.application_name("desk").options(limits));
+        Ok(Desk {
+            pool,
+            admin_token: Secret::new(addresses.admin_token.as_str()),
+            suite: Suite::new(addresses).context("no HTTP client")?,
+            sessions: Sessions::default(),
+            confirmations: Confirmations::default(),
+        })
+    }
+}
+
+pub(crate) fn routes(desk: Desk) -> OpenApiRouter {
+    OpenApiRouter::new()
+        .routes(routes!(orders::list))
+        .routes(routes!(journey::show))
+        .routes(routes!(manage::show))
+        .routes(routes!(actions::list))
+        .routes(routes!(act::form, act::operate))
+        .routes(routes!(session::form, session::login))
+        .routes(routes!(session::logout))
+        .with_state(desk)
+}
+
+impl Desk {
+    /// The session of a request, if there is one.
+    pub(crate) fn session(&self, headers: &axum::http::HeaderMap) -> Option<session::Session> {
+        self.sessions.of(headers)
+    }
+}
+
+/// Why a page cannot be shown.
+fn unreadable(error: &sqlx::Error) -> Problem {
+    tracing::warn!(%error, "a page cannot be shown");
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "The suite's database cannot be read now.")
+}

@@ -1,0 +1,124 @@
+//! Acting: the form of an operation, and its outcome. There is one handler for all operations.
+
+use axum::{
+    Form,
+    extract::{Path, Query, State},
+    http::{HeaderMap, StatusCode},
+    response::{IntoResponse, Response},
+};
+use bootstrap::Problem;
+use contracts::SERVICES;
+use maud::{Markup, html};
+
+use super::{Desk, page, session::Session};
+use crate::operations::{Arguments, At, Operation, Refusal, operation, perform};
+
+fn known(name: &str) -> Result<&'static Operation, Problem> {
+    operation(name).ok_or_else(|| Problem::not_found("There is no such operation."))
+}
+
+/// The form of an operation.
+#[utoipa::path(get, path = "/operations/{name}", tag = "desk", operation_id = "operation_page",
+    params(("name" = String, Path, description = "The operation's name")),
+    responses((status = 200, description = "The page", body = String, content_type = "text/html"),
+        (status = 404, description = "No such operation", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn form(
+    State(desk): State<Desk>,
+    Path(name): Path<String>,
+    Query(arguments): Query<Arguments>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let operation = known(&name)?;
+    let Some(session) = desk.sessions.of(&headers) else {
+        return Ok(axum::response::Redirect::to("/login").into_response());
+    };
+    let main = filled_form(operation, &arguments, &session, None);
+    Ok(page(operation.title, Some(&session), None, &main).into_response())
+}
+
+/// Carries an operation out. What cannot be undone is first shown again, to be confirmed.
+#[utoipa::path(post, path = "/operations/{name}", tag = "desk", operation_id = "operate",
+    params(("name" = String, Path, description = "The operation's name")),
+    responses((status = 200, description = "It was carried out, or is to be confirmed", body = String, content_type = "text/html"),
+        (status = 401, description = "Not logged in", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "Not a form of the session", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "No such operation", body = Problem, content_type = "application/problem+json")))]
+pub(super) async fn operate(
+    State(desk): State<Desk>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    Form(mut arguments): Form<Arguments>,
+) -> Result<Response, Problem> {
+    let operation = known(&name)?;
+    let session = desk.sessions.of_form(&headers, arguments.remove("csrf").as_deref())?;
+    let outcome = perform(&desk.suite, &desk.confirmations, operation, &arguments, &session.who).await;
+    let (status, main) = match outcome {
+        Ok(answer) => (StatusCode::OK, done(operation, &answer)),
+        Err(Refusal::Unconfirmed(token)) => {
+            arguments.insert("confirm".to_owned(), token);
+            (StatusCode::OK, confirmation(operation, &arguments, &session))
+        }
+        Err(refusal) => {
+            let status = match &refusal {
+                Refusal::Suite(error) => error.status().unwrap_or(StatusCode::BAD_GATEWAY),
+                Refusal::Role(..) => StatusCode::FORBIDDEN,
+                _ => StatusCode::UNPROCESSABLE_ENTITY,
+            };
+            (status, filled_form(operation, &arguments, &session, Some(&refusal.to_string())))
+        }
+    };
+    Ok((status, page(operation.title, Some(&session), None, &main)).into_response())
+}
+
+fn filled_form(operation: &Operation, arguments: &Arguments, session: &Session, failure: Option<&str>) -> Markup {
+    let given = |name: &str| arguments.get(name).map_or("", String::as_str);
+    html! {
+        h1 { (operation.title) }
+        p { (operation.about) }
+        @if let Some(failure) = failure { p.bad role="alert" { (failure) } }
+        form.operation method="post" action={ "/operations/" (operation.name) } {
+            input type="hidden" name="csrf" value=(session.csrf);
+            @if operation.at == At::Any {
+                label {
+                    "Service"
+                    select name="service" {
+                        @for service in SERVICES {
+                            option value=(service.0) selected[service.0 == given("service")] { (service.0) }
+                        }
+                    }
+                }
+            }
+            @if let Some(key) = operation.key() { label { (key) input name=(key) value=(given(key)) required size="40"; } }
+            @for field in operation.fields {
+                label { (field.name) input name=(field.name) value=(given(field.name)); small { (field.about) } }
+            }
+            label { "Why" input name="reason" value=(given("reason")) required maxlength="500" size="60" autofocus; }
+            button { (operation.title) }
+        }
+    }
+}
+
+fn confirmation(operation: &Operation, arguments: &Arguments, session: &Session) -> Markup {
+    html! {
+        h1 { (operation.title) "?" }
+        p.bad { (operation.about) " It cannot be undone." }
+        ul {
+            @for (name, value) in arguments.iter().filter(|(name, _)| *name != "confirm") { li { (name) ": " code { (value) } } }
+        }
+        form.operation method="post" action={ "/operations/" (operation.name) } {
+            input type="hidden" name="csrf" value=(session.csrf);
+            @for (name, value) in arguments { input type="hidden" name=(name) value=(value); }
+            button { "Yes: " (operation.title) }
+        }
+    }
+}
+
+fn done(operation: &Operation, answer: &serde_json::Value) -> Markup {
+    let shown = serde_json::to_string_pretty(answer).unwrap_or_default();
+    html! {
+        h1 { (operation.title) }
+        p.good role="status" { "Done, and recorded." }
+        details { summary { "The service's answer" } pre { (shown) } }
+        p { a href="/" { "Overview" } " · " a href="/actions" { "What was done" } }
+    }
+}

@@ -1,0 +1,202 @@
+//! The lists of the desk. Each page reads at most some thousand rows along an index, so it costs the same among a million sagas.
+
+use sqlx::PgPool;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+/// Orders on a page.
+pub(super) const PAGE: i64 = 50;
+/// The most sagas read for one page, however few of them match.
+const WALK: i64 = 5_000;
+
+/// An order in a list.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Row {
+    pub(super) order_id: Uuid,
+    pub(super) saga_id: Uuid,
+    pub(super) customer_id: String,
+    pub(super) order_status: String,
+    pub(super) total_amount: i64,
+    pub(super) currency: String,
+    pub(super) saga_status: Option<String>,
+    pub(super) started_at: OffsetDateTime,
+    pub(super) ms: Option<i64>,
+    pub(super) failed_at_step: Option<String>,
+}
+
+/// Which orders to list; `None` does not restrict. With a customer or an id, the others do not count.
+#[derive(Debug, Default)]
+pub(super) struct Filter<'a> {
+    pub(super) id: Option<Uuid>,
+    pub(super) customer: Option<&'a str>,
+    pub(super) saga_status: Option<&'a str>,
+    pub(super) failed_at_step: Option<&'a str>,
+    /// Only sagas that began at least this many seconds ago.
+    pub(super) older_than: Option<f64>,
+    /// Where the page begins: the saga that ended the page before.
+    pub(super) before: Option<Uuid>,
+}
+
+/// A page of orders, newest first, and the key where the next one begins.
+pub(super) struct Found {
+    pub(super) rows: Vec<Row>,
+    pub(super) next: Option<Uuid>,
+}
+
+const COLUMNS: &str = "o.order_id, o.saga_id, o.customer_id, o.status as order_status, o.total_amount, o.currency,
+    s.status as saga_status, o.created_at as started_at,
+    (extract(epoch from s.completed_at - s.started_at) * 1000)::bigint as ms, s.failed_at_step";
+
+pub(super) async fn find(pool: &PgPool, filter: &Filter<'_>) -> sqlx::Result<Found> {
+    let Filter { id, customer, .. } = filter;
+    let rows = match (id, customer) {
+        (Some(id), _) => by_id(pool, *id).await?,
+        (None, Some(customer)) => of_customer(pool, customer, filter.before).await?,
+        (None, None) => return walk(pool, filter).await,
+    };
+    let next = (rows.len() >= usize::try_from(PAGE).unwrap_or(0)).then(|| rows.last().map(|row| row.saga_id)).flatten();
+    Ok(Found { rows, next })
+}
+
+/// The order with this id, or of the saga with this id.
+async fn by_id(pool: &PgPool, id: Uuid) -> sqlx::Result<Vec<Row>> {
+    let sql = format!(
+        "select {COLUMNS}
+        from orders.customer_order o
+        left join saga.saga_instance s on s.saga_id = o.saga_id
+        where o.order_id in (select $1 union select business_key from saga.saga_instance where saga_id = $1)"
+    );
+    sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(id).fetch_all(pool).await
+}
+
+async fn of_customer(pool: &PgPool, customer: &str, before: Option<Uuid>) -> sqlx::Result<Vec<Row>> {
+    let sql = format!(
+        "select {COLUMNS}
+        from orders.customer_order o
+        left join saga.saga_instance s on s.saga_id = o.saga_id
+        where o.customer_id = $1
+            and o.order_id < coalesce((select order_id from orders.customer_order b
+                where b.order_id = (select business_key from saga.saga_instance where saga_id = $2)),
+                'ffffffff-ffff-ffff-ffff-ffffffffffff')
+        order by o.order_id desc
+        limit $3"
+    );
+    sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(customer).bind(before).bind(PAGE).fetch_all(pool).await
+}
+
+/// Sagas that run or have failed have indexes of their own; the others are read along their key, newest first.
+async fn walk(pool: &PgPool, filter: &Filter<'_>) -> sqlx::Result<Found> {
+    const OPEN: [&str; 5] = ["STARTED", "IN_PROGRESS", "TIMED_OUT", "COMPENSATING", "FAILED"];
+    let Filter { saga_status, failed_at_step, older_than, before, .. } = filter;
+    let before = before.unwrap_or(Uuid::max());
+    let source = if saga_status.is_some_and(|status| OPEN.contains(&status)) {
+        "(select * from saga.saga_instance where status in ('STARTED', 'IN_PROGRESS')
+        union all
+        select * from saga.saga_instance where status in ('TIMED_OUT', 'COMPENSATING', 'FAILED'))"
+    } else {
+        "(select * from saga.saga_instance where saga_id < $1 order by saga_id desc limit $6)"
+    };
+    let sql = format!(
+        "select {COLUMNS}
+        from {source} s
+        join orders.customer_order o on o.order_id = s.business_key
+        where s.saga_id < $1
+            and ($2::text is null or s.status = $2)
+            and ($3::text is null or s.failed_at_step = $3)
+            and ($4::float8 is null or s.started_at < now() - make_interval(secs => $4))
+            and $6::bigint > 0
+        order by s.saga_id desc
+        limit $5"
+    );
+    let query = sqlx::query_as(sqlx::AssertSqlSafe(sql));
+    let rows: Vec<Row> = query
+        .bind(before)
+        .bind(saga_status)
+        .bind(failed_at_step)
+        .bind(older_than)
+        .bind(PAGE)
+        .bind(WALK)
+        .fetch_all(pool)
+        .await?;
+    let next = match rows.last() {
+        Some(last) if rows.len() >= usize::try_from(PAGE).unwrap_or(0) => Some(last.saga_id),
+        _ => walked_to(pool, before).await?,
+    };
+    Ok(Found { rows, next })
+}
+
+/// The last saga of a walk that was cut short.
+async fn walked_to(pool: &PgPool, before: Uuid) -> sqlx::Result<Option<Uuid>> {
+    let query = sqlx::query_scalar(
+        "select saga_id from saga.saga_instance where saga_id < $1 order by saga_id desc offset $2 limit 1",
+    );
+    query.bind(before).bind(WALK - 1).fetch_optional(pool).await
+}
+
+/// A saga that makes no progress.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Stuck {
+    pub(super) order_id: Uuid,
+    pub(super) status: String,
+    pub(super) seconds: f64,
+}
+
+/// The sagas without progress for so many seconds, and the FAILED ones, longest first.
+pub(super) async fn stuck(pool: &PgPool, seconds: f64, limit: i64) -> sqlx::Result<Vec<Stuck>> {
+    let query = sqlx::query_as(
+        "select business_key as order_id, status, extract(epoch from now() - last_progress_at)::float8 as seconds
+        from (
+            select business_key, status, last_progress_at from saga.saga_instance where status in ('STARTED', 'IN_PROGRESS')
+            union all
+            select business_key, status, last_progress_at from saga.saga_instance
+            where status in ('TIMED_OUT', 'COMPENSATING', 'FAILED')
+        ) open
+        where status = 'FAILED' or last_progress_at < now() - make_interval(secs => $1)
+        order by last_progress_at
+        limit $2",
+    );
+    query.bind(seconds).bind(limit).fetch_all(pool).await
+}
+
+/// How many dead letters wait for a decision, and how many events are parked, in each service that has any.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Waiting {
+    pub(super) service: String,
+    pub(super) dead_letters: i64,
+    pub(super) parked: i64,
+}
+
+pub(super) async fn waiting(pool: &PgPool) -> sqlx::Result<Vec<Waiting>> {
+    let query = sqlx::query_as(
+        "select service, sum(dead_letters)::bigint as dead_letters, sum(parked)::bigint as parked
+        from (
+            select service, 1 as dead_letters, 0 as parked from audit.dead_letter where status = 'PENDING'
+            union all
+            select service, 0, 1 from audit.outbox where state = 'PARKED'
+        ) waiting
+        group by service
+        order by service",
+    );
+    query.fetch_all(pool).await
+}
+
+/// How many actions are listed.
+pub(super) const ACTIONS: i64 = 100;
+
+/// What an operator did.
+#[derive(Debug, sqlx::FromRow)]
+pub(super) struct Action {
+    pub(super) acted_at: OffsetDateTime,
+    pub(super) actor: String,
+    pub(super) service: String,
+    pub(super) action: String,
+    pub(super) reason: Option<String>,
+    pub(super) status: Option<i16>,
+}
+
+pub(super) async fn actions(pool: &PgPool) -> sqlx::Result<Vec<Action>> {
+    let query = sqlx::query_as(
+        "select acted_at, actor, service, action, reason, status from saga.operator_action order by action_id desc limit $1",
+    );
+    query.bind(ACTIONS).fetch_all(pool).await
+}

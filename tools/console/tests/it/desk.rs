@@ -1,0 +1,136 @@
+//! The desk's pages over HTTP, on the sound suite; order does not run there.
+
+use crate::{watch::Watch, whole_audit::World};
+
+/// The id of an order of sound_suite.sql.
+fn order(n: u8) -> String {
+    format!("0000000a-0000-7000-8000-00000000000{n}")
+}
+
+#[tokio::test]
+async fn orders_are_found_by_order_saga_customer_and_state() {
+    let world = World::new().await;
+    let watch = Watch::start(&world);
+    watch.until_ok("/").await;
+    let found = async |query: &str| {
+        let (status, page) = watch.get(&format!("/orders?{query}")).await.expect("a page");
+        assert_eq!(status, 200, "{page}");
+        let shown = (1..=7).filter(|n| page.contains(&format!("/orders/{}", order(*n))));
+        shown.collect::<Vec<u8>>()
+    };
+    assert_eq!(found("").await, [1, 2, 3, 4, 5, 7], "the one without a saga is found by its customer");
+    assert_eq!(found("q=alice&saga_status=&step=&older_than=").await, [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(found(&format!("q={}", order(3))).await, [3]);
+    assert_eq!(found(&format!("q={}", order(3).replace("0000000a", "0000000b"))).await, [3], "by its saga");
+    assert_eq!(found("saga_status=COMPLETED").await, [1]);
+    assert_eq!(found("saga_status=IN_PROGRESS").await, [5]);
+    assert_eq!(found("saga_status=COMPENSATED").await, [2, 3, 4, 7]);
+    assert_eq!(found("older_than=3600").await, [] as [u8; 0]);
+    assert_eq!(found("q=nobody").await, [] as [u8; 0]);
+}
+
+#[tokio::test]
+async fn a_journey_has_each_step_and_what_is_left() {
+    let world = World::new().await;
+    let watch = Watch::start(&world);
+    watch.until_ok("/").await;
+    let (status, page) = watch.get(&format!("/orders/{}", order(5))).await.expect("a page");
+    assert_eq!(status, 200, "{page}");
+    for shown in
+        ["create_order", "reserve_stock", "process_payment", "confirm_order", "LAMP", "30.00 USD", "IN_PROGRESS"]
+    {
+        assert!(page.contains(shown), "{shown} is not shown: {page}");
+    }
+    assert!(page.contains("order does not answer"), "{page}");
+    assert_eq!(watch.get(&format!("/orders/{}", order(6))).await.expect("a page").0, 200, "its saga is purged");
+    assert_eq!(watch.get("/orders/00000000-0000-7000-8000-000000000000").await.expect("an answer").0, 404);
+}
+
+#[tokio::test]
+async fn pages_run_nothing_and_load_nothing() {
+    let world = World::new().await;
+    let watch = Watch::start(&world);
+    watch.until_ok("/").await;
+    for path in ["/", "/orders", "/runbook", &format!("/orders/{}", order(1))] {
+        let answer = watch.http.get(format!("{}{path}", watch.url)).send().await.expect("an answer");
+        let policy = answer.headers()["content-security-policy"].to_str().expect("text").to_owned();
+        assert!(policy.starts_with("default-src 'none';") && !policy.contains("script"), "{path}: {policy}");
+        let page = answer.text().await.expect("a page");
+        assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("<link"), "{path}: {page}");
+    }
+}
+
+impl Watch {
+    /// Sends a form, with the headers that a browser would send; returns status, cookie and page.
+    async fn send(&self, path: &str, cookie: &str, form: &[(&str, &str)]) -> (u16, String, String) {
+        let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().expect("a client");
+        let request = client.post(format!("{}{path}", self.url)).header("cookie", cookie).header("origin", &self.url);
+        let encoded = |text: &str| text.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+        let body = form.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect::<Vec<_>>().join("&");
+        let request = request.header("content-type", "application/x-www-form-urlencoded");
+        let answer = request.body(body).send().await.expect("an answer");
+        let set = answer.headers().get("set-cookie").map(|set| set.to_str().expect("text").to_owned());
+        (answer.status().as_u16(), set.unwrap_or_default(), answer.text().await.expect("a page"))
+    }
+
+    async fn page_of(&self, path: &str, cookie: &str) -> String {
+        let request = self.http.get(format!("{}{path}", self.url)).header("cookie", cookie);
+        request.send().await.expect("an answer").text().await.expect("a page")
+    }
+}
+
+/// The value of the hidden field.
+fn csrf(page: &str) -> String {
+    let (_, behind) = page.split_once("name=\"csrf\" value=\"").expect("a form with a token");
+    behind.split('"').next().expect("a value").to_owned()
+}
+
+#[tokio::test]
+async fn only_who_is_logged_in_acts_and_only_by_the_sessions_forms() {
+    let world = World::new().await;
+    let watch = Watch::start(&world);
+    watch.until_ok("/").await;
+    for path in ["/", "/manage/relays", "/manage/faults", "/actions"] {
+        let page = watch.page_of(path, "").await;
+        assert!(page.contains("Log in") && !page.contains("/operations/"), "{path}: {page}");
+    }
+    let pause = [("service", "order"), ("reason", "a test")];
+    assert_eq!(watch.send("/operations/pause_relay", "", &pause).await.0, 401);
+    let refused = watch.send("/login", "", &[("name", "ann"), ("token", "guess")]).await;
+    assert!(refused.0 == 403 && refused.1.is_empty() && refused.2.contains("not the one"), "{refused:?}");
+    let (status, set, _) = watch.send("/login", "", &[("name", "ann"), ("token", "dev-admin-token")]).await;
+    assert_eq!(status, 303);
+    assert!(set.contains("; HttpOnly") && set.contains("; SameSite=Strict"), "{set}");
+    let cookie = set.split(';').next().expect("a cookie").to_owned();
+    assert_eq!(watch.send("/operations/pause_relay", &cookie, &pause).await.0, 403, "without the form's token");
+    let form = watch.page_of("/operations/pause_relay?service=order", &cookie).await;
+    let token = csrf(&form);
+    assert!(form.contains("ann") && form.contains("Why"), "{form}");
+    let sent = watch.send("/operations/pause_relay", &cookie, &[&pause[..], &[("csrf", &token)]].concat()).await;
+    assert_eq!(sent.0, 502, "order does not run: {}", sent.2);
+    let without_reason =
+        watch.send("/operations/pause_relay", &cookie, &[("service", "order"), ("csrf", &token)]).await;
+    assert!(without_reason.0 == 422 && without_reason.2.contains("needs reason"), "{}", without_reason.2);
+    assert_eq!(watch.send("/logout", &cookie, &[("csrf", &token)]).await.0, 303);
+    assert_eq!(watch.send("/operations/pause_relay", &cookie, &[("csrf", &token)]).await.0, 401);
+}
+
+#[tokio::test]
+async fn what_cannot_be_undone_is_confirmed_first() {
+    let world = World::new().await;
+    let watch = Watch::start(&world);
+    watch.until_ok("/").await;
+    let (_, set, _) = watch.send("/login", "", &[("name", "ann"), ("token", "dev-admin-token")]).await;
+    let cookie = set.split(';').next().expect("a cookie").to_owned();
+    let path = "/operations/discard_dead_letter";
+    let token = csrf(&watch.page_of(path, &cookie).await);
+    let discard = [("csrf", token.as_str()), ("service", "order"), ("id", "7"), ("reason", "of no use")];
+    let (status, _, page) = watch.send(path, &cookie, &discard).await;
+    assert!(status == 200 && page.contains("It cannot be undone"), "{page}");
+    let (_, behind) = page.split_once("name=\"confirm\" value=\"").expect("a confirmation");
+    let confirm = ("confirm", behind.split('"').next().expect("a value"));
+    let another = [("csrf", token.as_str()), ("service", "order"), ("id", "8"), ("reason", "of no use"), confirm];
+    let (status, _, page) = watch.send(path, &cookie, &another).await;
+    assert!(status == 200 && page.contains("It cannot be undone"), "another one was not shown: {page}");
+    assert_eq!(watch.send(path, &cookie, &[&discard[..], &[confirm]].concat()).await.0, 200, "it is spent");
+}
