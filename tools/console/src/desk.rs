@@ -14,7 +14,7 @@ mod store;
 use std::{str::FromStr, time::Duration};
 
 use anyhow::Context;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use bootstrap::{Problem, Secret};
 use sqlx::{
     PgPool,
@@ -25,7 +25,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 pub(crate) use attention::attention;
 pub(crate) use shell::{HtmlPage, page};
 
-use self::session::Sessions;
+use self::session::{Session, Sessions};
 use crate::{
     operations::Confirmations,
     suite::{Addresses, Suite},
@@ -76,8 +76,13 @@ pub(crate) fn routes(desk: Desk) -> OpenApiRouter {
 
 impl Desk {
     /// The session of a request, if there is one.
-    pub(crate) fn session(&self, headers: &axum::http::HeaderMap) -> Option<session::Session> {
+    fn session(&self, headers: &HeaderMap) -> Option<Session> {
         self.sessions.of(headers)
+    }
+
+    /// The same for a page that reloads itself.
+    pub(crate) fn session_seen(&self, headers: &HeaderMap) -> Option<Session> {
+        self.sessions.seen(headers)
     }
 }
 

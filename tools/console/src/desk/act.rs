@@ -117,7 +117,13 @@ fn done(operation: &Operation, answer: &serde_json::Value) -> Markup {
     let shown = serde_json::to_string_pretty(answer).unwrap_or_default();
     html! {
         h1 { (operation.title) }
-        p.good role="status" { "Done, and recorded." }
+        @if operation.name == "replay_dead_letter" && answer["status"] == "PENDING" {
+            p.bad role="alert" { "Recorded, but the step failed again: the dead letter still waits." }
+        } @else if answer["missing"].as_array().is_some_and(|missing| !missing.is_empty()) {
+            p.bad role="alert" { "Recorded, but not all replicas have confirmed it." }
+        } @else {
+            p.good role="status" { "Done, and recorded." }
+        }
         details { summary { "The service's answer" } pre { (shown) } }
         p { a href="/" { "Overview" } " · " a href="/actions" { "What was done" } }
     }

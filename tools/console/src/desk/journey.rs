@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     Desk, HtmlPage,
-    orders::{class_of, money},
+    orders::{class_of, encoded, money},
     page, unreadable,
 };
 use crate::{
@@ -37,17 +37,17 @@ pub(super) async fn show(
     let journey = journey.ok_or_else(|| Problem::not_found(format!("There is no order {order_id}.")))?;
     let explanation = desk.suite.explain(order_id).await.ok();
     let session = desk.session(&headers);
-    let main = shown(&journey, explanation.as_ref());
+    let main = shown(&journey, explanation.as_ref(), session.is_some());
     Ok(page(&format!("Order {order_id}"), session.as_ref(), None, &main))
 }
 
-fn shown(journey: &Journey, explanation: Option<&Explanation>) -> Markup {
+fn shown(journey: &Journey, explanation: Option<&Explanation>, may_act: bool) -> Markup {
     let order = &journey.order;
     html! {
         h1 { "Order " code { (order.order_id) } }
         (explained(explanation))
         (facts(journey))
-        @if journey.saga.as_ref().is_some_and(|saga| matches!(saga.status.as_str(), "FAILED" | "COMPENSATING")) {
+        @if may_act && journey.saga.as_ref().is_some_and(|saga| matches!(saga.status.as_str(), "FAILED" | "COMPENSATING")) {
             p { a.act href={ "/operations/resume_saga?id=" (order.saga_id) } { "Resume the saga" } }
         }
         h2 { "Steps" }
@@ -58,7 +58,7 @@ fn shown(journey: &Journey, explanation: Option<&Explanation>) -> Markup {
             @for left in &journey.left { (still_left(left)) }
         }
         @if journey.saga.is_none() { p.quiet { "Its saga is purged, and its journal with it." } }
-        (dead_letters(&journey.dead_letters))
+        (dead_letters(&journey.dead_letters, may_act))
         (hits(&journey.hits))
         h2 { "Lines" }
         table {
@@ -98,7 +98,7 @@ fn facts(Journey { order, saga, .. }: &Journey) -> Markup {
     let status = |of: Option<&str>| html! { span class=(class_of(of.unwrap_or(""))) { (of.unwrap_or("none")) } };
     html! {
         ul.facts {
-            (fact("Customer", html! { a href={ "/orders?q=" (order.customer_id) } { (order.customer_id) } }))
+            (fact("Customer", html! { a href={ "/orders?q=" (encoded(&order.customer_id)) } { (order.customer_id) } }))
             (fact("Order", status(Some(&order.status))))
             @if let Some(saga) = saga { (fact("Saga", status(Some(&saga.status)))) }
             (fact("Stock", status(order.stock_status.as_deref())))
@@ -231,7 +231,7 @@ fn still_left(left: &Left) -> Markup {
     }
 }
 
-fn dead_letters(dead_letters: &[DeadLetter]) -> Markup {
+fn dead_letters(dead_letters: &[DeadLetter], may_act: bool) -> Markup {
     html! {
         @if !dead_letters.is_empty() {
             h2 { "Dead letters" }
@@ -246,7 +246,7 @@ fn dead_letters(dead_letters: &[DeadLetter]) -> Markup {
                             td.number data-name="Attempts" { (letter.attempts) }
                             td data-name="Status" { (letter.status) }
                             td data-name="Act" {
-                                @if letter.status == "PENDING" {
+                                @if may_act && letter.status == "PENDING" {
                                     @for (name, title) in [("replay_dead_letter", "Replay"), ("discard_dead_letter", "Discard")] {
                                         a.act href={ "/operations/" (name) "?service=" (letter.service) "&id=" (letter.dead_letter_id) } { (title) }
                                         " "

@@ -2,11 +2,8 @@
 
 use std::fmt::Write as _;
 
-use axum::{
-    extract::{Query, State},
-    http::HeaderMap,
-};
-use bootstrap::Problem;
+use axum::{extract::State, http::HeaderMap};
+use bootstrap::{Problem, Query};
 use contracts::order_fulfillment::SAGA;
 use maud::{Markup, html};
 use saga::Status;
@@ -32,7 +29,7 @@ pub(super) struct Search {
     step: String,
     /// Only sagas that began at least this many seconds ago
     older_than: String,
-    /// The saga at which the page before ended
+    /// Where the page before ended: a saga, or of a customer an order
     before: Option<Uuid>,
 }
 
@@ -95,7 +92,7 @@ fn results(search: &Search, found: &Found) -> Markup {
         } @else {
             table {
                 thead {
-                    tr { th { "Order" } th { "Customer" } th { "Order" } th { "Saga" } th.number { "Total" } th { "Placed" }
+                    tr { th { "Order" } th { "Customer" } th { "Status" } th { "Saga" } th.number { "Total" } th { "Placed" }
                         th.number { "Took" } th { "Failed at" } }
                 }
                 tbody { @for row in &found.rows { (result(row)) } }
@@ -137,7 +134,7 @@ fn link(search: &Search, before: Uuid) -> String {
 }
 
 /// Percent-encoded, but for letters and digits.
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     text.bytes().fold(String::new(), |mut all, byte| {
         let _ = match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' => write!(all, "{}", char::from(byte)),

@@ -51,11 +51,17 @@ impl fmt::Debug for Sessions {
 impl Sessions {
     /// The session of a request, by its cookie.
     pub(super) fn of(&self, headers: &HeaderMap) -> Option<Session> {
+        self.seen(headers).inspect(|session| {
+            let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            sessions.values_mut().filter(|one| one.csrf == session.csrf).for_each(|one| one.used = Instant::now());
+        })
+    }
+
+    /// The same for a page that reloads itself, which is no use of the session.
+    pub(super) fn seen(&self, headers: &HeaderMap) -> Option<Session> {
         let mut sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|_, session| session.used.elapsed() < IDLE);
-        let session = sessions.get_mut(cookie(headers)?)?;
-        session.used = Instant::now();
-        Some(session.clone())
+        sessions.get(cookie(headers)?).cloned()
     }
 
     /// Begins a session, and returns its key.

@@ -33,7 +33,7 @@ pub(super) struct Filter<'a> {
     pub(super) failed_at_step: Option<&'a str>,
     /// Only sagas that began at least this many seconds ago.
     pub(super) older_than: Option<f64>,
-    /// Where the page begins: the saga that ended the page before.
+    /// Where the page begins: the saga that ended the page before, or of a customer the order.
     pub(super) before: Option<Uuid>,
 }
 
@@ -54,7 +54,8 @@ pub(super) async fn find(pool: &PgPool, filter: &Filter<'_>) -> sqlx::Result<Fou
         (None, Some(customer)) => of_customer(pool, customer, filter.before).await?,
         (None, None) => return walk(pool, filter).await,
     };
-    let next = (rows.len() >= usize::try_from(PAGE).unwrap_or(0)).then(|| rows.last().map(|row| row.saga_id)).flatten();
+    // The saga of an old order may be purged, so a customer's page ends at an order.
+    let next = rows.last().filter(|_| rows.len() >= usize::try_from(PAGE).unwrap_or(0)).map(|row| row.order_id);
     Ok(Found { rows, next })
 }
 
@@ -75,9 +76,7 @@ async fn of_customer(pool: &PgPool, customer: &str, before: Option<Uuid>) -> sql
         from orders.customer_order o
         left join saga.saga_instance s on s.saga_id = o.saga_id
         where o.customer_id = $1
-            and o.order_id < coalesce((select order_id from orders.customer_order b
-                where b.order_id = (select business_key from saga.saga_instance where saga_id = $2)),
-                'ffffffff-ffff-ffff-ffff-ffffffffffff')
+            and o.order_id < coalesce($2, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
         order by o.order_id desc
         limit $3"
     );

@@ -11,6 +11,9 @@ use uuid::Uuid;
 
 use super::{Service, Suite, SuiteError, http::Page, until, with_json};
 
+/// A replay runs a step, which may take longer than other requests. Below the time limit of a request to the console.
+const OPERATION_TIME_LIMIT: Duration = Duration::from_secs(30);
+
 /// A step's consumer on one stream.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Consumer {
@@ -103,7 +106,7 @@ impl Suite {
         body: &Value,
     ) -> Result<Value, SuiteError> {
         let request = self.api(method, service, path).bearer_auth(&self.addresses.admin_token);
-        let request = request.header("x-actor", actor).header("x-reason", reason);
+        let request = request.header("x-actor", actor).header("x-reason", reason).timeout(OPERATION_TIME_LIMIT);
         let answer = self.http.text(with_json(request, body)).await?;
         Ok(serde_json::from_str(&answer).unwrap_or(Value::String(answer)))
     }

@@ -34,7 +34,7 @@ pub(super) fn routes(board: Board, alerts: AlertBook, desk: Desk) -> OpenApiRout
 #[utoipa::path(get, path = "/", tag = "audit", operation_id = "page",
     responses((status = 200, description = "The page", body = String, content_type = "text/html")))]
 async fn overview(State(shown): State<Shown>, headers: HeaderMap) -> HtmlPage {
-    let session = shown.desk.session(&headers);
+    let session = shown.desk.session_seen(&headers);
     let attention = attention(&shown.desk).await;
     let alerts = shown.alerts.latest();
     let (known, now) = (shown.board.read(), board::now());
@@ -59,7 +59,7 @@ fn verdict(known: &Known, alerts: &[Alert], age: Option<time::Duration>) -> Mark
         (_, 0, 0) => ("good", format!("All {all} invariants hold, and no alert fires.{totals}")),
         (_, 0, _) => ("bad", format!("All {all} invariants hold; alerts that fire: {firing}.{totals}")),
     };
-    html! { p class={ "verdict " (class) } { (sentence) } }
+    html! { h1 class={ "verdict " (class) } { (sentence) } }
 }
 
 fn is_current(known: &Known, age: Option<time::Duration>) -> bool {

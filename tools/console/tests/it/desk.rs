@@ -27,6 +27,31 @@ async fn orders_are_found_by_order_saga_customer_and_state() {
     assert_eq!(found("saga_status=COMPENSATED").await, [2, 3, 4, 7]);
     assert_eq!(found("older_than=3600").await, [] as [u8; 0]);
     assert_eq!(found("q=nobody").await, [] as [u8; 0]);
+    assert_eq!(watch.get("/orders?q=%00").await.expect("an answer").0, 422, "no text of the database");
+}
+
+#[tokio::test]
+async fn a_customers_orders_are_paged_though_their_sagas_are_purged() {
+    let world = World::new().await;
+    world
+        .change(
+            "insert into orders.customer_order
+                (order_id, customer_id, status, total_amount, currency, payment_method, saga_id)
+            select format('0000000c-0000-7000-8000-%s', lpad(n::text, 12, '0'))::uuid, 'a&b+c', 'CONFIRMED', 100, 'USD',
+                'tok_visa', format('0000000d-0000-7000-8000-%s', lpad(n::text, 12, '0'))::uuid
+            from generate_series(1, 120) n",
+        )
+        .await;
+    let watch = Watch::start(&world);
+    watch.until_ok("/").await;
+    let (mut next, mut found) = (Some("/orders?q=a%26b%2Bc".to_owned()), Vec::new());
+    while let Some(path) = next {
+        let (_, page) = watch.get(&path).await.expect("a page");
+        found.push(page.matches("/orders/0000000c").count());
+        let link = page.split_once("rel=\"next\" href=\"").and_then(|(_, behind)| behind.split_once('"'));
+        next = link.map(|(path, _)| path.replace("&amp;", "&"));
+    }
+    assert_eq!(found, [50, 50, 20]);
 }
 
 #[tokio::test]
@@ -90,7 +115,9 @@ async fn only_who_is_logged_in_acts_and_only_by_the_sessions_forms() {
     let world = World::new().await;
     let watch = Watch::start(&world);
     watch.until_ok("/").await;
-    for path in ["/", "/manage/relays", "/manage/faults", "/actions"] {
+    let letter = format!("/orders/{}", order(5));
+    world.change("update saga.saga_instance set status = 'COMPENSATING' where saga_id::text like '%5'").await;
+    for path in ["/", "/manage/relays", "/manage/faults", "/actions", &letter] {
         let page = watch.page_of(path, "").await;
         assert!(page.contains("Log in") && !page.contains("/operations/"), "{path}: {page}");
     }
@@ -132,5 +159,10 @@ async fn what_cannot_be_undone_is_confirmed_first() {
     let another = [("csrf", token.as_str()), ("service", "order"), ("id", "8"), ("reason", "of no use"), confirm];
     let (status, _, page) = watch.send(path, &cookie, &another).await;
     assert!(status == 200 && page.contains("It cannot be undone"), "another one was not shown: {page}");
-    assert_eq!(watch.send(path, &cookie, &[&discard[..], &[confirm]].concat()).await.0, 200, "it is spent");
+    let (status, _, page) = watch.send(path, &cookie, &[&discard[..], &[confirm]].concat()).await;
+    assert_eq!(status, 200, "it is spent");
+    let (_, behind) = page.split_once("name=\"confirm\" value=\"").expect("a confirmation");
+    let confirm = ("confirm", behind.split('"').next().expect("a value"));
+    let (status, _, page) = watch.send(path, &cookie, &[&discard[..], &[confirm]].concat()).await;
+    assert_eq!(status, 502, "confirmed, so order is asked, which does not run: {page}");
 }

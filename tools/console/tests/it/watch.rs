@@ -2,6 +2,7 @@
 
 use std::{process::Command, time::Duration};
 
+use contracts::SERVICES;
 use serde_json::{Value, json};
 use testkit::{Process, eventually, free_port};
 
@@ -27,6 +28,9 @@ impl Watch {
         command
             .args(["audit", "--watch", "--every", "100ms", "--listen", &address])
             .args(["--database-url", &world.database.url_for("auditor"), "--gateway-url", gateway_url])
+            // No suite that runs beside the tests.
+            .args(SERVICES.map(|service| format!("--{service}-url=http://127.0.0.1:1")))
+            .env("ADMIN_TOKEN", "dev-admin-token")
             .args(["--nats-url", &world.nats.url(), "--nats-user", "auditor", "--nats-password", "secret"]);
         let process = Process::start(&mut command).expect("the console starts");
         Watch { process, url: format!("http://{address}"), http: reqwest::Client::new() }
