@@ -11,7 +11,7 @@ use sqlx::{
 };
 use tokio::{
     task::JoinSet,
-    time::{MissedTickBehavior, interval},
+    time::{Instant, MissedTickBehavior, interval, sleep},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -69,37 +69,58 @@ pub async fn connect(
     // A failure to close the test connection does not matter.
     let _ = connection.close().await;
 
-    let pool = |purpose: &str, size: u32, acquire_timeout: Duration, statement_timeout: Duration| {
+    let pool = async |purpose: &'static str, size: u32, acquire_timeout: Duration, statement_timeout: Duration| {
         let options = options.clone().application_name(&format!("{app_name}/{purpose}"));
         let options = options.options([("statement_timeout", statement_timeout.as_millis().to_string())]);
         let opener = Arc::new(Opener::new(options.clone(), stop.clone()));
-        (pool_options(size, acquire_timeout, &opener).connect_lazy_with(options), opener)
+        let unopened = || pool_options(size, acquire_timeout, &opener).connect_lazy_with(options.clone());
+        let target = format!("all {size} {purpose} connections to {server}");
+        let pool = every_second(limit, &target, filled(unopened, size, purpose, ready)).await?;
+        Ok((pool, opener))
     };
     let statements = args.statement_timeout;
     let lists = statements.min(READ_STATEMENT_TIMEOUT);
-    let (http, http_opener) = pool("http", args.http_pool, args.acquire_timeout, statements);
-    let (read, read_opener) = pool("read", args.read_pool, args.acquire_timeout, lists);
-    let (work, work_opener) = pool("work", args.work_pool, BACKGROUND_ACQUIRE_TIMEOUT, statements);
-    let (relay, relay_opener) = pool("relay", args.relay_pool, BACKGROUND_ACQUIRE_TIMEOUT, statements);
-    let openers = [http_opener, read_opener, work_opener, relay_opener];
-    let pools = Pools { http, read, work, relay, openers };
-    let [http, read, work, relay] = pools.named().map(|(name, pool, _)| fill(name, pool, &server, limit, ready));
-    tokio::try_join!(http, read, work, relay).map_err(unreachable)?;
-    Ok(pools)
+    let ((http, http_opener), (read, read_opener), (work, work_opener), (relay, relay_opener)) = tokio::try_join!(
+        pool("http", args.http_pool, args.acquire_timeout, statements),
+        pool("read", args.read_pool, args.acquire_timeout, lists),
+        pool("work", args.work_pool, BACKGROUND_ACQUIRE_TIMEOUT, statements),
+        pool("relay", args.relay_pool, BACKGROUND_ACQUIRE_TIMEOUT, statements),
+    )
+    .map_err(unreachable)?;
+    Ok(Pools { http, read, work, relay, openers: [http_opener, read_opener, work_opener, relay_opener] })
 }
 
-/// Waits until all of a pool's connections are open.
-async fn fill(name: &str, pool: &PgPool, server: &str, limit: Duration, ready: &ReadyFlag) -> Result<(), sqlx::Error> {
-    let size = pool.options().get_max_connections() as usize;
-    let mut open = Vec::with_capacity(size);
-    every_second(limit, &format!("all {size} {name} connections to {server}"), async || {
-        while open.len() < size {
-            ready.failing(format!("{} of {size} {name} connections are open", open.len()));
-            open.push(pool.acquire().await?);
+/// Attempts of a second each to get a pool whose connections are all open. Only sqlx's background task opens them: a caller
+/// that acquired one would take a slot, that task would end, and nobody would be left to open the connection when the caller's
+/// timeout is shorter than the opening. The task also ends at its first error, so a pool that stops growing is replaced.
+fn filled<'a>(
+    unopened: impl Fn() -> PgPool + 'a,
+    size: u32,
+    purpose: &'a str,
+    ready: &'a ReadyFlag,
+) -> impl AsyncFnMut() -> Result<PgPool, sqlx::Error> + 'a {
+    let mut pool = unopened();
+    let (mut grown, mut at) = (0, Instant::now());
+    async move || {
+        let attempt_ends = Instant::now() + Duration::from_secs(1);
+        loop {
+            let open = pool.num_idle();
+            if open >= size as usize {
+                return Ok(pool.clone());
+            }
+            ready.failing(format!("{open} of {size} {purpose} connections are open"));
+            if open > grown {
+                (grown, at) = (open, Instant::now());
+            } else if at.elapsed() > opener::ATTEMPT_TIMEOUT {
+                drop(pool.close());
+                (pool, grown, at) = (unopened(), 0, Instant::now());
+            }
+            if Instant::now() > attempt_ends {
+                return Err(sqlx::Error::PoolTimedOut);
+            }
+            sleep(Duration::from_millis(10)).await;
         }
-        Ok(())
-    })
-    .await
+    }
 }
 
 impl Pools {

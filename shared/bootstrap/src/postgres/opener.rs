@@ -12,7 +12,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// The timeout of one attempt to connect.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The pause after a failed attempt.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// The timeout of the test of a returned connection: a half-open one never responds.
