@@ -148,6 +148,25 @@ async fn a_duplicate_is_acknowledged_when_a_standby_has_its_effect() {
 }
 
 #[tokio::test]
+async fn a_dead_letter_is_acknowledged_when_a_standby_has_it() {
+    let pair = Pair::start().await;
+    let house = &pair.house;
+    let client = async_nats::connect(format!("nats://127.0.0.1:{}", house.broker_port())).await.unwrap();
+    let unreadable = jetstream::new(client.clone()).publish("events.house.Rang", "no event".into()).await.unwrap();
+    unreadable.await.unwrap();
+    pair.link.behave(Manner::Silent);
+    let consumer = tokio::spawn(Consumer::new(&house.outbox, house.step(), HOUSE).run(CancellationToken::new()));
+    let first = pair.end_wait().await;
+    // It is visible when it is to be recorded again.
+    pair.waiting(Some(first)).await;
+    assert_eq!((house.count("dead_letter").await, house.unacknowledged().await), (1, 1));
+    pair.link.heal();
+    eventually(LIMIT, async || house.unacknowledged().await == 0).await.unwrap();
+    assert_eq!(house.count("dead_letter").await, 1);
+    consumer.abort();
+}
+
+#[tokio::test]
 async fn what_a_unit_of_work_has_only_read_is_replicated() {
     let pair = Pair::start().await;
     pair.write_ghost().await;
