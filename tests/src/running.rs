@@ -75,12 +75,18 @@ impl Running {
     /// An auditor in watch mode.
     pub fn auditor(suite: &TestSuite, every: &str) -> anyhow::Result<(Client, Process)> {
         let address = format!("127.0.0.1:{}", free_port());
+        let mut command = Self::console(suite, &["audit", "--watch", "--every", every, "--listen", &address])?;
+        Ok((Client::new(&format!("http://{address}")), Process::start(&mut command)?))
+    }
+
+    /// A command of the console, which reads this suite.
+    pub fn console(suite: &TestSuite, arguments: &[&str]) -> anyhow::Result<Command> {
         let mut command = Command::new(bin("console")?);
         command
-            .args(["audit", "--watch", "--every", every, "--listen", &address, "--nats-user", ""])
-            .args(["--database-url", &suite.database.url_for("auditor"), "--nats-url", &suite.nats_url])
-            .args(["--gateway-url", &suite.gateway.base_url]);
-        Ok((Client::new(&format!("http://{address}")), Process::start(&mut command)?))
+            .args(arguments)
+            .args(["--nats-user", "", "--nats-url", &suite.nats_url, "--gateway-url", &suite.gateway.base_url])
+            .args(["--database-url", &suite.database.url_for("auditor")]);
+        Ok(command)
     }
 
     /// Waits until it is ready, and fails when the process has ended.

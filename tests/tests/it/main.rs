@@ -26,6 +26,7 @@ mod input;
 mod journey;
 mod limits;
 mod manifest;
+mod mcp;
 mod messages;
 mod metrics;
 mod model;

@@ -4,18 +4,20 @@
 mod act;
 mod actions;
 mod attention;
+mod hosts;
 mod journey;
 mod manage;
 mod orders;
 mod session;
 mod shell;
-mod store;
+pub(crate) mod store;
+mod tokens;
 
 use std::{str::FromStr, time::Duration};
 
 use anyhow::Context;
 use axum::http::{HeaderMap, StatusCode};
-use bootstrap::{Problem, Secret};
+use bootstrap::Problem;
 use sqlx::{
     PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -23,7 +25,9 @@ use sqlx::{
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(crate) use attention::attention;
+pub(crate) use hosts::{Hosts, expect_own};
 pub(crate) use shell::{HtmlPage, page};
+pub(crate) use tokens::Tokens;
 
 use self::session::{Session, Sessions};
 use crate::{
@@ -34,16 +38,16 @@ use crate::{
 /// What the pages read. Clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Desk {
-    pool: PgPool,
-    suite: Suite,
-    admin_token: Secret,
+    pub(crate) pool: PgPool,
+    pub(crate) suite: Suite,
+    pub(crate) tokens: Tokens,
     sessions: Sessions,
-    confirmations: Confirmations,
+    pub(crate) confirmations: Confirmations,
 }
 
 impl Desk {
     /// Connects when a page is first asked for: the console also starts, and receives alerts, while the database is away.
-    pub(crate) fn new(database_url: &str, addresses: Addresses) -> anyhow::Result<Desk> {
+    pub(crate) fn new(database_url: &str, addresses: Addresses, tokens: Tokens) -> anyhow::Result<Desk> {
         const CONNECTIONS: u32 = 3;
         let limits = [("statement_timeout", "5000"), ("lock_timeout", "1000"), ("default_transaction_read_only", "on")];
         let options = PgConnectOptions::from_str(database_url).context("DATABASE_URL")?;
@@ -54,7 +58,7 @@ impl Desk {
             .connect_lazy_with(options.application_name("desk").options(limits));
         Ok(Desk {
             pool,
-            admin_token: Secret::new(addresses.admin_token.as_str()),
+            tokens,
             suite: Suite::new(addresses).context("no HTTP client")?,
             sessions: Sessions::default(),
             confirmations: Confirmations::default(),

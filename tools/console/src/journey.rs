@@ -5,8 +5,8 @@
 mod read;
 mod states;
 
-use contracts::order_fulfillment::SAGA;
-use saga::{Status, Step};
+use contracts::order_fulfillment::{OrderCancelled, SAGA};
+use saga::{Event as _, Status, Step};
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
@@ -142,6 +142,8 @@ pub struct Line {
 
 #[derive(Debug, Clone, Serialize, sqlx::FromRow)]
 pub struct DeadLetter {
+    #[serde(skip)]
+    event_id: Uuid,
     pub service: String,
     pub dead_letter_id: Uuid,
     pub step: String,
@@ -186,41 +188,46 @@ pub(crate) fn step_of(name: &str) -> Option<&'static Step> {
     SAGA.steps.iter().copied().find(|step| step.name == name)
 }
 
-/// The steps that are left: those whose event is published or on its way and not processed, and, while the saga goes forward,
-/// the forward steps after them.
-fn left(status: Option<&str>, entries: &[Entry]) -> Vec<Left> {
-    let is_read = |entry: &Entry, step: &Step| entry.readers.iter().any(|reader| reader.consumer == step.consumer());
-    let is_awaited = |step: &Step| {
-        let Some(event) = step.consumes() else { return false };
-        // A compensation that is retried publishes the same cancellation again: only the latest one is awaited.
-        let latest =
-            entries.iter().rev().find(|entry| entry.event_id.is_some() && states::is_event(&entry.event_type, event));
-        latest.is_some_and(|entry| !is_read(entry, step))
+/// The steps that are left, in the table's order: those whose event is published or on its way and not processed, and those that
+/// are certain to follow: while the saga goes forward, the forward steps; once it is being undone, the compensations.
+fn left(status: Option<&str>, entries: &[Entry], dead_letters: &[DeadLetter]) -> Vec<Left> {
+    let is = |of: &[Status]| of.iter().any(|of| Some(of.as_str()) == status);
+    if status.is_none() || is(&[Status::Compensated]) {
+        return Vec::new();
+    }
+    let was_refused = entries.iter().any(|entry| entry.status == "FAILED");
+    let goes_forward = is(&[Status::Started, Status::InProgress]) && !was_refused;
+    let is_cancelled = entries.iter().any(|entry| states::is_event(&entry.event_type, OrderCancelled::TYPE));
+    let is_to_be_undone = !goes_forward && !is(&[Status::Completed]) && !is_cancelled;
+    let is_left = |step: &Step, is_awaited: bool| {
+        let is_forward = step.number > 0 && !step.is_compensating();
+        let is_taken = entries.iter().any(|entry| entry.step == step.name);
+        is_awaited || goes_forward && is_forward && !is_taken || is_to_be_undone && step.is_compensation()
     };
-    let has_ended =
-        status.is_none_or(|status| [Status::Completed, Status::Compensated].iter().any(|s| s.as_str() == status));
-    let goes_forward = status.is_some_and(|s| [Status::Started, Status::InProgress].iter().any(|of| of.as_str() == s));
-    let is_taken = |step: &Step| entries.iter().any(|entry| entry.step == step.name);
-    let is_left = |step: &&'static Step| {
-        let forward = step.number > 0 && !step.is_compensating();
-        is_awaited(step) && !has_ended && !is_taken_after(entries, step) || goes_forward && forward && !is_taken(step)
-    };
-    let found = SAGA.steps.iter().copied().filter(is_left);
-    found
-        .map(|step| Left {
+    let steps = SAGA.steps.iter().copied().map(|step| (step, is_awaited(step, entries, dead_letters)));
+    steps
+        .filter(|(step, is_awaited)| is_left(step, *is_awaited))
+        .map(|(step, is_awaited)| Left {
             step: step.name,
             service: step.service.map(|service| service.0),
-            is_awaited: is_awaited(step),
+            is_awaited,
             attempts: 0,
             last_error: None,
         })
         .collect()
 }
 
-/// Whether the step has answered the latest event that triggers it.
-fn is_taken_after(entries: &[Entry], step: &Step) -> bool {
+/// Whether the latest event that triggers the step is neither processed by it nor given up. A compensation that is retried
+/// publishes the same cancellation again, so the earlier ones do not count.
+fn is_awaited(step: &Step, entries: &[Entry], dead_letters: &[DeadLetter]) -> bool {
     let Some(event) = step.consumes() else { return false };
-    let triggered =
-        entries.iter().rposition(|entry| entry.event_id.is_some() && states::is_event(&entry.event_type, event));
-    triggered.is_some_and(|at| entries[at..].iter().any(|entry| entry.step == step.name))
+    let triggers = |entry: &Entry| entry.event_id.is_some() && states::is_event(&entry.event_type, event);
+    let Some(at) = entries.iter().rposition(triggers) else { return false };
+    let is_read = entries[at].readers.iter().any(|reader| reader.consumer == step.consumer());
+    // Inbox rows are kept less long than the journal.
+    let is_taken = entries[at..].iter().any(|entry| entry.step == step.name);
+    let is_discarded = dead_letters.iter().any(|letter| {
+        Some(letter.event_id) == entries[at].event_id && letter.step == step.name && letter.status == "DISCARDED"
+    });
+    !is_read && !is_taken && !is_discarded
 }

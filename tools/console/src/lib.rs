@@ -9,6 +9,7 @@ pub mod forward;
 pub mod health;
 pub mod journey;
 pub mod load;
+pub mod mcp;
 mod operations;
 pub mod samples;
 pub mod suite;
@@ -41,6 +42,8 @@ enum Command {
     Forward(forward::ForwardArgs),
     /// Places orders at a rate and checks that each one ends
     Load(load::LoadArgs),
+    /// Serves the suite's operations as tools for an agent, over stdin and stdout (Model Context Protocol)
+    Mcp(mcp::McpArgs),
     /// Creates sample products, and waits until order knows them
     Samples(samples::SamplesArgs),
 }
@@ -58,6 +61,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
         Command::Demo(args) => demo::command(&args).await,
         Command::Forward(args) => forward::command(&args).await,
         Command::Load(args) => load::command(&args).await,
+        Command::Mcp(args) => mcp::command(&args).await,
         Command::Samples(args) => samples::command(&args).await,
     }
 }

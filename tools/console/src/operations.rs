@@ -1,14 +1,14 @@
-//! The table of operations: everything that a person or an agent can do to a running suite, beside reading it. Each row is one
-//! administration route of the services, so nothing can be done here that an operator could not do by REST, and each call leaves
-//! the route's own record of who did what, and why.
+//! The table of operations: everything that a person or an agent can do to a running suite, or ask its services. Each row is one
+//! route of theirs, so nothing can be done here that an operator could not do by REST, and each action leaves the route's own
+//! record of who did what, and why.
 
 mod call;
 mod confirm;
 
-use contracts::ORDER;
+use contracts::{ORDER, PAYMENT};
 use saga::Service;
 
-pub(crate) use call::{Arguments, Refusal, Who, perform};
+pub(crate) use call::{Arguments, IDEMPOTENCY_KEY, Refusal, Who, given, perform};
 pub(crate) use confirm::Confirmations;
 
 /// One operation.
@@ -24,7 +24,7 @@ pub(crate) struct Operation {
     pub(crate) at: At,
     /// The route below `/api/`; `{id}` stands for an argument.
     pub(crate) path: &'static str,
-    /// What it wants besides service, id and reason.
+    /// What it wants besides service, id and reason: parts of the body, or of the query.
     pub(crate) fields: &'static [Field],
     /// It cannot be undone: it is confirmed after what it concerns was shown.
     pub(crate) destroys: bool,
@@ -33,13 +33,18 @@ pub(crate) struct Operation {
 /// The method of an operation's route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
+    /// It reads, and needs no reason.
+    Get,
     Post,
     Delete,
 }
 
 /// Who may call an operation; each role may do what the ones before may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub(crate) enum Role {
+    /// Reads.
+    Viewer,
+    /// Does what can be undone.
     Operator,
     Admin,
 }
@@ -52,18 +57,19 @@ pub(crate) enum At {
     Only(Service),
 }
 
-/// An argument that goes into the request's body.
+/// An argument that goes into the request's body, or into its query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) kind: FieldKind,
+    /// Where in the body, as a JSON pointer; its name if empty.
+    pointer: &'static str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldKind {
     Text,
-    /// Left out when it is empty.
     Number,
 }
 
@@ -83,9 +89,36 @@ impl Operation {
         self
     }
 
-    /// Deletes: it cannot be undone.
+    /// It cannot be undone.
+    const fn destroys(self) -> Self {
+        Operation { destroys: true, ..self }
+    }
+
     const fn deletes(self) -> Self {
-        Operation { verb: Verb::Delete, destroys: true, ..self }
+        Operation { verb: Verb::Delete, ..self }
+    }
+
+    const fn reads(name: &'static str, path: &'static str, about: &'static str) -> Self {
+        Operation { verb: Verb::Get, ..Operation::new(name, name, Role::Viewer, path, about) }
+    }
+
+    /// Whether it is refused without this one of its fields.
+    pub(crate) fn needs(&self, field: &str) -> bool {
+        match self.name {
+            "place_order" => true,
+            "arm_fault" => matches!(field, "point" | "kind"),
+            _ => false,
+        }
+    }
+
+    /// Whether a second call, with the same arguments, changes nothing more.
+    pub(crate) fn is_idempotent(&self) -> bool {
+        self.verb == Verb::Delete
+            || !matches!(self.name, "place_order" | "arm_fault" | "replay_dead_letter" | "resume_saga")
+    }
+
+    pub(crate) fn acts(&self) -> bool {
+        self.verb != Verb::Get
     }
 
     /// The name of the argument in its path: `id`, `step`.
@@ -95,13 +128,95 @@ impl Operation {
 }
 
 const fn field(name: &'static str, kind: FieldKind, about: &'static str) -> Field {
-    Field { name, about, kind }
+    Field { name, about, kind, pointer: "" }
 }
 
-/// All operations, by what they concern.
+impl Field {
+    const fn at(mut self, pointer: &'static str) -> Self {
+        self.pointer = pointer;
+        self
+    }
+}
+
+const LIMIT: Field = field("limit", FieldKind::Number, "The most entries: 1 to 200, 50 if left out");
+const CURSOR: Field = field("cursor", FieldKind::Text, "next_cursor of the page before");
+
+/// All operations: what reads, then what acts, by what they concern.
 pub(crate) static OPERATIONS: &[Operation] = {
     use Role::{Admin, Operator};
     &[
+        Operation::reads(
+            "explain_order",
+            "orders/{id}/explain",
+            "What an order waits for, why, and what can be done about it.",
+        )
+        .at(ORDER),
+        Operation::reads("inspect_saga", "sagas/{id}", "A saga with its state and its journal of steps.").at(ORDER),
+        Operation::reads(
+            "list_products",
+            "products",
+            "The products: in order's view for sale, in inventory with their stock.",
+        )
+        .with(&[LIMIT, CURSOR]),
+        Operation::reads("list_payments", "payments", "Payments, newest first.").at(PAYMENT).with(&[
+            field("order_id", FieldKind::Text, "Only the payment of this order"),
+            LIMIT,
+            CURSOR,
+        ]),
+        Operation::reads("list_dead_letters", "admin/dlq", "Events that a step could not process, newest first.").with(
+            &[
+                field("status", FieldKind::Text, "PENDING, REPLAYED, RESOLVED or DISCARDED"),
+                field("saga_id", FieldKind::Text, "Only those of this saga"),
+                LIMIT,
+                CURSOR,
+            ],
+        ),
+        Operation::reads(
+            "inspect_dead_letter",
+            "admin/dlq/{id}",
+            "A dead letter with its event and what was done to it.",
+        ),
+        Operation::reads("list_outbox", "admin/outbox", "A service's events in its outbox, newest first.").with(&[
+            field("state", FieldKind::Text, "PENDING, PARKED, PUBLISHED or DISCARDED"),
+            LIMIT,
+            CURSOR,
+        ]),
+        Operation::reads(
+            "inspect_event",
+            "admin/outbox/{event_id}",
+            "An event with its body and each attempt to publish it.",
+        ),
+        Operation::reads(
+            "list_consumers",
+            "admin/consumers",
+            "A service's steps, and whether they are paused or pulling.",
+        ),
+        Operation::reads("inspect_relay", "admin/relay", "The relay that publishes a service's outbox."),
+        Operation::reads("list_breakers", "admin/breakers", "A service's circuit breakers, and their last failures."),
+        Operation::reads("list_faults", "admin/faults", "The faults that are armed in a service."),
+        Operation::new(
+            "place_order",
+            "Place an order",
+            Operator,
+            "orders",
+            "Places an order of one product; with the same key again it answers with the same order.",
+        )
+        .at(ORDER)
+        .with(&[
+            field("customer_id", FieldKind::Text, "The customer"),
+            field("sku", FieldKind::Text, "The product").at("/lines/0/sku"),
+            field("quantity", FieldKind::Number, "How many units").at("/lines/0/quantity"),
+            field("payment_method", FieldKind::Text, "A card's token: tok_visa, or tok_declined to be refused"),
+        ]),
+        Operation::new(
+            "cancel_order",
+            "Cancel the order",
+            Operator,
+            "orders/{id}/cancel",
+            "Cancels an order, also a confirmed one: stock is released, the payment refunded.",
+        )
+        .at(ORDER)
+        .destroys(),
         Operation::new(
             "resume_saga",
             "Resume the saga",
@@ -124,7 +239,8 @@ pub(crate) static OPERATIONS: &[Operation] = {
             "admin/dlq/{id}",
             "Discards the dead letter: the step will never be taken for this event.",
         )
-        .deletes(),
+        .deletes()
+        .destroys(),
         Operation::new(
             "requeue_outbox_entry",
             "Requeue",
@@ -139,7 +255,8 @@ pub(crate) static OPERATIONS: &[Operation] = {
             "admin/outbox/{event_id}",
             "Discards a parked event: it will never be published, and its aggregate's later events will.",
         )
-        .deletes(),
+        .deletes()
+        .destroys(),
         Operation::new(
             "pause_consumer",
             "Pause",
@@ -182,11 +299,12 @@ pub(crate) static OPERATIONS: &[Operation] = {
             field("latency_ms", FieldKind::Number, "How long, for the kind latency, in milliseconds"),
             field("first", FieldKind::Number, "How many passes it hits; all of them if left out"),
             field("expires_in_seconds", FieldKind::Number, "How long it lasts at most: 1 to 3600, 60 if left out"),
+            field("step", FieldKind::Text, "Only at this step").at("/scope/step"),
+            field("order_id", FieldKind::Text, "Only for this order").at("/scope/order_id"),
+            field("sku", FieldKind::Text, "Only for orders of this product").at("/scope/sku"),
         ]),
-        Operation {
-            verb: Verb::Delete,
-            ..Operation::new("disarm_fault", "Disarm", Operator, "admin/faults/{id}", "Ends a fault in all replicas.")
-        },
+        Operation::new("disarm_fault", "Disarm", Operator, "admin/faults/{id}", "Ends a fault in all replicas.")
+            .deletes(),
         Operation::new(
             "rebuild_catalogue",
             "Rebuild the catalogue",

@@ -10,14 +10,18 @@ mod runbook;
 
 use std::{net::SocketAddr, process::ExitCode, time::Duration};
 
+use axum::middleware::from_fn_with_state;
 use bootstrap::{BaseArgs, Service, ServiceInfo};
 use clap::Parser;
 use tokio::sync::oneshot;
 
-use self::{alerts::AlertBook, board::Board, metrics::AuditMetrics, rounds::Rounds};
+use self::{alerts::AlertBook, metrics::AuditMetrics, rounds::Served};
+pub(crate) use self::{board::Board, rounds::Rounds};
 use crate::{
     audit::AuditArgs,
-    desk::{self, Desk},
+    desk::{self, Desk, Hosts, Tokens, expect_own},
+    mcp,
+    suite::Addresses,
 };
 
 const SERVICE: ServiceInfo = ServiceInfo {
@@ -39,6 +43,21 @@ pub struct WatchArgs {
     /// Address and port to listen on
     #[arg(long, env = "LISTEN", default_value = "127.0.0.1:8085", requires = "watch")]
     listen: SocketAddr,
+    /// A name under which browsers reach it, besides addresses and names without a dot: pages are refused under others
+    #[arg(long = "host", env = "CONSOLE_HOSTS", value_delimiter = ',', requires = "watch")]
+    hosts: Vec<String>,
+    /// Who has this token may act, but not destroy or arm faults; the admin token may all
+    #[arg(long, env = "OPERATOR_TOKEN", requires = "watch", hide_env_values = true)]
+    operator_token: Option<String>,
+    /// Who has this token may call the tools that read
+    #[arg(long, env = "VIEWER_TOKEN", requires = "watch", hide_env_values = true)]
+    viewer_token: Option<String>,
+}
+
+impl WatchArgs {
+    fn tokens(&self, addresses: &Addresses) -> Tokens {
+        Tokens::new(&addresses.admin_token, self.operator_token.as_deref(), self.viewer_token.as_deref())
+    }
 }
 
 /// The settings that every server takes from the environment.
@@ -62,19 +81,19 @@ pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
             stores: args.stores.clone(),
             gateway_url: args.addresses.gateway_url.clone(),
             every: args.watch.every,
-            metrics: metrics.clone(),
             board: board.clone(),
-            ready: startup.readiness.register("audit"),
+            served: Some(Served { metrics: metrics.clone(), ready: startup.readiness.register("audit") }),
             stop: startup.stop.clone(),
         };
         // The receiver is dropped only when the process is about to end.
         let _ = ready_to_audit.send(rounds);
-        let desk = Desk::new(&args.stores.database_url, args.addresses.clone())?;
-        let api = alerts::routes(alerts.clone(), metrics)
-            .merge(page::routes(board, alerts, desk.clone()))
-            .merge(runbook::routes())
-            .merge(desk::routes(desk));
-        Ok(Service::new(api))
+        let desk = Desk::new(&args.stores.database_url, args.addresses.clone(), args.watch.tokens(&args.addresses))?;
+        let pages = mcp::routes(desk.clone(), board.clone())
+            .merge(page::routes(board, alerts.clone(), desk.clone()))
+            .merge(runbook::routes(desk.clone()))
+            .merge(desk::routes(desk))
+            .layer(from_fn_with_state(Hosts::new(&args.watch.hosts), expect_own));
+        Ok(Service::new(alerts::routes(alerts, metrics).merge(pages)))
     });
     // Not in one of the server's tasks, which must be `Send`.
     let audit = async {

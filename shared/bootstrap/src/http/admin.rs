@@ -17,18 +17,25 @@ use crate::config::{DEVELOPMENT_ADMIN_TOKEN, Secret};
 /// Paths that need the admin token.
 pub(crate) const ADMIN_PREFIX: &str = "/api/admin";
 
+/// Marks a request outside the administration that bears the admin token: an operator's, and not a customer's.
+#[derive(Debug, Clone, Copy)]
+pub struct ByOperator;
+
 /// Middleware: 401 for a request to an admin path without a bearer token, 403 for one with a wrong token, and, where the
 /// token is the public one, 403 for any request whose host may be the name of a foreign page.
-pub async fn require_admin_token(State(token): State<Secret>, request: Request, next: Next) -> Response {
+pub async fn require_admin_token(State(token): State<Secret>, mut request: Request, next: Next) -> Response {
     if token.expose() == DEVELOPMENT_ADMIN_TOKEN && may_be_rebound(request.headers()) {
         let detail =
             "With the public development token (ADMIN_TOKEN) only localhost and addresses are served as `Host`.";
         return Problem::forbidden(detail).into_response();
     }
+    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
     if !is_admin_path(request.uri().path()) {
+        if given.is_some_and(|given| token.matches(given)) {
+            request.extensions_mut().insert(ByOperator);
+        }
         return next.run(request).await;
     }
-    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
     match given {
         None => Problem::unauthorized("This route needs the admin token: send `Authorization: Bearer <ADMIN_TOKEN>`.")
             .into_response(),

@@ -13,7 +13,7 @@ mod problem;
 mod serve;
 mod shell;
 
-pub use admin::require_admin_token;
+pub use admin::{ByOperator, require_admin_token};
 pub use context::{CORRELATION_ID, RequestContext, TRACEPARENT};
 pub use extract::{Filtered, Json, Path, Query, object, objects};
 pub(crate) use guard::panic_text;

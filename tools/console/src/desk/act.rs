@@ -14,7 +14,9 @@ use super::{Desk, page, session::Session};
 use crate::operations::{Arguments, At, Operation, Refusal, operation, perform};
 
 fn known(name: &str) -> Result<&'static Operation, Problem> {
-    operation(name).ok_or_else(|| Problem::not_found("There is no such operation."))
+    operation(name)
+        .filter(|operation| operation.acts())
+        .ok_or_else(|| Problem::not_found("There is no such operation."))
 }
 
 /// The form of an operation.

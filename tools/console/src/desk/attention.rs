@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use maud::{Markup, html};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     Desk,
@@ -14,6 +15,9 @@ use super::{
 const STUCK_AFTER: f64 = 10.0;
 /// How many stuck sagas are shown.
 const SHOWN: i64 = 20;
+
+/// How long order is asked for causes, for the whole page.
+const ASKING: Duration = Duration::from_secs(2);
 
 /// What was found, or why nothing could be.
 pub(crate) struct Attention(Result<Found, String>);
@@ -34,17 +38,17 @@ async fn find(desk: &Desk) -> sqlx::Result<Found> {
     const PARALLEL: usize = 5;
     let stuck = store::stuck(&desk.pool, STUCK_AFTER, SHOWN).await?;
     let waiting = store::waiting(&desk.pool).await?;
+    let deadline = Instant::now() + ASKING;
     let explained = stream::iter(stuck).map(async |stuck| {
-        let cause = cause(desk, &stuck).await;
+        let cause = cause(desk, &stuck, deadline).await;
         (stuck, cause)
     });
     Ok(Found { stuck: explained.buffered(PARALLEL).collect().await, waiting })
 }
 
 /// The first obstacle that order names; `None` when order does not answer.
-async fn cause(desk: &Desk, stuck: &Stuck) -> Option<String> {
-    const LIMIT: Duration = Duration::from_secs(2);
-    let explanation = tokio::time::timeout(LIMIT, desk.suite.explain(stuck.order_id)).await.ok()?.ok()?;
+async fn cause(desk: &Desk, stuck: &Stuck, deadline: Instant) -> Option<String> {
+    let explanation = timeout_at(deadline, desk.suite.explain(stuck.order_id)).await.ok()?.ok()?;
     Some(explanation.findings.into_iter().next().map_or(explanation.summary, |finding| finding.what))
 }
 

@@ -6,13 +6,16 @@ use axum::{
 };
 use bootstrap::Problem;
 use maud::{Markup, html};
+use saga::Trigger;
 use time::{Duration, OffsetDateTime, macros::format_description};
 use uuid::Uuid;
 
 use super::{
     Desk, HtmlPage,
     orders::{class_of, encoded, money},
-    page, unreadable,
+    page,
+    session::Session,
+    unreadable,
 };
 use crate::{
     journey::{self, DeadLetter, Entry, Hit, Journey, Left, Publication, Reader, States},
@@ -37,7 +40,7 @@ pub(super) async fn show(
     let journey = journey.ok_or_else(|| Problem::not_found(format!("There is no order {order_id}.")))?;
     let explanation = desk.suite.explain(order_id).await.ok();
     let session = desk.session(&headers);
-    let main = shown(&journey, explanation.as_ref(), session.is_some());
+    let main = shown(&journey, explanation.as_ref(), session.as_ref().is_some_and(Session::may_act));
     Ok(page(&format!("Order {order_id}"), session.as_ref(), None, &main))
 }
 
@@ -140,7 +143,7 @@ fn step(entry: &Entry, before: Option<&Entry>) -> Markup {
                 p.quiet { (entry.service) @if let Some(before) = before { " · +" (took(entry.occurred_at - before.occurred_at)) } }
             }
             div {
-                p { (entry.event_type) @if let Some(what) = outcome(&entry.status) { " · " (what) } }
+                p { (entry.event_type) @if let Some(what) = outcome(entry) { " · " (what) } }
                 @if let Some(reason) = &entry.reason { p { (reason) } }
                 @if let Some(fault) = &entry.fault { p.bad { "hit by the fault " (fault) } }
                 (way(entry))
@@ -153,9 +156,10 @@ fn step(entry: &Entry, before: Option<&Entry>) -> Markup {
     }
 }
 
-fn outcome(status: &str) -> Option<&'static str> {
-    match status {
-        "FAILED" => Some("refused"),
+/// A deadline that passed and a compensation that was given up are no refusals: their event's name says what they are.
+fn outcome(entry: &Entry) -> Option<&'static str> {
+    match entry.status.as_str() {
+        "FAILED" if journey::step_of(&entry.step).is_some_and(|step| step.on != Trigger::Deadline) => Some("refused"),
         "SKIPPED" => Some("too late: it changed nothing"),
         _ => None,
     }

@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use saga::Service;
 use serde_json::Value;
 
-use super::{Desk, HtmlPage, page};
+use super::{Desk, HtmlPage, page, session::Session};
 use crate::operations::operation;
 
 /// A kind of thing.
@@ -140,7 +140,7 @@ pub(super) async fn show(
     let main = html! {
         h1 { (kind.title) }
         p.quiet { (kind.about) }
-        (table(kind, &found, session.is_some()))
+        (table(kind, &found, session.as_ref().is_some_and(Session::may_act)))
         @if session.is_none() { p { a href="/login" { "Log in" } " to act on them." } }
         @else if kind.path == "faults" { p { a href="/operations/arm_fault" { "Arm a fault" } } }
     };

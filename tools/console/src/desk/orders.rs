@@ -45,7 +45,7 @@ pub(super) async fn list(
     let id = q.parse::<Uuid>().ok();
     let filter = Filter {
         id,
-        customer: (id.is_none() && !q.is_empty()).then_some(q),
+        customer: given(q),
         saga_status: given(&search.saga_status),
         failed_at_step: given(&search.step),
         older_than: search.older_than.trim().parse().ok().filter(|s| (0.0..=1e9).contains(s)),

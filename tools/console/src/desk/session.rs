@@ -36,10 +36,16 @@ pub(super) struct Sessions(Arc<Mutex<HashMap<String, Session>>>);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
-    pub(super) who: Who,
+    pub(crate) who: Who,
     /// Each form carries it: a page of another site cannot know it.
     pub(super) csrf: String,
     used: Instant,
+}
+
+impl Session {
+    pub(super) fn may_act(&self) -> bool {
+        self.who.role >= Role::Operator
+    }
 }
 
 impl fmt::Debug for Sessions {
@@ -113,7 +119,7 @@ fn is_foreign(headers: &HeaderMap) -> bool {
 pub(super) struct Login {
     /// Recorded with each action.
     name: String,
-    /// The admin token of the services.
+    /// The admin token of the services, or the operator's or viewer's of the console.
     token: String,
 }
 
@@ -131,7 +137,7 @@ fn login_form(failure: Option<&str>) -> Markup {
         @if let Some(failure) = failure { p.bad role="alert" { (failure) } }
         form.search method="post" action="/login" {
             label { "Your name" input name="name" required maxlength="100" autocomplete="username" autofocus; }
-            label { "Admin token" input name="token" type="password" required autocomplete="current-password"; }
+            label { "Token" input name="token" type="password" required autocomplete="current-password"; }
             button { "Log in" }
         }
     }
@@ -149,16 +155,19 @@ pub(super) async fn login(State(desk): State<Desk>, headers: HeaderMap, Form(log
         Some("This form is not one of this console's pages.")
     } else if !is_name {
         Some("A name has 1 to 100 printable ASCII characters.")
-    } else if !desk.admin_token.matches(login.token.trim().as_bytes()) {
-        tracing::warn!(name, "a login with a wrong token");
-        Some("The admin token is not the one the console was started with.")
     } else {
         None
     };
-    if failure.is_some() {
-        return (StatusCode::FORBIDDEN, page("Log in", None, None, &login_form(failure))).into_response();
+    let role = desk.tokens.role(login.token.trim());
+    if failure.is_none() && role.is_none() {
+        tracing::warn!(name, "a login with a wrong token");
     }
-    let key = desk.sessions.begin(Who { actor: name.to_owned(), role: Role::Admin });
+    let refused = "The token is not one that the console was started with.";
+    let (None, Some(role)) = (failure, role) else {
+        let form = login_form(Some(failure.unwrap_or(refused)));
+        return (StatusCode::FORBIDDEN, page("Log in", None, None, &form)).into_response();
+    };
+    let key = desk.sessions.begin(Who { actor: name.to_owned(), role });
     let cookie = format!("{COOKIE}={key}; Path=/; HttpOnly; SameSite=Strict");
     ([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response()
 }

@@ -1,59 +1,65 @@
 //! The lists of the desk. Each page reads at most some thousand rows along an index, so it costs the same among a million sagas.
 
+use serde::Serialize;
 use sqlx::PgPool;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 /// Orders on a page.
-pub(super) const PAGE: i64 = 50;
+pub(crate) const PAGE: i64 = 50;
 /// The most sagas read for one page, however few of them match.
 const WALK: i64 = 5_000;
 
 /// An order in a list.
-#[derive(Debug, sqlx::FromRow)]
-pub(super) struct Row {
-    pub(super) order_id: Uuid,
-    pub(super) saga_id: Uuid,
-    pub(super) customer_id: String,
-    pub(super) order_status: String,
-    pub(super) total_amount: i64,
-    pub(super) currency: String,
-    pub(super) saga_status: Option<String>,
-    pub(super) started_at: OffsetDateTime,
-    pub(super) ms: Option<i64>,
-    pub(super) failed_at_step: Option<String>,
+#[derive(Debug, Serialize, sqlx::FromRow)]
+pub(crate) struct Row {
+    pub(crate) order_id: Uuid,
+    pub(crate) saga_id: Uuid,
+    pub(crate) customer_id: String,
+    pub(crate) order_status: String,
+    pub(crate) total_amount: i64,
+    pub(crate) currency: String,
+    pub(crate) saga_status: Option<String>,
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) started_at: OffsetDateTime,
+    pub(crate) ms: Option<i64>,
+    pub(crate) failed_at_step: Option<String>,
 }
 
 /// Which orders to list; `None` does not restrict. With a customer or an id, the others do not count.
 #[derive(Debug, Default)]
-pub(super) struct Filter<'a> {
-    pub(super) id: Option<Uuid>,
-    pub(super) customer: Option<&'a str>,
-    pub(super) saga_status: Option<&'a str>,
-    pub(super) failed_at_step: Option<&'a str>,
+pub(crate) struct Filter<'a> {
+    pub(crate) id: Option<Uuid>,
+    pub(crate) customer: Option<&'a str>,
+    pub(crate) saga_status: Option<&'a str>,
+    pub(crate) failed_at_step: Option<&'a str>,
     /// Only sagas that began at least this many seconds ago.
-    pub(super) older_than: Option<f64>,
+    pub(crate) older_than: Option<f64>,
     /// Where the page begins: the saga that ended the page before, or of a customer the order.
-    pub(super) before: Option<Uuid>,
+    pub(crate) before: Option<Uuid>,
 }
 
 /// A page of orders, newest first, and the key where the next one begins.
-pub(super) struct Found {
-    pub(super) rows: Vec<Row>,
-    pub(super) next: Option<Uuid>,
+pub(crate) struct Found {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) next: Option<Uuid>,
 }
 
 const COLUMNS: &str = "o.order_id, o.saga_id, o.customer_id, o.status as order_status, o.total_amount, o.currency,
     s.status as saga_status, o.created_at as started_at,
     (extract(epoch from s.completed_at - s.started_at) * 1000)::bigint as ms, s.failed_at_step";
 
-pub(super) async fn find(pool: &PgPool, filter: &Filter<'_>) -> sqlx::Result<Found> {
+pub(crate) async fn find(pool: &PgPool, filter: &Filter<'_>) -> sqlx::Result<Found> {
     let Filter { id, customer, .. } = filter;
-    let rows = match (id, customer) {
-        (Some(id), _) => by_id(pool, *id).await?,
-        (None, Some(customer)) => of_customer(pool, customer, filter.before).await?,
-        (None, None) => return walk(pool, filter).await,
-    };
+    if let Some(id) = id {
+        let rows = by_id(pool, *id).await?;
+        // A customer's id may have the form of one.
+        if !rows.is_empty() || customer.is_none() {
+            return Ok(Found { rows, next: None });
+        }
+    }
+    let Some(customer) = customer else { return walk(pool, filter).await };
+    let rows = of_customer(pool, customer, filter.before).await?;
     // The saga of an old order may be purged, so a customer's page ends at an order.
     let next = rows.last().filter(|_| rows.len() >= usize::try_from(PAGE).unwrap_or(0)).map(|row| row.order_id);
     Ok(Found { rows, next })
@@ -87,13 +93,17 @@ async fn of_customer(pool: &PgPool, customer: &str, before: Option<Uuid>) -> sql
 async fn walk(pool: &PgPool, filter: &Filter<'_>) -> sqlx::Result<Found> {
     const OPEN: [&str; 5] = ["STARTED", "IN_PROGRESS", "TIMED_OUT", "COMPENSATING", "FAILED"];
     let Filter { saga_status, failed_at_step, older_than, before, .. } = filter;
-    let before = before.unwrap_or(Uuid::max());
-    let source = if saga_status.is_some_and(|status| OPEN.contains(&status)) {
+    let mut before = before.unwrap_or(Uuid::max());
+    if let Some(seconds) = older_than {
+        before = before.min(key_of_age(pool, *seconds).await?);
+    }
+    let is_open = saga_status.is_some_and(|status| OPEN.contains(&status));
+    let source = if is_open {
         "(select * from saga.saga_instance where status in ('STARTED', 'IN_PROGRESS')
         union all
         select * from saga.saga_instance where status in ('TIMED_OUT', 'COMPENSATING', 'FAILED'))"
     } else {
-        "(select * from saga.saga_instance where saga_id < $1 order by saga_id desc limit $6)"
+        "(select * from saga.saga_instance where saga_id < $1 order by saga_id desc limit $5)"
     };
     let sql = format!(
         "select {COLUMNS}
@@ -102,26 +112,37 @@ async fn walk(pool: &PgPool, filter: &Filter<'_>) -> sqlx::Result<Found> {
         where s.saga_id < $1
             and ($2::text is null or s.status = $2)
             and ($3::text is null or s.failed_at_step = $3)
-            and ($4::float8 is null or s.started_at < now() - make_interval(secs => $4))
-            and $6::bigint > 0
+            and ($6::float8 is null or s.started_at < now() - make_interval(secs => $6))
+            and $5::bigint > 0
         order by s.saga_id desc
-        limit $5"
+        limit $4"
     );
     let query = sqlx::query_as(sqlx::AssertSqlSafe(sql));
     let rows: Vec<Row> = query
         .bind(before)
         .bind(saga_status)
         .bind(failed_at_step)
-        .bind(older_than)
         .bind(PAGE)
         .bind(WALK)
+        .bind(older_than)
         .fetch_all(pool)
         .await?;
     let next = match rows.last() {
         Some(last) if rows.len() >= usize::try_from(PAGE).unwrap_or(0) => Some(last.saga_id),
+        // All open ones were read.
+        _ if is_open => None,
         _ => walked_to(pool, before).await?,
     };
     Ok(Found { rows, next })
+}
+
+/// The first key of a saga that would begin now less so many seconds: keys are UUIDv7.
+async fn key_of_age(pool: &PgPool, seconds: f64) -> sqlx::Result<Uuid> {
+    let query = sqlx::query_scalar(
+        "select (lpad(to_hex((extract(epoch from now() - make_interval(secs => $1)) * 1000)::bigint), 12, '0')
+            || repeat('0', 20))::uuid",
+    );
+    query.bind(seconds).fetch_one(pool).await
 }
 
 /// The last saga of a walk that was cut short.
@@ -134,14 +155,14 @@ async fn walked_to(pool: &PgPool, before: Uuid) -> sqlx::Result<Option<Uuid>> {
 
 /// A saga that makes no progress.
 #[derive(Debug, sqlx::FromRow)]
-pub(super) struct Stuck {
-    pub(super) order_id: Uuid,
-    pub(super) status: String,
-    pub(super) seconds: f64,
+pub(crate) struct Stuck {
+    pub(crate) order_id: Uuid,
+    pub(crate) status: String,
+    pub(crate) seconds: f64,
 }
 
 /// The sagas without progress for so many seconds, and the FAILED ones, longest first.
-pub(super) async fn stuck(pool: &PgPool, seconds: f64, limit: i64) -> sqlx::Result<Vec<Stuck>> {
+pub(crate) async fn stuck(pool: &PgPool, seconds: f64, limit: i64) -> sqlx::Result<Vec<Stuck>> {
     let query = sqlx::query_as(
         "select business_key as order_id, status, extract(epoch from now() - last_progress_at)::float8 as seconds
         from (
@@ -159,13 +180,13 @@ pub(super) async fn stuck(pool: &PgPool, seconds: f64, limit: i64) -> sqlx::Resu
 
 /// How many dead letters wait for a decision, and how many events are parked, in each service that has any.
 #[derive(Debug, sqlx::FromRow)]
-pub(super) struct Waiting {
-    pub(super) service: String,
-    pub(super) dead_letters: i64,
-    pub(super) parked: i64,
+pub(crate) struct Waiting {
+    pub(crate) service: String,
+    pub(crate) dead_letters: i64,
+    pub(crate) parked: i64,
 }
 
-pub(super) async fn waiting(pool: &PgPool) -> sqlx::Result<Vec<Waiting>> {
+pub(crate) async fn waiting(pool: &PgPool) -> sqlx::Result<Vec<Waiting>> {
     let query = sqlx::query_as(
         "select service, sum(dead_letters)::bigint as dead_letters, sum(parked)::bigint as parked
         from (
@@ -180,20 +201,21 @@ pub(super) async fn waiting(pool: &PgPool) -> sqlx::Result<Vec<Waiting>> {
 }
 
 /// How many actions are listed.
-pub(super) const ACTIONS: i64 = 100;
+pub(crate) const ACTIONS: i64 = 100;
 
 /// What an operator did.
-#[derive(Debug, sqlx::FromRow)]
-pub(super) struct Action {
-    pub(super) acted_at: OffsetDateTime,
-    pub(super) actor: String,
-    pub(super) service: String,
-    pub(super) action: String,
-    pub(super) reason: Option<String>,
-    pub(super) status: Option<i16>,
+#[derive(Debug, Serialize, sqlx::FromRow)]
+pub(crate) struct Action {
+    #[serde(with = "time::serde::rfc3339")]
+    pub(crate) acted_at: OffsetDateTime,
+    pub(crate) actor: String,
+    pub(crate) service: String,
+    pub(crate) action: String,
+    pub(crate) reason: Option<String>,
+    pub(crate) status: Option<i16>,
 }
 
-pub(super) async fn actions(pool: &PgPool) -> sqlx::Result<Vec<Action>> {
+pub(crate) async fn actions(pool: &PgPool) -> sqlx::Result<Vec<Action>> {
     let query = sqlx::query_as(
         "select acted_at, actor, service, action, reason, status from saga.operator_action order by action_id desc limit $1",
     );

@@ -15,7 +15,7 @@ pub async fn read(connection: &mut PgConnection, order_id: Uuid) -> sqlx::Result
     let mut snapshot = connection.begin_with("begin isolation level repeatable read read only").await?;
     let Some(order) = order(&mut snapshot, order_id).await? else { return Ok(None) };
     let saga = saga(&mut snapshot, order.saga_id).await?;
-    let mut entries = journal(&mut snapshot, order.saga_id).await?;
+    let mut entries = journal(&mut snapshot, &order).await?;
     let events: Vec<Uuid> = entries.iter().filter_map(|entry| entry.event_id).collect();
     for publication in publications(&mut snapshot, &events).await? {
         let of = entries.iter_mut().find(|entry| entry.event_id == Some(publication.event_id));
@@ -29,11 +29,12 @@ pub async fn read(connection: &mut PgConnection, order_id: Uuid) -> sqlx::Result
             entry.readers.push(reader);
         }
     }
-    let mut left = left(saga.as_ref().map(|saga| saga.status.as_str()), &entries);
+    let dead_letters = dead_letters(&mut snapshot, &events).await?;
+    let mut left = left(saga.as_ref().map(|saga| saga.status.as_str()), &entries, &dead_letters);
     add_attempts(&mut snapshot, &mut left, &events).await?;
     let journey = Journey {
         lines: lines(&mut snapshot, order_id).await?,
-        dead_letters: dead_letters(&mut snapshot, &events).await?,
+        dead_letters,
         hits: hits(&mut snapshot, order.saga_id).await?,
         order,
         saga,
@@ -73,23 +74,27 @@ async fn saga(connection: &mut PgConnection, saga_id: Uuid) -> sqlx::Result<Opti
     query.bind(saga_id).fetch_optional(connection).await
 }
 
-async fn journal(connection: &mut PgConnection, saga_id: Uuid) -> sqlx::Result<Vec<Entry>> {
+async fn journal(connection: &mut PgConnection, order: &Order) -> sqlx::Result<Vec<Entry>> {
     let query = sqlx::query(
         "select position, step, service, direction, status, event_type, event_id, occurred_at, reason, fault, status_after
         from saga.saga_step
         where saga_id = $1
         order by position",
     );
-    let rows = query.bind(saga_id).fetch_all(connection).await?;
+    let rows = query.bind(order.saga_id).fetch_all(connection).await?;
     let mut states = States::default();
-    rows.iter().map(|row| entry(row, &mut states)).collect()
+    rows.iter().map(|row| entry(row, order, &mut states)).collect()
 }
 
 /// The entry of a row; `states` are those before it, and become those after it.
-fn entry(row: &PgRow, states: &mut States) -> sqlx::Result<Entry> {
+fn entry(row: &PgRow, order: &Order, states: &mut States) -> sqlx::Result<Entry> {
     let (step, status, event_type): (String, String, String) =
         (row.try_get("step")?, row.try_get("status")?, row.try_get("event_type")?);
     *states = states.after(&event_type, &row.try_get::<String, _>("status_after")?, status == "SKIPPED");
+    // A capture that was too late to be an event is refunded all the same; its receipt does not tell it from one of nothing.
+    if states.payment == Some("VOIDED") && order.payment_status.as_deref() == Some("REFUNDED") {
+        states.payment = Some("REFUNDED");
+    }
     let undone_by = match step_of(&step).map(|step| step.kind) {
         Some(saga::Kind::Compensatable { by }) => by,
         _ => &[],
@@ -151,7 +156,7 @@ async fn add_attempts(connection: &mut PgConnection, left: &mut [Left], events: 
 
 async fn dead_letters(connection: &mut PgConnection, events: &[Uuid]) -> sqlx::Result<Vec<DeadLetter>> {
     let query = sqlx::query_as(
-        "select service, dead_letter_id, step, event_type, reason, status, attempts
+        "select event_id, service, dead_letter_id, step, event_type, reason, status, attempts
         from audit.dead_letter
         where consumer = any($1) and event_id = any($2)
         order by created_at",

@@ -3,12 +3,16 @@
 use std::collections::BTreeMap;
 
 use contracts::SERVICES;
-use reqwest::Method;
+use reqwest::{Method, RequestBuilder};
 use saga::Service;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::{At, Confirmations, FieldKind, Operation, Role, Verb};
 use crate::suite::{Suite, SuiteError};
+
+/// The argument with which a repeated call has the effect of one.
+pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency_key";
 
 /// The arguments by name; empty ones count as left out.
 pub(crate) type Arguments = BTreeMap<String, String>;
@@ -30,6 +34,8 @@ pub(crate) enum Refusal {
     /// It cannot be undone; this token confirms it.
     #[error("it has to be confirmed")]
     Unconfirmed(String),
+    #[error("the suite's database cannot be read now")]
+    Unreadable,
     #[error(transparent)]
     Suite(#[from] SuiteError),
 }
@@ -57,10 +63,37 @@ pub(crate) async fn perform(
     }
     let Request { service, path, reason, body } = request;
     let method = match operation.verb {
+        Verb::Get => Method::GET,
         Verb::Post => Method::POST,
         Verb::Delete => Method::DELETE,
     };
-    Ok(suite.operate(service, method, &path, &who.actor, &reason, &body).await?)
+    let outfit = |request: RequestBuilder| {
+        if !operation.acts() {
+            return request.query(&body);
+        }
+        // Without a key of the caller each call is its own.
+        let key = given(arguments, IDEMPOTENCY_KEY).map_or_else(|| Uuid::now_v7().to_string(), str::to_owned);
+        let request = request.header("x-actor", &who.actor).header("x-reason", reason).header("idempotency-key", key);
+        request.json(&body)
+    };
+    Ok(withheld(suite.operate(service, method, &path, outfit).await?))
+}
+
+/// The answer without the tokens of cards, which whoever reads an event need not know.
+fn withheld(answer: Value) -> Value {
+    match answer {
+        Value::Object(fields) => Value::Object(
+            fields
+                .into_iter()
+                .map(|(name, value)| match name.as_str() {
+                    "payment_method" => (name, json!("withheld")),
+                    _ => (name, withheld(value)),
+                })
+                .collect(),
+        ),
+        Value::Array(items) => Value::Array(items.into_iter().map(withheld).collect()),
+        other => other,
+    }
 }
 
 /// What is sent.
@@ -85,7 +118,7 @@ impl Request {
                 known.ok_or_else(|| Refusal::Argument(format!("there is no service {name}")))?
             }
         };
-        let reason = wanted("reason")?.to_owned();
+        let reason = if operation.acts() { wanted("reason")?.to_owned() } else { String::new() };
         if reason.chars().count() > 500 || reason.chars().any(char::is_control) {
             return Err(Refusal::Argument("a reason is a line of at most 500 characters".to_owned()));
         }
@@ -106,9 +139,9 @@ impl Request {
 /// The operation's own fields; the reason, where it has none.
 fn body(operation: &Operation, arguments: &Arguments, reason: &str) -> Result<Value, Refusal> {
     if operation.fields.is_empty() {
-        return Ok(json!({ "reason": reason }));
+        return Ok(if operation.acts() { json!({ "reason": reason }) } else { json!({}) });
     }
-    let mut body = Map::new();
+    let mut body = json!({});
     for field in operation.fields {
         let Some(value) = given(arguments, field.name) else { continue };
         let value = match field.kind {
@@ -118,12 +151,30 @@ fn body(operation: &Operation, arguments: &Arguments, reason: &str) -> Result<Va
                 Err(_) => return Err(Refusal::Argument(format!("{} is a number", field.name))),
             },
         };
-        body.insert(field.name.to_owned(), value);
+        match field.pointer {
+            "" => body[field.name] = value,
+            pointer => set(&mut body, pointer, value),
+        }
     }
-    Ok(Value::Object(body))
+    Ok(body)
 }
 
-fn given<'a>(arguments: &'a Arguments, name: &str) -> Option<&'a str> {
+/// Sets what a JSON pointer names, and makes the objects and arrays on the way.
+fn set(body: &mut Value, pointer: &str, value: Value) {
+    let parts = pointer.split('/').skip(1);
+    let place = parts.fold(body, |place, part| match part.parse::<usize>() {
+        Ok(index) => {
+            let mut items = place.as_array().cloned().unwrap_or_default();
+            items.resize(items.len().max(index + 1), Value::Null);
+            *place = Value::Array(items);
+            &mut place[index]
+        }
+        Err(_) => &mut place[part],
+    });
+    *place = value;
+}
+
+pub(crate) fn given<'a>(arguments: &'a Arguments, name: &str) -> Option<&'a str> {
     arguments.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
 }
 
@@ -147,6 +198,17 @@ mod tests {
         let fault = [("service", "order"), ("point", "in_step"), ("kind", "error"), ("first", "2"), ("latency_ms", "")];
         let sent = request("arm_fault", &[&fault[..], &[("reason", "a test")]].concat()).expect("a request");
         assert_eq!((sent.service, sent.body), (ORDER, json!({"point": "in_step", "kind": "error", "first": 2})));
+        let sent = request("place_order", &[("sku", "A"), ("quantity", "2"), ("customer_id", "c"), ("reason", "r")]);
+        let body = json!({"customer_id": "c", "lines": [{"sku": "A", "quantity": 2}]});
+        assert_eq!(sent.expect("a request").body, body);
+        let sent = request("list_outbox", &[("service", "order"), ("state", "PARKED")]).expect("a request");
+        assert_eq!((sent.path.as_str(), sent.body), ("admin/outbox", json!({"state": "PARKED"})));
+    }
+
+    #[test]
+    fn tokens_of_cards_are_withheld_wherever_they_are() {
+        let event = json!({"payload": [{"payment_method": "tok_visa", "total": 1}]});
+        assert_eq!(withheld(event), json!({"payload": [{"payment_method": "withheld", "total": 1}]}));
     }
 
     #[test]
@@ -163,10 +225,28 @@ mod tests {
     #[test]
     fn what_each_role_may_do_is_exactly_this() {
         let of = |role| OPERATIONS.iter().filter(move |o| o.role == role).map(|o| o.name).collect::<Vec<_>>();
+        let reading = [
+            "explain_order",
+            "inspect_saga",
+            "list_products",
+            "list_payments",
+            "list_dead_letters",
+            "inspect_dead_letter",
+            "list_outbox",
+            "inspect_event",
+            "list_consumers",
+            "inspect_relay",
+            "list_breakers",
+            "list_faults",
+        ];
+        assert_eq!(of(Role::Viewer), reading);
+        assert!(OPERATIONS.iter().all(|o| o.acts() != (o.role == Role::Viewer)), "a viewer only reads");
         assert_eq!(of(Role::Admin), ["discard_dead_letter", "discard_outbox_entry", "arm_fault"]);
         assert_eq!(
             of(Role::Operator),
             [
+                "place_order",
+                "cancel_order",
                 "resume_saga",
                 "replay_dead_letter",
                 "requeue_outbox_entry",

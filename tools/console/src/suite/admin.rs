@@ -1,15 +1,15 @@
 //! The administration that all services share: consumers, relays, circuit breakers and metrics.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use reqwest::Method;
+use reqwest::{Method, RequestBuilder};
 use serde::Deserialize;
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::net::lookup_host;
 use uuid::Uuid;
 
-use super::{Service, Suite, SuiteError, http::Page, until, with_json};
+use super::{Service, Suite, SuiteError, http::Page, until};
 
 /// A replay runs a step, which may take longer than other requests. Below the time limit of a request to the console.
 const OPERATION_TIME_LIMIT: Duration = Duration::from_secs(30);
@@ -95,20 +95,31 @@ impl Suite {
         self.http.json(self.admin(Method::GET, service, path)).await
     }
 
-    /// Sends an operation to a service, in the name of an operator; `path` is below `/api/`.
+    /// Sends an operation to a service; `path` is below `/api/`. `outfit` adds headers, and query or body.
     pub(crate) async fn operate(
         &self,
         service: Service,
         method: Method,
         path: &str,
-        actor: &str,
-        reason: &str,
-        body: &Value,
+        outfit: impl FnOnce(RequestBuilder) -> RequestBuilder,
     ) -> Result<Value, SuiteError> {
         let request = self.api(method, service, path).bearer_auth(&self.addresses.admin_token);
-        let request = request.header("x-actor", actor).header("x-reason", reason).timeout(OPERATION_TIME_LIMIT);
-        let answer = self.http.text(with_json(request, body)).await?;
+        let answer = self.http.text(outfit(request.timeout(OPERATION_TIME_LIMIT))).await?;
         Ok(serde_json::from_str(&answer).unwrap_or(Value::String(answer)))
+    }
+
+    /// The series of a service's metrics whose names begin so, each summed over the replicas.
+    pub(crate) async fn samples(&self, service: Service, prefix: &str) -> Result<BTreeMap<String, f64>, SuiteError> {
+        let text = self.metrics(service).await?;
+        let mut samples = BTreeMap::new();
+        for line in text.lines().filter(|line| line.starts_with(prefix)) {
+            // An exemplar may follow the value.
+            let sample = line.split(" # ").next().and_then(|sample| sample.rsplit_once(' '));
+            if let Some((series, Ok(value))) = sample.map(|(series, value)| (series, value.parse::<f64>())) {
+                *samples.entry(series.to_owned()).or_default() += value;
+            }
+        }
+        Ok(samples)
     }
 
     pub async fn outbox_entry(&self, service: Service, event_id: Uuid) -> Result<Option<OutboxEntry>, SuiteError> {

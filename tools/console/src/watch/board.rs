@@ -6,13 +6,14 @@ use std::{
     time::Duration,
 };
 
-use time::OffsetDateTime;
+use serde_json::{Value, json};
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::audit::{Report, Totals, Verdict};
 
 /// Clones share the verdicts.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Board(Arc<Mutex<Known>>);
+pub(crate) struct Board(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
@@ -34,6 +35,19 @@ impl Board {
 
     pub(super) fn failed(&self, reason: String) {
         self.read().failure = Some(reason);
+    }
+
+    /// The latest audit, for a program.
+    pub(crate) fn as_json(&self) -> Value {
+        let known = self.read();
+        let violated: Vec<_> = known.verdicts.values().filter(|verdict| verdict.violations > 0).collect();
+        json!({
+            "audited_at": known.audited_at.and_then(|at| at.format(&Rfc3339).ok()),
+            "failure": known.failure,
+            "invariants": known.verdicts.len(),
+            "violated": violated,
+            "totals": known.totals.as_ref().map(ToString::to_string),
+        })
     }
 
     pub(super) fn read(&self) -> MutexGuard<'_, Known> {

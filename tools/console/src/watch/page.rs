@@ -1,8 +1,11 @@
 //! The page with the latest audit, what needs attention, and the alerts. It reloads itself.
 
 use axum::{extract::State, http::HeaderMap};
+use bootstrap::Query;
 use maud::{Markup, html};
+use serde::Deserialize;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use utoipa::IntoParams;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
@@ -30,10 +33,18 @@ pub(super) fn routes(board: Board, alerts: AlertBook, desk: Desk) -> OpenApiRout
     OpenApiRouter::new().routes(routes!(overview)).with_state(Shown { board, alerts, desk })
 }
 
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+struct Wanted {
+    /// Whether the page stays as it is, instead of reloading itself
+    still: bool,
+}
+
 /// The latest audit, what needs attention, and the latest alerts, as a page.
-#[utoipa::path(get, path = "/", tag = "audit", operation_id = "page",
+#[utoipa::path(get, path = "/", tag = "audit", operation_id = "page", params(Wanted),
     responses((status = 200, description = "The page", body = String, content_type = "text/html")))]
-async fn overview(State(shown): State<Shown>, headers: HeaderMap) -> HtmlPage {
+async fn overview(State(shown): State<Shown>, Query(wanted): Query<Wanted>, headers: HeaderMap) -> HtmlPage {
     let session = shown.desk.session_seen(&headers);
     let attention = attention(&shown.desk).await;
     let alerts = shown.alerts.latest();
@@ -41,8 +52,17 @@ async fn overview(State(shown): State<Shown>, headers: HeaderMap) -> HtmlPage {
     page(
         "Overview",
         session.as_ref(),
-        Some(RELOAD),
-        &html! { (audit(&known, &alerts, now)) (attention.section()) (alert_list(&alerts)) (sound(&known, now)) },
+        (!wanted.still).then_some(RELOAD),
+        &html! {
+            (audit(&known, &alerts, now))
+            p.quiet {
+                @if wanted.still { "This page is as it was loaded. " a href="/" { "Reload it every " (RELOAD) " s" } }
+                @else { "It reloads itself every " (RELOAD) " s. " a href="/?still=true" { "Stop that" } }
+            }
+            (attention.section())
+            (alert_list(&alerts))
+            (sound(&known, now))
+        },
     )
 }
 

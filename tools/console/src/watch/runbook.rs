@@ -2,11 +2,12 @@
 
 use std::sync::LazyLock;
 
+use axum::{extract::State, http::HeaderMap};
 use maud::PreEscaped;
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, html::push_html};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::desk::{HtmlPage, page};
+use crate::desk::{Desk, HtmlPage, page};
 
 static RUNBOOK: LazyLock<String> = LazyLock::new(|| {
     let mut html = String::new();
@@ -14,15 +15,15 @@ static RUNBOOK: LazyLock<String> = LazyLock::new(|| {
     html
 });
 
-pub(super) fn routes() -> OpenApiRouter {
-    OpenApiRouter::new().routes(routes!(runbook))
+pub(super) fn routes(desk: Desk) -> OpenApiRouter {
+    OpenApiRouter::new().routes(routes!(runbook)).with_state(desk)
 }
 
 /// What each alert means and what to do; the anchors are the alerts' names.
 #[utoipa::path(get, path = "/runbook", tag = "audit", operation_id = "runbook",
     responses((status = 200, description = "The page", body = String, content_type = "text/html")))]
-async fn runbook() -> HtmlPage {
-    page("Runbook", None, None, &PreEscaped(RUNBOOK.clone()))
+async fn runbook(State(desk): State<Desk>, headers: HeaderMap) -> HtmlPage {
+    page("Runbook", desk.session_seen(&headers).as_ref(), None, &PreEscaped(RUNBOOK.clone()))
 }
 
 /// Headings get two anchors: in lower case for the document's own links, and as written for the alerts' names.

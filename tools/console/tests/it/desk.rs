@@ -1,6 +1,9 @@
 //! The desk's pages over HTTP, on the sound suite; order does not run there.
 
-use crate::{watch::Watch, whole_audit::World};
+use crate::{
+    watch::{ADMIN_TOKEN, Watch},
+    whole_audit::World,
+};
 
 /// The id of an order of sound_suite.sql.
 fn order(n: u8) -> String {
@@ -27,6 +30,8 @@ async fn orders_are_found_by_order_saga_customer_and_state() {
     assert_eq!(found("saga_status=COMPENSATED").await, [2, 3, 4, 7]);
     assert_eq!(found("older_than=3600").await, [] as [u8; 0]);
     assert_eq!(found("q=nobody").await, [] as [u8; 0]);
+    let (_, page) = watch.get("/orders?saga_status=IN_PROGRESS").await.expect("a page");
+    assert!(!page.contains("Older ones"), "all open ones were read: {page}");
     assert_eq!(watch.get("/orders?q=%00").await.expect("an answer").0, 422, "no text of the database");
 }
 
@@ -85,6 +90,17 @@ async fn pages_run_nothing_and_load_nothing() {
     }
 }
 
+#[tokio::test]
+async fn pages_are_refused_under_a_name_of_another_site() {
+    let world = World::new().await;
+    let watch = Watch::start(&world);
+    watch.until_ok("/").await;
+    for path in ["/", "/orders", "/manage/faults", "/actions", "/login"] {
+        let request = watch.http.get(format!("{}{path}", watch.url)).header("host", "evil.example:8085");
+        assert_eq!(request.send().await.expect("an answer").status().as_u16(), 421, "{path}");
+    }
+}
+
 impl Watch {
     /// Sends a form, with the headers that a browser would send; returns status, cookie and page.
     async fn send(&self, path: &str, cookie: &str, form: &[(&str, &str)]) -> (u16, String, String) {
@@ -124,8 +140,8 @@ async fn only_who_is_logged_in_acts_and_only_by_the_sessions_forms() {
     let pause = [("service", "order"), ("reason", "a test")];
     assert_eq!(watch.send("/operations/pause_relay", "", &pause).await.0, 401);
     let refused = watch.send("/login", "", &[("name", "ann"), ("token", "guess")]).await;
-    assert!(refused.0 == 403 && refused.1.is_empty() && refused.2.contains("not the one"), "{refused:?}");
-    let (status, set, _) = watch.send("/login", "", &[("name", "ann"), ("token", "dev-admin-token")]).await;
+    assert!(refused.0 == 403 && refused.1.is_empty() && refused.2.contains("not one that"), "{refused:?}");
+    let (status, set, _) = watch.send("/login", "", &[("name", "ann"), ("token", ADMIN_TOKEN)]).await;
     assert_eq!(status, 303);
     assert!(set.contains("; HttpOnly") && set.contains("; SameSite=Strict"), "{set}");
     let cookie = set.split(';').next().expect("a cookie").to_owned();
@@ -147,7 +163,7 @@ async fn what_cannot_be_undone_is_confirmed_first() {
     let world = World::new().await;
     let watch = Watch::start(&world);
     watch.until_ok("/").await;
-    let (_, set, _) = watch.send("/login", "", &[("name", "ann"), ("token", "dev-admin-token")]).await;
+    let (_, set, _) = watch.send("/login", "", &[("name", "ann"), ("token", ADMIN_TOKEN)]).await;
     let cookie = set.split(';').next().expect("a cookie").to_owned();
     let path = "/operations/discard_dead_letter";
     let token = csrf(&watch.page_of(path, &cookie).await);

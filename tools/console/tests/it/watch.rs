@@ -8,6 +8,9 @@ use testkit::{Process, eventually, free_port};
 
 use crate::whole_audit::{World, payment};
 
+/// Not the public one, with which only this machine is served.
+pub(crate) const ADMIN_TOKEN: &str = "a-token-of-these-tests";
+
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A running `console audit --watch`.
@@ -30,7 +33,7 @@ impl Watch {
             .args(["--database-url", &world.database.url_for("auditor"), "--gateway-url", gateway_url])
             // No suite that runs beside the tests.
             .args(SERVICES.map(|service| format!("--{service}-url=http://127.0.0.1:1")))
-            .env("ADMIN_TOKEN", "dev-admin-token")
+            .env("ADMIN_TOKEN", ADMIN_TOKEN)
             .args(["--nats-url", &world.nats.url(), "--nats-user", "auditor", "--nats-password", "secret"]);
         let process = Process::start(&mut command).expect("the console starts");
         Watch { process, url: format!("http://{address}"), http: reqwest::Client::new() }

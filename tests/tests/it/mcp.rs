@@ -1,0 +1,285 @@
+//! The console's tools, driven by the SDK's own client on a suite at work.
+
+use std::{collections::BTreeSet, process::Stdio};
+
+use rmcp::{
+    RoleClient, ServiceExt as _,
+    model::CallToolRequestParams,
+    service::RunningService,
+    transport::{StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig},
+};
+use suite_tests::Running;
+use testkit::Process;
+
+use crate::prelude::*;
+
+const READING: [&str; 17] = [
+    "audit",
+    "explain_order",
+    "find_orders",
+    "inspect_dead_letter",
+    "inspect_event",
+    "inspect_relay",
+    "inspect_saga",
+    "list_actions",
+    "list_breakers",
+    "list_consumers",
+    "list_dead_letters",
+    "list_faults",
+    "list_outbox",
+    "list_payments",
+    "list_products",
+    "metrics",
+    "order_journey",
+];
+const UNDOABLE: [&str; 12] = [
+    "cancel_order",
+    "disarm_fault",
+    "pause_consumer",
+    "pause_relay",
+    "place_order",
+    "rebuild_catalogue",
+    "replay_dead_letter",
+    "requeue_outbox_entry",
+    "reset_breaker",
+    "resume_consumer",
+    "resume_relay",
+    "resume_saga",
+];
+const ADMINS: [&str; 3] = ["arm_fault", "discard_dead_letter", "discard_outbox_entry"];
+
+/// A console that serves tools, and the suite that it serves.
+struct World {
+    suite: TestSuite,
+    participants: Participants,
+    client: Client,
+    url: String,
+    _process: Process,
+}
+
+/// The arguments of a console that name its services.
+fn addresses(participants: &Participants) -> Vec<String> {
+    participants.all().map(|replica| format!("--{}-url={}", replica.service, replica.url)).collect()
+}
+
+impl World {
+    async fn new(tuning: Tuning) -> anyhow::Result<World> {
+        let (suite, participants) = TestSuite::faulty(tuning, 100, 1_000).await?;
+        let listen = format!("127.0.0.1:{}", testkit::free_port());
+        let mut command = Running::console(&suite, &["audit", "--watch", "--every", "100ms", "--listen", &listen])?;
+        command.args(addresses(&participants)).env("ADMIN_TOKEN", "dev-admin-token");
+        command.env("OPERATOR_TOKEN", "operates").env("VIEWER_TOKEN", "views");
+        let process = Process::start(&mut command)?;
+        let url = format!("http://{listen}");
+        let client = Client::new(&url);
+        eventually(async || client.get("/health/ready").await.is_ok_and(|answer| answer.status == 200)).await?;
+        Ok(World { suite, participants, client, url, _process: process })
+    }
+
+    async fn agent(&self, token: &str) -> anyhow::Result<Agent> {
+        let mut config = StreamableHttpClientTransportConfig::with_uri(format!("{}/mcp", self.url)).auth_header(token);
+        config.custom_headers.insert("x-actor".parse()?, "agent".parse()?);
+        let client = ().serve(StreamableHttpClientTransport::from_config(config)).await?;
+        Ok(Agent { client, called: BTreeSet::new() })
+    }
+
+    async fn recorded(&self) -> anyhow::Result<Vec<(String, String, Option<String>)>> {
+        let query = sqlx::query_as("select actor, action, reason from saga.operator_action order by action_id");
+        Ok(query.fetch_all(&self.suite.pool).await?)
+    }
+}
+
+struct Agent {
+    client: RunningService<RoleClient, ()>,
+    called: BTreeSet<String>,
+}
+
+impl Agent {
+    async fn tools(&self) -> anyhow::Result<Vec<String>> {
+        let tools = self.client.list_all_tools().await?;
+        let mut names: Vec<_> = tools.into_iter().map(|tool| tool.name.into_owned()).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// What the tool answers, and whether it was refused.
+    async fn call(&mut self, tool: &'static str, arguments: Value) -> anyhow::Result<(bool, Value)> {
+        self.called.insert(tool.to_owned());
+        let arguments = arguments.as_object().cloned().context("no object")?;
+        let result = self.client.call_tool(CallToolRequestParams::new(tool).with_arguments(arguments)).await?;
+        Ok((result.is_error == Some(true), result.structured_content.context("nothing structured")?))
+    }
+
+    async fn done(&mut self, tool: &'static str, arguments: Value) -> anyhow::Result<Value> {
+        let (refused, answer) = self.call(tool, arguments).await?;
+        ensure!(!refused, "{tool}: {answer:#}");
+        Ok(answer)
+    }
+
+    /// The same of a tool that wants its first answer confirmed.
+    async fn confirmed(&mut self, tool: &'static str, mut arguments: Value) -> anyhow::Result<(bool, Value)> {
+        let shown = self.done(tool, arguments.clone()).await?;
+        ensure!(shown["done"] == false, "{tool} was not to be confirmed: {shown:#}");
+        arguments["confirm"] = shown["confirm"].clone();
+        self.call(tool, arguments).await
+    }
+}
+
+fn sorted(names: &[&[&str]]) -> Vec<String> {
+    let mut all: Vec<_> = names.concat().into_iter().map(str::to_owned).collect();
+    all.sort();
+    all
+}
+
+#[suite_tests::test(unaudited = "no order is placed")]
+async fn each_role_has_exactly_its_tools() -> Test {
+    let world = World::new(Tuning::default()).await?;
+    let of = [
+        ("views", sorted(&[&READING])),
+        ("operates", sorted(&[&READING, &UNDOABLE])),
+        ("dev-admin-token", sorted(&[&READING, &UNDOABLE, &ADMINS])),
+    ];
+    for (token, allowed) in of {
+        let mut agent = world.agent(token).await?;
+        let tools = agent.tools().await?;
+        ensure!(tools == allowed, "{token}: {tools:#?}");
+        for tool in sorted(&[&UNDOABLE, &ADMINS]).into_iter().filter(|tool| !allowed.contains(tool)) {
+            let tool: &'static str = UNDOABLE.iter().chain(&ADMINS).find(|name| **name == tool).context("known")?;
+            let all = json!({"service": "order", "id": Uuid::nil(), "event_id": Uuid::nil(), "step": "confirm_order",
+                "point": "in_step", "kind": "error", "customer_id": "c", "sku": "A", "quantity": 1,
+                "payment_method": "tok_visa", "reason": "r"});
+            let wanted = world.agent("dev-admin-token").await?.client.list_all_tools().await?;
+            let schema = wanted.into_iter().find(|of| of.name == tool).context("no such tool")?.input_schema;
+            let given = schema["required"].as_array().context("required")?.iter().filter_map(Value::as_str);
+            let given = given.map(|name| (name.to_owned(), all[name].clone())).collect::<serde_json::Map<_, _>>();
+            let (refused, answer) = agent.call(tool, Value::Object(given)).await?;
+            ensure!(refused && answer["refused"].as_str().is_some_and(|why| why.contains("role")), "{tool}: {answer}");
+        }
+    }
+    ensure!(world.recorded().await?.is_empty(), "what is refused reaches no service");
+    for token in ["", "guess", "operates2"] {
+        ensure!(world.agent(token).await.is_err(), "{token}");
+    }
+    let request = world.client.request(Method::POST, "/mcp").bearer_auth("views").header("origin", "http://a.example");
+    ensure!(world.client.send(request.json(&json!({}))).await?.status == 403);
+    Ok(())
+}
+
+/// Every tool is called, and each call that acts leaves one record.
+#[suite_tests::test]
+async fn an_agent_drives_every_tool() -> Test {
+    let tuning = Tuning { resilience: "confirm_order.attempts=1", ..Tuning::default() };
+    let world = World::new(tuning).await?;
+    let mut agent = world.agent("dev-admin-token").await?;
+    let order = json!({"customer_id": "agent", "sku": "A", "quantity": 2, "payment_method": "tok_visa",
+        "reason": "a test", "idempotency_key": "agent-1"});
+    let placed = agent.done("place_order", order.clone()).await?;
+    ensure!(
+        agent.done("place_order", order).await?["order_id"] == placed["order_id"],
+        "the same key is the same order"
+    );
+    let order_id = placed["order_id"].clone();
+    world.participants.saga_becomes(&placed, "COMPLETED").await?;
+    let found = agent.done("find_orders", json!({"q": "agent"})).await?;
+    ensure!(found["orders"].as_array().is_some_and(|orders| orders.len() == 1), "{found:#}");
+    let journey = agent.done("order_journey", json!({"order_id": order_id})).await?;
+    ensure!(journey["entries"].as_array().is_some_and(|entries| entries.len() == 4), "{journey:#}");
+    ensure!(agent.done("explain_order", json!({"id": order_id})).await?["summary"].is_string());
+    ensure!(agent.done("inspect_saga", json!({"id": placed["saga_id"]})).await?["status"] == "COMPLETED");
+    let payments = agent.done("list_payments", json!({"order_id": order_id})).await?;
+    ensure!(payments["items"].as_array().is_some_and(|items| items.len() == 1), "{payments:#}");
+    let products = agent.done("list_products", json!({"service": "inventory", "limit": 1})).await?;
+    ensure!(products["items"][0]["sku"] == "A", "{products:#}");
+    let events = agent.done("list_outbox", json!({"service": "order", "state": "PUBLISHED"})).await?;
+    let created = events["items"].as_array().and_then(|items| items.last()).context("no event")?["event_id"].clone();
+    let event = agent.done("inspect_event", json!({"service": "order", "event_id": created})).await?;
+    ensure!(event["payload"]["payment_method"] == "withheld", "the card's token: {event:#}");
+    let metrics = agent.done("metrics", json!({"service": "order", "prefix": "saga_"})).await?;
+    ensure!(metrics.as_object().is_some_and(|series| !series.is_empty()), "{metrics:#}");
+    for tool in ["inspect_relay", "list_consumers", "list_breakers", "list_faults"] {
+        agent.done(tool, json!({"service": "order"})).await?;
+    }
+
+    // A dead letter, with a fault for one order only.
+    let because = |more: Value| {
+        let mut arguments = json!({"service": "order", "reason": "a test"});
+        arguments.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
+        arguments
+    };
+    agent.done("pause_consumer", because(json!({"step": "confirm_order"}))).await?;
+    let stuck = world.participants.place(&[("A", 1)], "tok_visa").await?;
+    let fault =
+        because(json!({"point": "in_step", "kind": "error", "step": "confirm_order", "order_id": stuck["order_id"]}));
+    let fault = agent.done("arm_fault", fault).await?;
+    agent.done("resume_consumer", because(json!({"step": "confirm_order"}))).await?;
+    let letters = world.participants.order.client.until_items("/api/admin/dlq?step=confirm_order", 1).await?;
+    let listed = agent.done("list_dead_letters", json!({"service": "order", "status": "PENDING"})).await?;
+    let id = listed["items"][0]["id"].clone();
+    ensure!(id == letters[0]["id"], "{listed:#}");
+    let inspected = agent.done("inspect_dead_letter", json!({"service": "order", "id": id})).await?;
+    ensure!(inspected["saga_id"] == stuck["saga_id"], "{inspected:#}");
+    let journey = agent.done("order_journey", json!({"order_id": stuck["order_id"]})).await?;
+    ensure!(journey["dead_letters"].as_array().is_some_and(|letters| letters.len() == 1), "{journey:#}");
+    agent.done("disarm_fault", because(json!({"id": fault["id"].to_string()}))).await?;
+    agent.done("replay_dead_letter", because(json!({"id": id}))).await?;
+    world.participants.saga_becomes(&stuck, "COMPLETED").await?;
+
+    agent.done("pause_relay", because(json!({}))).await?;
+    agent.done("resume_relay", because(json!({}))).await?;
+    agent.done("reset_breaker", because(json!({"step": "confirm_order"}))).await?;
+    agent.done("rebuild_catalogue", json!({"reason": "a test"})).await?;
+
+    // What cannot be undone is confirmed, and exactly that.
+    let cancel = json!({"id": order_id, "reason": "a test"});
+    let shown = agent.done("cancel_order", cancel.clone()).await?;
+    let other = json!({"id": stuck["order_id"], "reason": "a test", "confirm": shown["confirm"]});
+    ensure!(agent.done("cancel_order", other).await?["done"] == false, "another order was confirmed");
+    ensure!(world.participants.order(&placed).await?["status"] == "CONFIRMED");
+    let (refused, answer) = agent.confirmed("cancel_order", cancel).await?;
+    ensure!(!refused && answer["status"] == "CANCELLED", "{answer:#}");
+    world.participants.saga_becomes(&placed, "COMPENSATED").await?;
+
+    // Of these there is nothing in a sound suite: the services refuse them.
+    let nothing = Uuid::nil();
+    ensure!(agent.confirmed("discard_dead_letter", because(json!({"id": nothing}))).await?.0);
+    ensure!(agent.confirmed("discard_outbox_entry", because(json!({"event_id": nothing}))).await?.0);
+    ensure!(agent.call("requeue_outbox_entry", because(json!({"event_id": nothing}))).await?.0);
+    ensure!(agent.call("resume_saga", json!({"id": nothing, "reason": "a test"})).await?.0);
+
+    let audit = eventually(async || {
+        let audit = world.agent("views").await?.done("audit", json!({})).await?;
+        anyhow::Ok((audit["violated"] == json!([]) && audit["invariants"].as_u64() > Some(20)).then_some(audit))
+    });
+    ensure!(audit.await?["failure"].is_null());
+    let actions = agent.done("list_actions", json!({})).await?;
+    let recorded = world.recorded().await?;
+    ensure!(actions["actions"].as_array().is_some_and(|actions| actions.len() == recorded.len()), "{actions:#}");
+    ensure!(
+        recorded.iter().all(|(actor, _, why)| actor == "agent" && why.as_deref() == Some("a test")),
+        "{recorded:#?}"
+    );
+    ensure!(recorded.len() == 16, "{recorded:#?}");
+    agent.called.insert("audit".to_owned());
+    let all = sorted(&[&READING, &UNDOABLE, &ADMINS]);
+    ensure!(agent.called.iter().eq(&all), "{:#?} of {all:#?}", agent.called);
+    world.suite.audit().await
+}
+
+#[suite_tests::test(unaudited = "no order is placed")]
+async fn the_same_tools_are_served_over_stdin_and_stdout() -> Test {
+    let (suite, participants) = TestSuite::selling(100, 10).await?;
+    let mut command = Running::console(&suite, &["mcp", "--role", "operator", "--actor", "agent"])?;
+    command.args(addresses(&participants)).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut process = tokio::process::Command::from(command).kill_on_drop(true).spawn()?;
+    let pipes = (process.stdout.take().context("no stdout")?, process.stdin.take().context("no stdin")?);
+    let mut agent = Agent { client: ().serve(pipes).await?, called: BTreeSet::new() };
+    let tools = agent.tools().await?;
+    ensure!(tools == sorted(&[&READING, &UNDOABLE]), "{tools:#?}");
+    agent.done("pause_relay", json!({"service": "payment", "reason": "a test"})).await?;
+    ensure!(agent.done("inspect_relay", json!({"service": "payment"})).await?["paused"] == true);
+    eventually(async || anyhow::Ok(agent.done("audit", json!({})).await?["invariants"].as_u64() > Some(20))).await?;
+    agent.client.cancel().await?;
+    let ended = tokio::time::timeout(Duration::from_secs(10), process.wait()).await??;
+    ensure!(ended.success(), "{ended}");
+    Ok(())
+}

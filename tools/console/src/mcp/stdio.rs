@@ -1,0 +1,59 @@
+//! `console mcp`: the tools over stdin and stdout, for an agent that starts its server itself.
+
+use std::time::Duration;
+
+use bootstrap::CancellationToken;
+use rmcp::ServiceExt as _;
+
+use super::Tools;
+use crate::{
+    audit::Stores,
+    desk::{Desk, Tokens},
+    operations::{Role, Who},
+    suite::Addresses,
+    watch::{Board, Rounds},
+};
+
+/// How often the suite is audited meanwhile.
+const AUDIT_EVERY: Duration = Duration::from_secs(10);
+
+#[derive(Debug, clap::Args)]
+pub struct McpArgs {
+    #[command(flatten)]
+    stores: Stores,
+    #[command(flatten)]
+    addresses: Addresses,
+    /// What its caller may do
+    #[arg(long, value_enum, default_value = "viewer")]
+    role: Role,
+    /// Who calls, in the records of actions
+    #[arg(long, default_value = "mcp")]
+    actor: String,
+}
+
+/// Serves until stdin ends.
+pub async fn command(args: &McpArgs) -> anyhow::Result<bool> {
+    let tokens = Tokens::new(&args.addresses.admin_token, None, None);
+    let board = Board::default();
+    let tools = Tools {
+        desk: Desk::new(&args.stores.database_url, args.addresses.clone(), tokens)?,
+        board: board.clone(),
+        who: Who { actor: args.actor.clone(), role: args.role },
+    };
+    let stop = CancellationToken::new();
+    let rounds = Rounds {
+        stores: args.stores.clone(),
+        gateway_url: args.addresses.gateway_url.clone(),
+        every: AUDIT_EVERY,
+        board,
+        served: None,
+        stop: stop.clone(),
+    };
+    let serve = async {
+        let served = async { anyhow::Ok(tools.serve(rmcp::transport::stdio()).await?.waiting().await?) }.await;
+        stop.cancel();
+        served
+    };
+    let (served, ()) = tokio::join!(serve, rounds.run());
+    served.map(|_| true)
+}
