@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, clippy::disallowed_methods, reason = "this crate is for tests only")]
 
 mod audited;
+mod browser;
 mod client;
 mod collector;
 mod events;
@@ -18,6 +19,7 @@ mod suite;
 use std::time::Duration;
 
 pub use audited::audited;
+pub use browser::Browser;
 pub use client::{Answer, Client};
 pub use collector::{CollectedSpan, Collector};
 pub use events::Forged;

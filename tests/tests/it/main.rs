@@ -7,6 +7,7 @@ mod arrows;
 mod audit;
 mod breakers;
 mod broker;
+mod browser;
 mod catalogue;
 mod compensations;
 mod compose;

@@ -32,14 +32,16 @@ const READING: [&str; 17] = [
     "metrics",
     "order_journey",
 ];
-const UNDOABLE: [&str; 12] = [
+const UNDOABLE: [&str; 14] = [
     "cancel_order",
     "disarm_fault",
     "pause_consumer",
     "pause_relay",
     "place_order",
     "rebuild_catalogue",
+    "rehearse_replay",
     "replay_dead_letter",
+    "replay_dead_letters",
     "requeue_outbox_entry",
     "reset_breaker",
     "resume_consumer",
@@ -49,11 +51,11 @@ const UNDOABLE: [&str; 12] = [
 const ADMINS: [&str; 3] = ["arm_fault", "discard_dead_letter", "discard_outbox_entry"];
 
 /// A console that serves tools, and the suite that it serves.
-struct World {
-    suite: TestSuite,
-    participants: Participants,
+pub(crate) struct World {
+    pub(crate) suite: TestSuite,
+    pub(crate) participants: Participants,
     client: Client,
-    url: String,
+    pub(crate) url: String,
     _process: Process,
 }
 
@@ -63,7 +65,7 @@ fn addresses(participants: &Participants) -> Vec<String> {
 }
 
 impl World {
-    async fn new(tuning: Tuning) -> anyhow::Result<World> {
+    pub(crate) async fn new(tuning: Tuning) -> anyhow::Result<World> {
         let (suite, participants) = TestSuite::faulty(tuning, 100, 1_000).await?;
         let listen = format!("127.0.0.1:{}", testkit::free_port());
         let mut command = Running::console(&suite, &["audit", "--watch", "--every", "100ms", "--listen", &listen])?;
@@ -221,6 +223,8 @@ async fn an_agent_drives_every_tool() -> Test {
     let journey = agent.done("order_journey", json!({"order_id": stuck["order_id"]})).await?;
     ensure!(journey["dead_letters"].as_array().is_some_and(|letters| letters.len() == 1), "{journey:#}");
     agent.done("disarm_fault", because(json!({"id": fault["id"].to_string()}))).await?;
+    let rehearsed = agent.done("rehearse_replay", because(json!({"saga_id": stuck["saga_id"]}))).await?;
+    ensure!(rehearsed["items"][0]["outcome"] == "would_apply", "{rehearsed:#}");
     agent.done("replay_dead_letter", because(json!({"id": id}))).await?;
     world.participants.saga_becomes(&stuck, "COMPLETED").await?;
 
@@ -238,6 +242,10 @@ async fn an_agent_drives_every_tool() -> Test {
     let (refused, answer) = agent.confirmed("cancel_order", cancel).await?;
     ensure!(!refused && answer["status"] == "CANCELLED", "{answer:#}");
     world.participants.saga_becomes(&placed, "COMPENSATED").await?;
+
+    let (refused, batch) =
+        agent.confirmed("replay_dead_letters", because(json!({"saga_id": placed["saga_id"]}))).await?;
+    ensure!(!refused && batch["selected"] == 0, "{batch:#}");
 
     // Of these there is nothing in a sound suite: the services refuse them.
     let nothing = Uuid::nil();
@@ -258,7 +266,7 @@ async fn an_agent_drives_every_tool() -> Test {
         recorded.iter().all(|(actor, _, why)| actor == "agent" && why.as_deref() == Some("a test")),
         "{recorded:#?}"
     );
-    ensure!(recorded.len() == 16, "{recorded:#?}");
+    ensure!(recorded.len() == 18, "{recorded:#?}");
     agent.called.insert("audit".to_owned());
     let all = sorted(&[&READING, &UNDOABLE, &ADMINS]);
     ensure!(agent.called.iter().eq(&all), "{:#?} of {all:#?}", agent.called);

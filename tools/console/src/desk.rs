@@ -4,8 +4,10 @@
 mod act;
 mod actions;
 mod attention;
+mod event;
 mod hosts;
 mod journey;
+mod live;
 mod manage;
 mod orders;
 mod session;
@@ -13,19 +15,21 @@ mod shell;
 pub(crate) mod store;
 mod tokens;
 
-use std::{str::FromStr, time::Duration};
+use std::{str::FromStr, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use axum::http::{HeaderMap, StatusCode};
-use bootstrap::Problem;
+use bootstrap::{CancellationToken, Problem};
 use sqlx::{
     PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
+use tokio::sync::Semaphore;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub(crate) use attention::attention;
 pub(crate) use hosts::{Hosts, expect_own};
+pub(crate) use live::live;
 pub(crate) use shell::{HtmlPage, page};
 pub(crate) use tokens::Tokens;
 
@@ -43,11 +47,19 @@ pub(crate) struct Desk {
     pub(crate) tokens: Tokens,
     sessions: Sessions,
     pub(crate) confirmations: Confirmations,
+    /// A permit for each page that may be open.
+    open_pages: Arc<Semaphore>,
+    stop: CancellationToken,
 }
 
 impl Desk {
     /// Connects when a page is first asked for: the console also starts, and receives alerts, while the database is away.
-    pub(crate) fn new(database_url: &str, addresses: Addresses, tokens: Tokens) -> anyhow::Result<Desk> {
+    pub(crate) fn new(
+        database_url: &str,
+        addresses: Addresses,
+        tokens: Tokens,
+        stop: CancellationToken,
+    ) -> anyhow::Result<Desk> {
         const CONNECTIONS: u32 = 3;
         let limits = [("statement_timeout", "5000"), ("lock_timeout", "1000"), ("default_transaction_read_only", "on")];
         let options = PgConnectOptions::from_str(database_url).context("DATABASE_URL")?;
@@ -62,6 +74,8 @@ impl Desk {
             suite: Suite::new(addresses).context("no HTTP client")?,
             sessions: Sessions::default(),
             confirmations: Confirmations::default(),
+            open_pages: Arc::new(Semaphore::new(live::MAX_OPEN)),
+            stop,
         })
     }
 }
@@ -71,11 +85,14 @@ pub(crate) fn routes(desk: Desk) -> OpenApiRouter {
         .routes(routes!(orders::list))
         .routes(routes!(journey::show))
         .routes(routes!(manage::show))
+        .routes(routes!(event::show))
+        .routes(routes!(event::dead_letter))
         .routes(routes!(actions::list))
         .routes(routes!(act::form, act::operate))
         .routes(routes!(session::form, session::login))
         .routes(routes!(session::logout))
         .with_state(desk)
+        .merge(live::routes())
 }
 
 impl Desk {

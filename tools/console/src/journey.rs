@@ -11,6 +11,7 @@ use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
+pub(crate) use read::find;
 pub use read::read;
 pub use states::States;
 
@@ -106,7 +107,7 @@ pub struct Publication {
     /// Failed attempts to publish it.
     pub attempts: i32,
     pub last_error: Option<String>,
-    /// How often it was published again because the broker had lost it.
+    /// How often it was published again, because the broker had lost it or nobody answered it in time.
     pub republication: i32,
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Operation {
     pub(crate) path: &'static str,
     /// What it wants besides service, id and reason: parts of the body, or of the query.
     pub(crate) fields: &'static [Field],
+    /// The body before the fields are set; where it has a reason, that is set as well.
+    pub(crate) base: &'static str,
     /// It cannot be undone: it is confirmed after what it concerns was shown.
     pub(crate) destroys: bool,
 }
@@ -76,7 +78,7 @@ pub(crate) enum FieldKind {
 impl Operation {
     const fn new(name: &'static str, title: &'static str, role: Role, path: &'static str, about: &'static str) -> Self {
         let at = At::Any;
-        Operation { name, title, about, role, verb: Verb::Post, at, path, fields: &[], destroys: false }
+        Operation { name, title, about, role, verb: Verb::Post, at, path, fields: &[], base: "{}", destroys: false }
     }
 
     const fn at(mut self, service: Service) -> Self {
@@ -87,6 +89,10 @@ impl Operation {
     const fn with(mut self, fields: &'static [Field]) -> Self {
         self.fields = fields;
         self
+    }
+
+    const fn base(self, base: &'static str) -> Self {
+        Operation { base, ..self }
     }
 
     /// It cannot be undone.
@@ -114,7 +120,10 @@ impl Operation {
     /// Whether a second call, with the same arguments, changes nothing more.
     pub(crate) fn is_idempotent(&self) -> bool {
         self.verb == Verb::Delete
-            || !matches!(self.name, "place_order" | "arm_fault" | "replay_dead_letter" | "resume_saga")
+            || !matches!(
+                self.name,
+                "place_order" | "arm_fault" | "replay_dead_letter" | "replay_dead_letters" | "resume_saga"
+            )
     }
 
     pub(crate) fn acts(&self) -> bool {
@@ -139,6 +148,7 @@ impl Field {
 }
 
 const LIMIT: Field = field("limit", FieldKind::Number, "The most entries: 1 to 200, 50 if left out");
+const SAGA: Field = field("saga_id", FieldKind::Text, "Only those of this saga").at("/filter/saga_id");
 const CURSOR: Field = field("cursor", FieldKind::Text, "next_cursor of the page before");
 
 /// All operations: what reads, then what acts, by what they concern.
@@ -232,6 +242,29 @@ pub(crate) static OPERATIONS: &[Operation] = {
             "admin/dlq/{id}/replay",
             "Runs the failed step on the event again, now.",
         ),
+        Operation::new(
+            "rehearse_replay",
+            "Try dry",
+            Operator,
+            "admin/dlq/replay",
+            "Says what replaying a saga's dead letters would do, and changes nothing.",
+        )
+        .with(&[SAGA])
+        .base(r#"{"filter": {}, "dry_run": true}"#),
+        Operation::new(
+            "replay_dead_letters",
+            "Replay many",
+            Operator,
+            "admin/dlq/replay",
+            "Replays the pending dead letters of a step or a saga, in waves that grow until one fails.",
+        )
+        .with(&[
+            field("step", FieldKind::Text, "Only those of this step").at("/filter/step"),
+            SAGA,
+            field("limit", FieldKind::Number, "How many at most"),
+        ])
+        .base(r#"{"filter": {}, "reason": ""}"#)
+        .destroys(),
         Operation::new(
             "discard_dead_letter",
             "Discard",

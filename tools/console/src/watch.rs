@@ -87,7 +87,12 @@ pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
         };
         // The receiver is dropped only when the process is about to end.
         let _ = ready_to_audit.send(rounds);
-        let desk = Desk::new(&args.stores.database_url, args.addresses.clone(), args.watch.tokens(&args.addresses))?;
+        let desk = Desk::new(
+            &args.stores.database_url,
+            args.addresses.clone(),
+            args.watch.tokens(&args.addresses),
+            startup.stop.clone(),
+        )?;
         let pages = mcp::routes(desk.clone(), board.clone())
             .merge(page::routes(board, alerts.clone(), desk.clone()))
             .merge(runbook::routes(desk.clone()))

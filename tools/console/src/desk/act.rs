@@ -35,7 +35,7 @@ pub(super) async fn form(
         return Ok(axum::response::Redirect::to("/login").into_response());
     };
     let main = filled_form(operation, &arguments, &session, None);
-    Ok(page(operation.title, Some(&session), None, &main).into_response())
+    Ok(page(operation.title, Some(&session), false, &main).into_response())
 }
 
 /// Carries an operation out. What cannot be undone is first shown again, to be confirmed.
@@ -69,7 +69,7 @@ pub(super) async fn operate(
             (status, filled_form(operation, &arguments, &session, Some(&refusal.to_string())))
         }
     };
-    Ok((status, page(operation.title, Some(&session), None, &main)).into_response())
+    Ok((status, page(operation.title, Some(&session), false, &main)).into_response())
 }
 
 fn filled_form(operation: &Operation, arguments: &Arguments, session: &Session, failure: Option<&str>) -> Markup {

@@ -17,7 +17,7 @@ use super::{
     responses((status = 200, description = "The page", body = String, content_type = "text/html")))]
 pub(super) async fn list(State(desk): State<Desk>, headers: HeaderMap) -> Result<HtmlPage, Problem> {
     let actions = store::actions(&desk.pool).await.map_err(|error| unreadable(&error))?;
-    Ok(page("Actions", desk.sessions.of(&headers).as_ref(), None, &shown(&actions)))
+    Ok(page("Actions", desk.sessions.of(&headers).as_ref(), false, &shown(&actions)))
 }
 
 fn shown(actions: &[Action]) -> Markup {

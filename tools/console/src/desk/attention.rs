@@ -71,10 +71,10 @@ fn list(Found { stuck, waiting }: &Found) -> Markup {
             ul {
                 @for Waiting { service, dead_letters, parked } in waiting {
                     @if *dead_letters > 0 {
-                        li.bad { (dead_letters) " dead letters of " (service) " wait for a decision" }
+                        li.bad { a href="/manage/dead-letters" { "Dead letters of " (service) } ": " (dead_letters) " to be decided" }
                     }
                     @if *parked > 0 {
-                        li.bad { (parked) " events of " (service) " are parked in its outbox" }
+                        li.bad { a href="/manage/outboxes" { "Parked events of " (service) } ": " (parked) }
                     }
                 }
             }

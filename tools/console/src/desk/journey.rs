@@ -3,6 +3,7 @@
 use axum::{
     extract::{Path, State},
     http::HeaderMap,
+    response::Response,
 };
 use bootstrap::Problem;
 use maud::{Markup, html};
@@ -11,9 +12,8 @@ use time::{Duration, OffsetDateTime, macros::format_description};
 use uuid::Uuid;
 
 use super::{
-    Desk, HtmlPage,
+    Desk, live,
     orders::{class_of, encoded, money},
-    page,
     session::Session,
     unreadable,
 };
@@ -31,20 +31,23 @@ pub(super) async fn show(
     State(desk): State<Desk>,
     Path(order_id): Path<Uuid>,
     headers: HeaderMap,
-) -> Result<HtmlPage, Problem> {
-    let journey = async {
-        let mut connection = desk.pool.acquire().await?;
-        journey::read(&mut connection, order_id).await
-    };
-    let journey = journey.await.map_err(|error| unreadable(&error))?;
-    let journey = journey.ok_or_else(|| Problem::not_found(format!("There is no order {order_id}.")))?;
-    let explanation = desk.suite.explain(order_id).await.ok();
+) -> Result<Response, Problem> {
     let session = desk.session(&headers);
-    let main = shown(&journey, explanation.as_ref(), session.as_ref().is_some_and(Session::may_act));
-    Ok(page(&format!("Order {order_id}"), session.as_ref(), None, &main))
+    let (may_act, may_read) = (session.as_ref().is_some_and(Session::may_act), session.is_some());
+    let shared = desk.clone();
+    let render = move || {
+        let desk = shared.clone();
+        async move {
+            let journey = journey::find(&desk.pool, order_id).await.map_err(|error| unreadable(&error))?;
+            let journey = journey.ok_or_else(|| Problem::not_found(format!("There is no order {order_id}.")))?;
+            let explanation = desk.suite.explain(order_id).await.ok();
+            Ok(shown(&journey, explanation.as_ref(), may_act, may_read))
+        }
+    };
+    live(&desk, &headers, &format!("Order {order_id}"), session.as_ref(), render).await
 }
 
-fn shown(journey: &Journey, explanation: Option<&Explanation>, may_act: bool) -> Markup {
+fn shown(journey: &Journey, explanation: Option<&Explanation>, may_act: bool, may_read: bool) -> Markup {
     let order = &journey.order;
     html! {
         h1 { "Order " code { (order.order_id) } }
@@ -54,14 +57,20 @@ fn shown(journey: &Journey, explanation: Option<&Explanation>, may_act: bool) ->
             p { a.act href={ "/operations/resume_saga?id=" (order.saga_id) } { "Resume the saga" } }
         }
         h2 { "Steps" }
+        @if journey.entries.len() > 1 {
+            div.travel hidden {
+                label { "As it was after" input type="range" min="1" max=(journey.entries.len()) value=(journey.entries.len()); }
+                output {}
+            }
+        }
         ol.journey {
             @for (at, entry) in journey.entries.iter().enumerate() {
-                (step(entry, at.checked_sub(1).map(|before| &journey.entries[before])))
+                (step(entry, at.checked_sub(1).map(|before| &journey.entries[before]), may_read))
             }
             @for left in &journey.left { (still_left(left)) }
         }
         @if journey.saga.is_none() { p.quiet { "Its saga is purged, and its journal with it." } }
-        (dead_letters(&journey.dead_letters, may_act))
+        (dead_letters(order.saga_id, &journey.dead_letters, may_act, may_read))
         (hits(&journey.hits))
         h2 { "Lines" }
         table {
@@ -129,7 +138,7 @@ fn facts(Journey { order, saga, .. }: &Journey) -> Markup {
 }
 
 /// One entry; `before` is the one before it.
-fn step(entry: &Entry, before: Option<&Entry>) -> Markup {
+fn step(entry: &Entry, before: Option<&Entry>, may_read: bool) -> Markup {
     let class = match entry.status.as_str() {
         "FAILED" => "refused",
         "SKIPPED" => "skipped",
@@ -143,7 +152,13 @@ fn step(entry: &Entry, before: Option<&Entry>) -> Markup {
                 p.quiet { (entry.service) @if let Some(before) = before { " · +" (took(entry.occurred_at - before.occurred_at)) } }
             }
             div {
-                p { (entry.event_type) @if let Some(what) = outcome(entry) { " · " (what) } }
+                p {
+                    @match entry.event_id.filter(|_| may_read) {
+                        Some(id) => a href={ "/events/" (entry.service) "/" (id) } { (entry.event_type) },
+                        None => (entry.event_type),
+                    }
+                    @if let Some(what) = outcome(entry) { " · " (what) }
+                }
                 @if let Some(reason) = &entry.reason { p { (reason) } }
                 @if let Some(fault) = &entry.fault { p.bad { "hit by the fault " (fault) } }
                 (way(entry))
@@ -181,7 +196,7 @@ fn way(entry: &Entry) -> Markup {
             (unpublished(publication))
         }
         @if publication.republication > 0 {
-            p.bad { "published again " (publication.republication) " times: the broker had lost it" }
+            p.bad { "published again (" (publication.republication) "): it was lost, or not answered in time" }
         }
     }
 }
@@ -235,7 +250,7 @@ fn still_left(left: &Left) -> Markup {
     }
 }
 
-fn dead_letters(dead_letters: &[DeadLetter], may_act: bool) -> Markup {
+fn dead_letters(saga_id: Uuid, dead_letters: &[DeadLetter], may_act: bool, may_read: bool) -> Markup {
     html! {
         @if !dead_letters.is_empty() {
             h2 { "Dead letters" }
@@ -245,12 +260,18 @@ fn dead_letters(dead_letters: &[DeadLetter], may_act: bool) -> Markup {
                     @for letter in dead_letters {
                         tr {
                             td data-name="Step" { (letter.step) " (" (letter.service) ")" }
-                            td data-name="Event" { (letter.event_type) }
+                            td data-name="Event" {
+                                @if may_read {
+                                    a href={ "/dead-letters/" (letter.service) "/" (letter.dead_letter_id) } { (letter.event_type) }
+                                } @else { (letter.event_type) }
+                            }
                             td data-name="Reason" { (letter.reason) }
                             td.number data-name="Attempts" { (letter.attempts) }
                             td data-name="Status" { (letter.status) }
                             td data-name="Act" {
                                 @if may_act && letter.status == "PENDING" {
+                                    a.act href={ "/operations/rehearse_replay?service=" (letter.service) "&saga_id=" (saga_id) } { "Try dry" }
+                                    " "
                                     @for (name, title) in [("replay_dead_letter", "Replay"), ("discard_dead_letter", "Discard")] {
                                         a.act href={ "/operations/" (name) "?service=" (letter.service) "&id=" (letter.dead_letter_id) } { (title) }
                                         " "

@@ -3,15 +3,16 @@
 use axum::{
     extract::{Path, State},
     http::HeaderMap,
+    response::Response,
 };
 use bootstrap::Problem;
 use contracts::SERVICES;
-use futures_util::{StreamExt, stream};
+use futures_util::future::join_all;
 use maud::{Markup, html};
 use saga::Service;
 use serde_json::Value;
 
-use super::{Desk, HtmlPage, page, session::Session};
+use super::{Desk, live, session::Session};
 use crate::operations::operation;
 
 /// A kind of thing.
@@ -131,20 +132,29 @@ pub(super) async fn show(
     State(desk): State<Desk>,
     Path(path): Path<String>,
     headers: HeaderMap,
-) -> Result<HtmlPage, Problem> {
+) -> Result<Response, Problem> {
     let kind = KINDS.iter().find(|kind| kind.path == path);
     let kind = kind.ok_or_else(|| Problem::not_found("There is no such page."))?;
     let session = desk.sessions.of(&headers);
-    let asked = stream::iter(SERVICES).map(async |service| (service, entries(&desk, service, kind.list).await));
-    let found: Vec<_> = asked.buffered(SERVICES.len()).collect().await;
-    let main = html! {
+    let may_act = session.as_ref().is_some_and(Session::may_act);
+    let shared = desk.clone();
+    let render = move || {
+        let desk = shared.clone();
+        async move { Ok(shown(&desk, kind, may_act).await) }
+    };
+    live(&desk, &headers, kind.title, session.as_ref(), render).await
+}
+
+async fn shown(desk: &Desk, kind: &Kind, may_act: bool) -> Markup {
+    let asked = SERVICES.map(|service| async move { (service, entries(desk, service, kind.list).await) });
+    let found = join_all(asked).await;
+    html! {
         h1 { (kind.title) }
         p.quiet { (kind.about) }
-        (table(kind, &found, session.as_ref().is_some_and(Session::may_act)))
-        @if session.is_none() { p { a href="/login" { "Log in" } " to act on them." } }
+        (table(kind, &found, may_act))
+        @if !may_act { p { a href="/login" { "Log in" } " to act on them." } }
         @else if kind.path == "faults" { p { a href="/operations/arm_fault" { "Arm a fault" } } }
-    };
-    Ok(page(kind.title, session.as_ref(), None, &main))
+    }
 }
 
 /// A service's entries, or why there are none.

@@ -53,7 +53,7 @@ pub(super) async fn list(
     };
     let found = store::find(&desk.pool, &filter).await.map_err(|error| unreadable(&error))?;
     let main = html! { h1 { "Orders" } (form(&search)) (results(&search, &found)) };
-    Ok(page("Orders", desk.session(&headers).as_ref(), None, &main))
+    Ok(page("Orders", desk.session(&headers).as_ref(), false, &main))
 }
 
 fn given(field: &str) -> Option<&str> {

@@ -127,7 +127,7 @@ pub(super) struct Login {
 #[utoipa::path(get, path = "/login", tag = "desk", operation_id = "login_page",
     responses((status = 200, description = "The page", body = String, content_type = "text/html")))]
 pub(super) async fn form() -> HtmlPage {
-    page("Log in", None, None, &login_form(None))
+    page("Log in", None, false, &login_form(None))
 }
 
 fn login_form(failure: Option<&str>) -> Markup {
@@ -165,7 +165,7 @@ pub(super) async fn login(State(desk): State<Desk>, headers: HeaderMap, Form(log
     let refused = "The token is not one that the console was started with.";
     let (None, Some(role)) = (failure, role) else {
         let form = login_form(Some(failure.unwrap_or(refused)));
-        return (StatusCode::FORBIDDEN, page("Log in", None, None, &form)).into_response();
+        return (StatusCode::FORBIDDEN, page("Log in", None, false, &form)).into_response();
     };
     let key = desk.sessions.begin(Who { actor: name.to_owned(), role });
     let cookie = format!("{COOKIE}={key}; Path=/; HttpOnly; SameSite=Strict");

@@ -8,9 +8,11 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{manage, session::Session};
 
-/// Without a script, and with the one style that is in the page.
-const POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+/// With the console's one script, and the one style that is in the page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; form-action 'self'; \
+    base-uri 'none'; frame-ancestors 'none'";
+/// How often a live page reloads itself where there are no scripts, in seconds.
+const RELOAD: u32 = 5;
 
 /// Who is logged in, and how to change that.
 fn who(session: Option<&Session>) -> Markup {
@@ -36,15 +38,15 @@ impl IntoResponse for HtmlPage {
     }
 }
 
-/// A page with this title, for the session of its reader; `reload` in seconds.
-pub(crate) fn page(title: &str, session: Option<&Session>, reload: Option<u32>, main: &Markup) -> HtmlPage {
+/// A page with this title, for the session of its reader; a live one is kept current while it is open.
+pub(crate) fn page(title: &str, session: Option<&Session>, live: bool, main: &Markup) -> HtmlPage {
     HtmlPage(html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                @if let Some(seconds) = reload { meta http-equiv="refresh" content=(seconds); }
+                @if live { noscript { meta http-equiv="refresh" content=(RELOAD); } }
                 title { (title) " · Pas de Trois" }
                 style { (PreEscaped(STYLE)) }
             }
@@ -62,7 +64,8 @@ pub(crate) fn page(title: &str, session: Option<&Session>, reload: Option<u32>, 
                         (who(session))
                     }
                 }
-                main id="main" { (main) }
+                main id="main" data-live[live] { (main) }
+                script src="/live.js" {}
             }
         }
     })

@@ -1,6 +1,6 @@
 //! The queries of a journey. Events and inbox rows are found by their keys, which name their partitions.
 
-use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
+use sqlx::{Connection, PgConnection, PgPool, Row, postgres::PgRow};
 use uuid::Uuid;
 
 use contracts::order_fulfillment::SAGA;
@@ -43,6 +43,11 @@ pub async fn read(connection: &mut PgConnection, order_id: Uuid) -> sqlx::Result
     };
     snapshot.commit().await?;
     Ok(Some(journey))
+}
+
+/// The same with a connection of a pool.
+pub(crate) async fn find(pool: &PgPool, order_id: Uuid) -> sqlx::Result<Option<Journey>> {
+    read(&mut *pool.acquire().await?, order_id).await
 }
 
 async fn order(connection: &mut PgConnection, order_id: Uuid) -> sqlx::Result<Option<Order>> {

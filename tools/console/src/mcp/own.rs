@@ -127,11 +127,7 @@ async fn orders(desk: &Desk, arguments: &Arguments) -> Result<Value, Refusal> {
 
 async fn journey_of(desk: &Desk, arguments: &Arguments) -> Result<Value, Refusal> {
     let order_id = parsed::<Uuid>(arguments, "order_id")?.unwrap_or_default();
-    let read = async {
-        let mut connection = desk.pool.acquire().await?;
-        journey::read(&mut connection, order_id).await
-    };
-    let journey = read.await.map_err(unreadable)?;
+    let journey = journey::find(&desk.pool, order_id).await.map_err(unreadable)?;
     let journey = journey.ok_or_else(|| Refusal::Argument(format!("there is no order {order_id}")))?;
     Ok(json!(journey))
 }

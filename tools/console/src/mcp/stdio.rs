@@ -34,13 +34,12 @@ pub struct McpArgs {
 /// Serves until stdin ends.
 pub async fn command(args: &McpArgs) -> anyhow::Result<bool> {
     let tokens = Tokens::new(&args.addresses.admin_token, None, None);
-    let board = Board::default();
+    let (board, stop) = (Board::default(), CancellationToken::new());
     let tools = Tools {
-        desk: Desk::new(&args.stores.database_url, args.addresses.clone(), tokens)?,
+        desk: Desk::new(&args.stores.database_url, args.addresses.clone(), tokens, stop.clone())?,
         board: board.clone(),
         who: Who { actor: args.actor.clone(), role: args.role },
     };
-    let stop = CancellationToken::new();
     let rounds = Rounds {
         stores: args.stores.clone(),
         gateway_url: args.addresses.gateway_url.clone(),

@@ -138,10 +138,11 @@ impl Request {
 
 /// The operation's own fields; the reason, where it has none.
 fn body(operation: &Operation, arguments: &Arguments, reason: &str) -> Result<Value, Refusal> {
-    if operation.fields.is_empty() {
-        return Ok(if operation.acts() { json!({ "reason": reason }) } else { json!({}) });
+    // A test parses all of them.
+    let mut body: Value = serde_json::from_str(operation.base).unwrap_or_default();
+    if operation.acts() && (operation.fields.is_empty() || body.get("reason").is_some()) {
+        body["reason"] = json!(reason);
     }
-    let mut body = json!({});
     for field in operation.fields {
         let Some(value) = given(arguments, field.name) else { continue };
         let value = match field.kind {
@@ -201,6 +202,11 @@ mod tests {
         let sent = request("place_order", &[("sku", "A"), ("quantity", "2"), ("customer_id", "c"), ("reason", "r")]);
         let body = json!({"customer_id": "c", "lines": [{"sku": "A", "quantity": 2}]});
         assert_eq!(sent.expect("a request").body, body);
+        let sent = request("replay_dead_letters", &[("service", "order"), ("saga_id", "7"), ("reason", "r")]);
+        assert_eq!(sent.expect("a request").body, json!({"filter": {"saga_id": "7"}, "reason": "r"}));
+        let sent = request("rehearse_replay", &[("service", "order"), ("saga_id", "7"), ("reason", "r")]);
+        assert_eq!(sent.expect("a request").body, json!({"filter": {"saga_id": "7"}, "dry_run": true}));
+        assert!(OPERATIONS.iter().all(|operation| serde_json::from_str::<Value>(operation.base).is_ok()));
         let sent = request("list_outbox", &[("service", "order"), ("state", "PARKED")]).expect("a request");
         assert_eq!((sent.path.as_str(), sent.body), ("admin/outbox", json!({"state": "PARKED"})));
     }
@@ -249,6 +255,8 @@ mod tests {
                 "cancel_order",
                 "resume_saga",
                 "replay_dead_letter",
+                "rehearse_replay",
+                "replay_dead_letters",
                 "requeue_outbox_entry",
                 "pause_consumer",
                 "resume_consumer",

@@ -1,7 +1,11 @@
-//! The page with the latest audit, what needs attention, and the alerts. It reloads itself.
+//! The page with the latest audit, what needs attention, and the alerts.
 
-use axum::{extract::State, http::HeaderMap};
-use bootstrap::Query;
+use axum::{
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse as _, Response},
+};
+use bootstrap::{Problem, Query};
 use maud::{Markup, html};
 use serde::Deserialize;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
@@ -14,13 +18,11 @@ use super::{
 };
 use crate::{
     audit::Verdict,
-    desk::{Desk, HtmlPage, attention, page},
+    desk::{Desk, attention, live, page},
 };
 
 /// Older verdicts are not current.
 const MAX_AGE: time::Duration = time::Duration::minutes(1);
-/// How often the page reloads itself, in seconds.
-const RELOAD: u32 = 5;
 
 #[derive(Clone)]
 struct Shown {
@@ -37,33 +39,44 @@ pub(super) fn routes(board: Board, alerts: AlertBook, desk: Desk) -> OpenApiRout
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 struct Wanted {
-    /// Whether the page stays as it is, instead of reloading itself
+    /// Whether the page stays as it is
     still: bool,
 }
 
 /// The latest audit, what needs attention, and the latest alerts, as a page.
 #[utoipa::path(get, path = "/", tag = "audit", operation_id = "page", params(Wanted),
     responses((status = 200, description = "The page", body = String, content_type = "text/html")))]
-async fn overview(State(shown): State<Shown>, Query(wanted): Query<Wanted>, headers: HeaderMap) -> HtmlPage {
+async fn overview(
+    State(shown): State<Shown>,
+    Query(wanted): Query<Wanted>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let session = shown.desk.session_seen(&headers);
+    if wanted.still {
+        let note = html! { "This page is as it was loaded. " a href="/" { "Keep it current" } };
+        return Ok(page("Overview", session.as_ref(), false, &content(&shown, &note).await).into_response());
+    }
+    let desk = shown.desk.clone();
+    let render = move || {
+        let shown = shown.clone();
+        async move {
+            Ok(content(&shown, &html! { "This page is kept current. " a href="/?still=true" { "Stop that" } }).await)
+        }
+    };
+    live(&desk, &headers, "Overview", session.as_ref(), render).await
+}
+
+async fn content(shown: &Shown, note: &Markup) -> Markup {
     let attention = attention(&shown.desk).await;
     let alerts = shown.alerts.latest();
     let (known, now) = (shown.board.read(), board::now());
-    page(
-        "Overview",
-        session.as_ref(),
-        (!wanted.still).then_some(RELOAD),
-        &html! {
-            (audit(&known, &alerts, now))
-            p.quiet {
-                @if wanted.still { "This page is as it was loaded. " a href="/" { "Reload it every " (RELOAD) " s" } }
-                @else { "It reloads itself every " (RELOAD) " s. " a href="/?still=true" { "Stop that" } }
-            }
-            (attention.section())
-            (alert_list(&alerts))
-            (sound(&known, now))
-        },
-    )
+    html! {
+        (audit(&known, &alerts, now))
+        p.quiet { (note) }
+        (attention.section())
+        (alert_list(&alerts))
+        (sound(&known, now))
+    }
 }
 
 /// The overall verdict in one sentence.

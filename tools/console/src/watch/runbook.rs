@@ -23,7 +23,7 @@ pub(super) fn routes(desk: Desk) -> OpenApiRouter {
 #[utoipa::path(get, path = "/runbook", tag = "audit", operation_id = "runbook",
     responses((status = 200, description = "The page", body = String, content_type = "text/html")))]
 async fn runbook(State(desk): State<Desk>, headers: HeaderMap) -> HtmlPage {
-    page("Runbook", desk.session_seen(&headers).as_ref(), None, &PreEscaped(RUNBOOK.clone()))
+    page("Runbook", desk.session_seen(&headers).as_ref(), false, &PreEscaped(RUNBOOK.clone()))
 }
 
 /// Headings get two anchors: in lower case for the document's own links, and as written for the alerts' names.

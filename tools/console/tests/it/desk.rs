@@ -77,17 +77,39 @@ async fn a_journey_has_each_step_and_what_is_left() {
 }
 
 #[tokio::test]
-async fn pages_run_nothing_and_load_nothing() {
+async fn pages_load_nothing_but_the_consoles_script() {
     let world = World::new().await;
     let watch = Watch::start(&world);
     watch.until_ok("/").await;
     for path in ["/", "/orders", "/runbook", &format!("/orders/{}", order(1))] {
         let answer = watch.http.get(format!("{}{path}", watch.url)).send().await.expect("an answer");
         let policy = answer.headers()["content-security-policy"].to_str().expect("text").to_owned();
-        assert!(policy.starts_with("default-src 'none';") && !policy.contains("script"), "{path}: {policy}");
+        assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{path}: {policy}");
         let page = answer.text().await.expect("a page");
+        assert_eq!(page.matches("<script src=\"/live.js\"></script>").count(), 1, "{path}: {page}");
+        let page = page.replace("<script src=\"/live.js\"></script>", "");
         assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("<link"), "{path}: {page}");
     }
+}
+
+#[tokio::test]
+async fn an_open_page_is_sent_again_when_it_has_changed() {
+    let world = World::new().await;
+    let watch = Watch::start(&world);
+    watch.until_ok("/").await;
+    let request = watch.http.get(format!("{}/orders/{}", watch.url, order(5))).header("accept", "text/event-stream");
+    let mut page = request.send().await.expect("an answer");
+    assert_eq!(page.headers()["content-type"], "text/event-stream");
+    let mut until = async |text: &str| {
+        let mut seen = String::new();
+        while !seen.contains(text) {
+            let chunk = page.chunk().await.expect("a stream").expect("it goes on");
+            seen.push_str(&String::from_utf8_lossy(&chunk));
+        }
+    };
+    until("IN_PROGRESS").await;
+    world.change("update saga.saga_instance set status = 'COMPENSATING' where saga_id::text like '%5'").await;
+    until("COMPENSATING").await;
 }
 
 #[tokio::test]
