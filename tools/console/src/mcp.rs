@@ -27,7 +27,7 @@ use crate::{
 pub(crate) use http::routes;
 pub use stdio::{McpArgs, command};
 
-const INSTRUCTIONS: &str = "A shop of three services (order, inventory, payment) that react to each other's events: a choreographed \
+const INSTRUCTIONS: &str = "A shop of services that react to each other's events: a choreographed \
     saga per order, with compensation. Begin with `audit` and `find_orders`; `order_journey` and `explain_order` say what happened to \
     one order and what it waits for. Tools that act want a reason, which is recorded. A tool whose effect cannot be undone is called \
     twice: the first call changes nothing and answers with the `confirm` that the second one gives.";
