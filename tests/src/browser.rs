@@ -1,6 +1,12 @@
 //! A Chromium, driven over WebDriver by Debian's chromedriver.
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    process::Command,
+    time::Duration,
+};
 
 use anyhow::{Context, ensure};
 use reqwest::Method;
@@ -14,7 +20,20 @@ use crate::eventually;
 pub struct Browser {
     http: reqwest::Client,
     session: String,
+    port: u16,
     _driver: Process,
+}
+
+impl Drop for Browser {
+    /// Chromium outlives its driver, so the driver is asked to end it.
+    fn drop(&mut self) {
+        let Ok(mut driver) = TcpStream::connect(("127.0.0.1", self.port)) else { return };
+        let _ = driver.set_read_timeout(Some(Duration::from_secs(10)));
+        let path = self.session.splitn(4, '/').nth(3).unwrap_or_default();
+        let asked = write!(driver, "DELETE /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
+        // It answers when Chromium has ended.
+        let _ = asked.and_then(|()| driver.read(&mut [0; 1024]));
+    }
 }
 
 impl Browser {
@@ -44,7 +63,7 @@ impl Browser {
         } } });
         let answer = http.post(format!("{url}/session")).json(&wanted).send().await?.json::<Value>().await?;
         let id = answer["value"]["sessionId"].as_str().with_context(|| format!("no session: {answer}"))?;
-        let browser = Browser { session: format!("{url}/session/{id}"), http, _driver: driver };
+        let browser = Browser { session: format!("{url}/session/{id}"), http, port, _driver: driver };
         let metrics = json!({ "width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": false });
         let sized = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": metrics });
         browser.command("goog/cdp/execute", &sized).await?;
