@@ -112,6 +112,10 @@ fn filled<'a>(
             if open > grown {
                 (grown, at) = (open, Instant::now());
             } else if at.elapsed() > opener::ATTEMPT_TIMEOUT {
+                // The task that opens its connections keeps it until its latest attempt ends.
+                while let Some(connection) = pool.try_acquire() {
+                    drop(connection.detach());
+                }
                 drop(pool.close());
                 (pool, grown, at) = (unopened(), 0, Instant::now());
             }

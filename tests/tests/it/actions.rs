@@ -123,3 +123,21 @@ async fn a_long_reason_is_refused() -> Test {
     ensure!(recorded(&suite).await?.is_empty());
     Ok(())
 }
+
+#[suite_tests::test]
+async fn what_an_operator_orders_is_recorded_without_the_cards_token() -> Test {
+    let (suite, participants) = TestSuite::selling(100, 10).await?;
+    let order = json!({"customer_id": "ann", "lines": [{"sku": "A", "quantity": 1}], "payment_method": "tok_visa"});
+    let client = &participants.order.client;
+    let by = |name: &str| client.request(Method::POST, "/api/orders").header("idempotency-key", name).json(&order);
+    let customers = client.send(by("customer").bearer_auth("no-token")).await?.expect(201)?;
+    let operators = by("operator").bearer_auth("dev-admin-token").header("x-reason", "by phone");
+    let operators = client.send(operators).await?.expect(201)?;
+    let found = recorded(&suite).await?;
+    ensure!(found.len() == 1 && found[0].2 == "POST /api/orders", "{found:#?}");
+    ensure!(found[0].3.as_deref() == Some("by phone") && found[0].4 == Some(201), "{found:#?}");
+    let sent = sqlx::query_scalar::<_, Option<String>>("select request from saga.operator_action");
+    ensure!(sent.fetch_one(&suite.pool).await?.is_none(), "it holds a card's token");
+    participants.sagas_become(&[customers, operators], "COMPLETED").await?;
+    suite.audit().await
+}

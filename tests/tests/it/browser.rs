@@ -220,8 +220,14 @@ async fn a_fault_is_armed_and_seen_and_a_saga_resumed_by_who_is_logged_in() -> T
         return [document.querySelector('.travel output').innerText, document.querySelectorAll('li.later').length]";
     let was = browser.script(at).await?;
     ensure!(was[0].as_str().is_some_and(|text| text.contains("PENDING")) && was[1] == 3, "{was}");
+    // What somebody uses is not replaced, until it is left.
+    browser.script("document.querySelector('.travel input').focus()").await?;
     world.suite.pause(&world.participants.inventory, "release_stock").await?;
     ensure!(world.participants.cancel(&placed).await? == 202);
+    let behind = "return document.querySelector('main').classList.contains('behind')";
+    eventually(async || browser.script(behind).await.map(|behind| behind == true)).await?;
+    ensure!(!browser.text().await?.contains("COMPENSATING"), "it was replaced under somebody's hands");
+    browser.script("document.activeElement.blur()").await?;
     browser.shows("COMPENSATING").await?;
     browser.follow("Resume the saga").await?;
     browser.fill("input[name=reason]", "mended").await?;

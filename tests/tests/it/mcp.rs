@@ -149,7 +149,7 @@ async fn each_role_has_exactly_its_tools() -> Test {
             let tool: &'static str = UNDOABLE.iter().chain(&ADMINS).find(|name| **name == tool).context("known")?;
             let all = json!({"service": "order", "id": Uuid::nil(), "event_id": Uuid::nil(), "step": "confirm_order",
                 "point": "in_step", "kind": "error", "customer_id": "c", "sku": "A", "quantity": 1,
-                "payment_method": "tok_visa", "reason": "r"});
+                "payment_method": "tok_visa", "idempotency_key": "k", "reason": "r"});
             let wanted = world.agent("dev-admin-token").await?.client.list_all_tools().await?;
             let schema = wanted.into_iter().find(|of| of.name == tool).context("no such tool")?.input_schema;
             let given = schema["required"].as_array().context("required")?.iter().filter_map(Value::as_str);
@@ -285,6 +285,9 @@ async fn the_same_tools_are_served_over_stdin_and_stdout() -> Test {
     ensure!(tools == sorted(&[&READING, &UNDOABLE]), "{tools:#?}");
     agent.done("pause_relay", json!({"service": "payment", "reason": "a test"})).await?;
     ensure!(agent.done("inspect_relay", json!({"service": "payment"})).await?["paused"] == true);
+    let actor =
+        sqlx::query_scalar::<_, String>("select actor from saga.operator_action").fetch_one(&suite.pool).await?;
+    ensure!(actor == "agent", "{actor}");
     eventually(async || anyhow::Ok(agent.done("audit", json!({})).await?["invariants"].as_u64() > Some(20))).await?;
     agent.client.cancel().await?;
     let ended = tokio::time::timeout(Duration::from_secs(10), process.wait()).await??;

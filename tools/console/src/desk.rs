@@ -96,9 +96,9 @@ pub(crate) fn routes(desk: Desk) -> OpenApiRouter {
 }
 
 impl Desk {
-    /// The session of a request, if there is one.
+    /// The session of a request, if there is one. That a page is kept current is no use of it.
     fn session(&self, headers: &HeaderMap) -> Option<Session> {
-        self.sessions.of(headers)
+        if live::is_stream(headers) { self.sessions.seen(headers) } else { self.sessions.of(headers) }
     }
 
     /// The same for a page that reloads itself.

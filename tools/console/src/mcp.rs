@@ -89,8 +89,9 @@ fn answer(outcome: Result<Value, Refusal>) -> CallToolResult {
     match outcome {
         Ok(answer @ Value::Object(_)) => CallToolResult::structured(answer),
         Ok(answer) => CallToolResult::structured(json!({ "answer": answer })),
-        Err(Refusal::Unconfirmed(token)) => CallToolResult::structured(json!({
+        Err(Refusal::Unconfirmed(token, would_be_sent)) => CallToolResult::structured(json!({
             "done": false,
+            "would_be_sent": would_be_sent,
             "what": "Nothing was changed. It cannot be undone: to do it, call again with the same arguments and this confirm.",
             "confirm": token,
         })),
@@ -149,8 +150,12 @@ fn arguments_of(operation: &Operation) -> Vec<Argument> {
     if operation.destroys {
         all.push(Argument::text("confirm", "What the first call answered", false));
     }
-    if operation.name == "place_order" {
-        all.push(Argument::text(IDEMPOTENCY_KEY, "With the same key it is the same order", false));
+    if operation.is_keyed() {
+        all.push(Argument::text(
+            IDEMPOTENCY_KEY,
+            "Your own key: with the same one, a repeated call has one effect",
+            true,
+        ));
     }
     all
 }
@@ -191,7 +196,8 @@ fn tool(name: &'static str, about: &'static str, arguments: &[Argument], hints: 
     Tool::new(name, about, Arc::new(schema)).with_annotations(hints)
 }
 
-/// The given arguments as texts. An unknown one is refused: left out, it could make an operation wider than its caller meant.
+/// The given arguments as texts. An unknown or empty one is refused: left out, it could make an operation wider than its caller
+/// meant.
 fn arguments(given: JsonObject, known: &[Argument]) -> Result<Arguments, Refusal> {
     let mut arguments = Arguments::new();
     for (name, value) in given {
@@ -199,10 +205,13 @@ fn arguments(given: JsonObject, known: &[Argument]) -> Result<Arguments, Refusal
             return Err(Refusal::Argument(format!("there is no argument {name}")));
         };
         let text = match (value, argument.kind) {
-            (Value::Null, _) => continue,
-            (Value::String(text), _) => text,
+            (Value::String(text), _) if !text.trim().is_empty() => text,
             (Value::Number(number), FieldKind::Number) => number.to_string(),
-            _ => return Err(Refusal::Argument(format!("{name} has the wrong type"))),
+            _ => {
+                return Err(Refusal::Argument(format!(
+                    "{name} is empty, or has the wrong type: leave out what is not meant"
+                )));
+            }
         };
         arguments.insert(name, text);
     }
@@ -230,8 +239,12 @@ mod tests {
             arguments(given(fault), &arm).expect_err("refused").to_string()
         };
         assert_eq!(refused("scope", json!({"order_id": "x"})), "there is no argument scope");
-        assert_eq!(refused("reason", Value::Null), "reason is missing");
-        assert_eq!(refused("point", json!(["in_step"])), "point has the wrong type");
+        for empty in [Value::Null, json!(""), json!(" "), json!(["x"])] {
+            let why = "order_id is empty, or has the wrong type: leave out what is not meant";
+            assert_eq!(refused("order_id", empty), why);
+        }
+        let fault = given(json!({"service": "order", "point": "in_step", "kind": "error"}));
+        assert_eq!(arguments(fault, &arm).expect_err("refused").to_string(), "reason is missing");
     }
 
     #[test]

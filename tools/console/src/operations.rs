@@ -46,8 +46,9 @@ pub(crate) enum Verb {
 pub(crate) enum Role {
     /// Reads.
     Viewer,
-    /// Does what can be undone.
+    /// Mends and trades; what cannot be undone is confirmed.
     Operator,
+    /// Also throws events away, and lets things go wrong.
     Admin,
 }
 
@@ -117,13 +118,15 @@ impl Operation {
         }
     }
 
+    /// Whether the caller's key makes a repeated call the same one.
+    pub(crate) fn is_keyed(&self) -> bool {
+        self.name == "place_order"
+    }
+
     /// Whether a second call, with the same arguments, changes nothing more.
     pub(crate) fn is_idempotent(&self) -> bool {
         self.verb == Verb::Delete
-            || !matches!(
-                self.name,
-                "place_order" | "arm_fault" | "replay_dead_letter" | "replay_dead_letters" | "resume_saga"
-            )
+            || !matches!(self.name, "arm_fault" | "replay_dead_letter" | "replay_dead_letters" | "resume_saga")
     }
 
     pub(crate) fn acts(&self) -> bool {

@@ -97,8 +97,9 @@ pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
             .merge(page::routes(board, alerts.clone(), desk.clone()))
             .merge(runbook::routes(desk.clone()))
             .merge(desk::routes(desk))
+            .merge(alerts::routes(alerts, metrics))
             .layer(from_fn_with_state(Hosts::new(&args.watch.hosts), expect_own));
-        Ok(Service::new(alerts::routes(alerts, metrics).merge(pages)))
+        Ok(Service::new(pages))
     });
     // Not in one of the server's tasks, which must be `Send`.
     let audit = async {

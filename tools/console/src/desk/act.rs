@@ -9,9 +9,10 @@ use axum::{
 use bootstrap::Problem;
 use contracts::SERVICES;
 use maud::{Markup, html};
+use uuid::Uuid;
 
 use super::{Desk, page, session::Session};
-use crate::operations::{Arguments, At, Operation, Refusal, operation, perform};
+use crate::operations::{Arguments, At, IDEMPOTENCY_KEY, Operation, Refusal, operation, perform};
 
 fn known(name: &str) -> Result<&'static Operation, Problem> {
     operation(name)
@@ -56,7 +57,7 @@ pub(super) async fn operate(
     let outcome = perform(&desk.suite, &desk.confirmations, operation, &arguments, &session.who).await;
     let (status, main) = match outcome {
         Ok(answer) => (StatusCode::OK, done(operation, &answer)),
-        Err(Refusal::Unconfirmed(token)) => {
+        Err(Refusal::Unconfirmed(token, _)) => {
             arguments.insert("confirm".to_owned(), token);
             (StatusCode::OK, confirmation(operation, &arguments, &session))
         }
@@ -91,6 +92,10 @@ fn filled_form(operation: &Operation, arguments: &Arguments, session: &Session, 
                 }
             }
             @if let Some(key) = operation.key() { label { (key) input name=(key) value=(given(key)) required size="40"; } }
+            @if operation.is_keyed() {
+                @let key = arguments.get(IDEMPOTENCY_KEY).cloned().unwrap_or_else(|| Uuid::now_v7().to_string());
+                input type="hidden" name=(IDEMPOTENCY_KEY) value=(key);
+            }
             @for field in operation.fields {
                 label { (field.name) input name=(field.name) value=(given(field.name)); small { (field.about) } }
             }

@@ -2,7 +2,7 @@
 
 use axum::{
     extract::{Path, State},
-    http::HeaderMap,
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Redirect, Response},
 };
 use bootstrap::Problem;
@@ -61,7 +61,7 @@ async fn inspected(
     let arguments = Arguments::from([("service".to_owned(), service.to_owned()), (key.to_owned(), id.to_string())]);
     let found = perform(&desk.suite, &desk.confirmations, inspect, &arguments, &session.who).await;
     let found = found.map_err(|refusal| match &refusal {
-        Refusal::Suite(error) if error.status().is_none() => Problem::unavailable(refusal.to_string(), 1),
+        Refusal::Suite(error) => Problem::new(error.status().unwrap_or(StatusCode::BAD_GATEWAY), refusal.to_string()),
         _ => Problem::not_found(refusal.to_string()),
     })?;
     let text = |part: &str| found[part].as_str().unwrap_or_default().to_owned();

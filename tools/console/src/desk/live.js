@@ -22,15 +22,42 @@ function travel() {
     show();
 }
 
+// The latest content that is not shown yet.
+let latest = null;
+
+function apply() {
+    if (latest !== null && !isUsed()) {
+        main.replaceChildren(...new DOMParser().parseFromString(latest, "text/html").body.childNodes);
+        latest = null;
+        travel();
+    }
+    main.classList.toggle("behind", latest !== null);
+}
+
+let source = null;
+
+function connect() {
+    source?.close();
+    // A browser has few connections for all of its pages, so only those that are seen have one.
+    if (document.hidden) return;
+    source = new EventSource(location.href);
+    source.addEventListener("main", (event) => {
+        latest = event.data;
+        main.classList.remove("stale");
+        apply();
+    });
+    source.addEventListener("stale", () => main.classList.add("stale"));
+    source.addEventListener("error", () => {
+        main.classList.add("stale");
+        // A browser that was refused gives up; one that was cut off connects again itself.
+        if (source.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
+    });
+}
+
 travel();
 if ("live" in main.dataset) {
-    const source = new EventSource(location.href);
-    source.addEventListener("main", (event) => {
-        if (isUsed()) return;
-        const now = new DOMParser().parseFromString(event.data, "text/html").body;
-        main.replaceChildren(...now.childNodes);
-        travel();
-    });
-    source.addEventListener("open", () => main.classList.remove("stale"));
-    source.addEventListener("error", () => main.classList.add("stale"));
+    document.addEventListener("focusout", () => setTimeout(apply));
+    document.addEventListener("selectionchange", apply);
+    document.addEventListener("visibilitychange", connect);
+    connect();
 }

@@ -33,27 +33,39 @@ pub(crate) async fn live<Rendered>(
 where
     Rendered: Future<Output = Result<Markup, Problem>> + Send,
 {
-    let accepted = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    if accepted != Some("text/event-stream") {
+    if !is_stream(headers) {
         return Ok(page(title, session, true, &render().await?).into_response());
     }
     let turn = desk.open_pages.clone().try_acquire_owned();
     let turn = turn.map_err(|_| Problem::unavailable("Too many pages are open.", 30))?;
-    let changes = stream::unfold((render, String::new(), turn), |(render, shown, turn)| async move {
+    // It shows what the session may see, so it ends with it.
+    let (owner, was_owned, headers) = (desk.clone(), session.is_some(), headers.clone());
+    let has_ended = move || was_owned && owner.session_seen(&headers).is_none();
+    let first = (render, has_ended, String::new(), turn);
+    let changes = stream::unfold(first, |(render, has_ended, shown, turn)| async move {
         loop {
             tokio::time::sleep(EVERY).await;
-            // What cannot be read now stays as it is.
-            let Ok(now) = render().await else { continue };
-            // No event holds a carriage return.
-            let now = now.into_string().replace('\r', "");
+            if has_ended() {
+                return None;
+            }
+            let (event, now) = match render().await {
+                // No event holds a carriage return.
+                Ok(now) => ("main", now.into_string().replace('\r', "")),
+                Err(_) => ("stale", "it cannot be read now".to_owned()),
+            };
             if now != shown {
-                let event = Ok::<_, std::convert::Infallible>(Event::default().event("main").data(&now));
-                return Some((event, (render, now, turn)));
+                let event = Event::default().event(event).data(&now);
+                return Some((Ok::<_, std::convert::Infallible>(event), (render, has_ended, now, turn)));
             }
         }
     });
     let changes = changes.take_until(desk.stop.clone().cancelled_owned());
     Ok(Sse::new(changes).keep_alive(KeepAlive::default()).into_response())
+}
+
+/// Whether a page's changes are asked for.
+pub(super) fn is_stream(headers: &HeaderMap) -> bool {
+    headers.get(header::ACCEPT).is_some_and(|accept| accept == "text/event-stream")
 }
 
 pub(super) fn routes() -> OpenApiRouter {

@@ -135,7 +135,7 @@ pub(super) async fn show(
 ) -> Result<Response, Problem> {
     let kind = KINDS.iter().find(|kind| kind.path == path);
     let kind = kind.ok_or_else(|| Problem::not_found("There is no such page."))?;
-    let session = desk.sessions.of(&headers);
+    let session = desk.session(&headers);
     let may_act = session.as_ref().is_some_and(Session::may_act);
     let shared = desk.clone();
     let render = move || {

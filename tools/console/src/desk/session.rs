@@ -149,8 +149,7 @@ fn login_form(failure: Option<&str>) -> Markup {
     responses((status = 303, description = "Logged in"), (status = 403, description = "A wrong token", body = String, content_type = "text/html")))]
 pub(super) async fn login(State(desk): State<Desk>, headers: HeaderMap, Form(login): Form<Login>) -> Response {
     let name = login.name.trim();
-    // The name goes into a header.
-    let is_name = (1..=100).contains(&name.len()) && name.chars().all(|c| c.is_ascii_graphic() || c == ' ');
+    let is_name = Who::new(name, Role::Viewer).is_some();
     let failure = if is_foreign(&headers) {
         Some("This form is not one of this console's pages.")
     } else if !is_name {

@@ -39,7 +39,7 @@ pub(crate) fn routes(desk: Desk, board: Board) -> OpenApiRouter {
 async fn serve(State(served): State<Served>, request: Request) -> Response {
     let Some(who) = caller(&served.desk, request.headers()) else {
         let mut refused =
-            Problem::unauthorized("Send `Authorization: Bearer` with a viewer's, operator's or admin's token.")
+            Problem::unauthorized("Send `Authorization: Bearer` with a viewer's, operator's or admin's token, and in `x-actor`, if at all, a name.")
                 .into_response();
         refused.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return refused;
@@ -63,8 +63,7 @@ fn caller(desk: &Desk, headers: &HeaderMap) -> Option<Who> {
     let authorization = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = authorization.split_once(' ')?;
     let role = scheme.eq_ignore_ascii_case("bearer").then(|| desk.tokens.role(token.trim()))??;
-    let named = headers.get("x-actor").and_then(|actor| actor.to_str().ok());
-    let named = named.filter(|actor| (1..=100).contains(&actor.len()));
-    let actor = named.map_or_else(|| format!("mcp:{role:?}").to_lowercase(), str::to_owned);
-    Some(Who { actor, role })
+    // One that is not a name is refused, not replaced.
+    let named = headers.get("x-actor").map(|actor| actor.to_str().unwrap_or_default());
+    Who::new(named.unwrap_or(&format!("mcp:{role:?}").to_lowercase()), role)
 }

@@ -112,13 +112,16 @@ fn known(name: Option<&str>) -> Result<Service, Refusal> {
 }
 
 async fn orders(desk: &Desk, arguments: &Arguments) -> Result<Value, Refusal> {
+    if arguments.values().any(|text| text.contains('\0')) {
+        return Err(Refusal::Argument("no text of the database holds a NUL".to_owned()));
+    }
     let q = given(arguments, "q");
     let filter = Filter {
         id: q.and_then(|q| q.parse().ok()),
         customer: q,
         saga_status: given(arguments, "saga_status"),
         failed_at_step: given(arguments, "failed_at_step"),
-        older_than: parsed(arguments, "older_than_seconds")?,
+        older_than: parsed::<u32>(arguments, "older_than_seconds")?.map(f64::from),
         before: parsed(arguments, "before")?,
     };
     let found = store::find(&desk.pool, &filter).await.map_err(unreadable)?;

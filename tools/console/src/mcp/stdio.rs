@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use bootstrap::CancellationToken;
 use rmcp::ServiceExt as _;
 
@@ -38,7 +39,7 @@ pub async fn command(args: &McpArgs) -> anyhow::Result<bool> {
     let tools = Tools {
         desk: Desk::new(&args.stores.database_url, args.addresses.clone(), tokens, stop.clone())?,
         board: board.clone(),
-        who: Who { actor: args.actor.clone(), role: args.role },
+        who: Who::new(&args.actor, args.role).context("an actor has 1 to 100 printable ASCII characters")?,
     };
     let rounds = Rounds {
         stores: args.stores.clone(),

@@ -24,6 +24,14 @@ pub(crate) struct Who {
     pub(crate) role: Role,
 }
 
+impl Who {
+    /// `None` for a name that the services would not record as it is: it goes into a header.
+    pub(crate) fn new(actor: &str, role: Role) -> Option<Who> {
+        let is_name = (1..=100).contains(&actor.len()) && actor.chars().all(|c| c.is_ascii_graphic() || c == ' ');
+        is_name.then(|| Who { actor: actor.to_owned(), role })
+    }
+}
+
 /// Why an operation was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
@@ -31,9 +39,9 @@ pub(crate) enum Refusal {
     Role(&'static str, Role),
     #[error("{0}")]
     Argument(String),
-    /// It cannot be undone; this token confirms it.
+    /// It cannot be undone; this token confirms what would be sent.
     #[error("it has to be confirmed")]
-    Unconfirmed(String),
+    Unconfirmed(String, Value),
     #[error("the suite's database cannot be read now")]
     Unreadable,
     #[error(transparent)]
@@ -58,7 +66,9 @@ pub(crate) async fn perform(
     if operation.destroys {
         let what = format!("{who:?} {request:?}");
         if !given(arguments, "confirm").is_some_and(|token| confirmations.confirmed(token, &what)) {
-            return Err(Refusal::Unconfirmed(confirmations.shown(what)));
+            let Request { service, path, body, .. } = request;
+            let shown = json!({ "service": service.0, "path": path, "body": body });
+            return Err(Refusal::Unconfirmed(confirmations.shown(what), shown));
         }
     }
     let Request { service, path, reason, body } = request;
@@ -79,19 +89,23 @@ pub(crate) async fn perform(
     Ok(withheld(suite.operate(service, method, &path, outfit).await?))
 }
 
-/// The answer without the tokens of cards, which whoever reads an event need not know.
+/// The answer without the tokens of cards, which whoever reads an event need not know. A dead letter holds its event as text, which
+/// becomes JSON here, and once more in base64.
 fn withheld(answer: Value) -> Value {
+    const CARD: &str = "payment_method";
     match answer {
-        Value::Object(fields) => Value::Object(
-            fields
-                .into_iter()
-                .map(|(name, value)| match name.as_str() {
-                    "payment_method" => (name, json!("withheld")),
-                    _ => (name, withheld(value)),
-                })
-                .collect(),
-        ),
+        Value::Object(fields) => {
+            let fields = fields.into_iter().filter(|(name, _)| name != "payload_base64");
+            let withhold = |(name, value): (String, Value)| match name.as_str() {
+                CARD => (name, json!("withheld")),
+                _ => (name, withheld(value)),
+            };
+            Value::Object(fields.map(withhold).collect())
+        }
         Value::Array(items) => Value::Array(items.into_iter().map(withheld).collect()),
+        Value::String(text) if text.contains(CARD) => {
+            serde_json::from_str(&text).map_or_else(|_| json!("withheld"), withheld)
+        }
         other => other,
     }
 }
@@ -215,6 +229,11 @@ mod tests {
     fn tokens_of_cards_are_withheld_wherever_they_are() {
         let event = json!({"payload": [{"payment_method": "tok_visa", "total": 1}]});
         assert_eq!(withheld(event), json!({"payload": [{"payment_method": "withheld", "total": 1}]}));
+        let text = r#"{"payment_method": "tok_visa", "total": 1}"#;
+        let letter = json!({"payload": text, "payload_base64": "eyJ9", "reason": "poison"});
+        let expected = json!({"payload": {"payment_method": "withheld", "total": 1}, "reason": "poison"});
+        assert_eq!(withheld(letter), expected);
+        assert_eq!(withheld(json!({"payload": "{\"payment_method\": \"tok_vi"})), json!({"payload": "withheld"}));
     }
 
     #[test]

@@ -117,7 +117,7 @@ async fn pages_are_refused_under_a_name_of_another_site() {
     let world = World::new().await;
     let watch = Watch::start(&world);
     watch.until_ok("/").await;
-    for path in ["/", "/orders", "/manage/faults", "/actions", "/login"] {
+    for path in ["/", "/orders", "/manage/faults", "/actions", "/login", "/alerts", "/live.js"] {
         let request = watch.http.get(format!("{}{path}", watch.url)).header("host", "evil.example:8085");
         assert_eq!(request.send().await.expect("an answer").status().as_u16(), 421, "{path}");
     }
