@@ -71,7 +71,12 @@ struct Settings {
 pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
     let listen = args.watch.listen.to_string();
     // A notification holds a whole group of alerts.
-    let settings = Settings::try_parse_from(["console", "--listen", &listen, "--body-limit", "4194304"])?;
+    let mut settings = vec!["console", "--listen", &listen, "--body-limit", "4194304"];
+    if std::env::var_os("RUST_LOG").is_none() {
+        // The protocol's library logs each request several times.
+        settings.push("--log-filter=info,rmcp=warn");
+    }
+    let settings = Settings::try_parse_from(settings)?;
     let (ready_to_audit, rounds) = oneshot::channel();
     let serve = bootstrap::run(SERVICE, &settings.base, async |startup| {
         let metrics = AuditMetrics::register(&startup.metrics);
