@@ -75,7 +75,7 @@ pub async fn connect(
         let opener = Arc::new(Opener::new(options.clone(), stop.clone()));
         let unopened = || pool_options(size, acquire_timeout, &opener).connect_lazy_with(options.clone());
         let target = format!("all {size} {purpose} connections to {server}");
-        let pool = every_second(limit, &target, filled(unopened, size, purpose, ready)).await?;
+        let pool = every_second(limit, &target, filled(unopened, size, purpose, &target, ready)).await?;
         Ok((pool, opener))
     };
     let statements = args.statement_timeout;
@@ -90,19 +90,23 @@ pub async fn connect(
     Ok(Pools { http, read, work, relay, openers: [http_opener, read_opener, work_opener, relay_opener] })
 }
 
-/// Attempts of a second each to get a pool whose connections are all open. Only sqlx's background task opens them: a caller
-/// that acquired one would take a slot, that task would end, and nobody would be left to open the connection when the caller's
-/// timeout is shorter than the opening. The task also ends at its first error, so a pool that stops growing is replaced.
+/// Attempts to get a pool whose connections are all open; one ends when for a second none has been opened. Only sqlx's background
+/// task opens them: a caller that acquired one would take a slot, that task would end, and nobody would be left to open the
+/// connection when the caller's timeout is shorter than the opening. The task also ends at its first error, so a pool that stops
+/// growing is replaced.
 fn filled<'a>(
     unopened: impl Fn() -> PgPool + 'a,
     size: u32,
     purpose: &'a str,
+    target: &'a str,
     ready: &'a ReadyFlag,
 ) -> impl AsyncFnMut() -> Result<PgPool, sqlx::Error> + 'a {
+    const SECOND: Duration = Duration::from_secs(1);
     let mut pool = unopened();
     let (mut grown, mut at) = (0, Instant::now());
     async move || {
-        let attempt_ends = Instant::now() + Duration::from_secs(1);
+        let began = Instant::now();
+        let mut logged = began;
         loop {
             let open = pool.num_idle();
             if open >= size as usize {
@@ -119,8 +123,12 @@ fn filled<'a>(
                 drop(pool.close());
                 (pool, grown, at) = (unopened(), 0, Instant::now());
             }
-            if Instant::now() > attempt_ends {
+            if at.max(began).elapsed() > SECOND {
                 return Err(sqlx::Error::PoolTimedOut);
+            }
+            if logged.elapsed() > SECOND {
+                logged = Instant::now();
+                tracing::warn!("waiting for {target}: {open} are open");
             }
             sleep(Duration::from_millis(10)).await;
         }
