@@ -43,6 +43,9 @@ pub struct WatchArgs {
     /// Address and port to listen on
     #[arg(long, env = "LISTEN", default_value = "127.0.0.1:8085", requires = "watch")]
     listen: SocketAddr,
+    /// Which log lines are written; rmcp, which serves the tools, has several for each call
+    #[arg(long, env = "RUST_LOG", default_value = "info,rmcp=warn", requires = "watch")]
+    log_filter: String,
     /// A name under which browsers reach it, besides addresses and names without a dot: pages are refused under others
     #[arg(long = "host", env = "CONSOLE_HOSTS", value_delimiter = ',', requires = "watch")]
     hosts: Vec<String>,
@@ -71,11 +74,8 @@ struct Settings {
 pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
     let listen = args.watch.listen.to_string();
     // A notification holds a whole group of alerts.
-    let mut settings = vec!["console", "--listen", &listen, "--body-limit", "4194304"];
-    if std::env::var_os("RUST_LOG").is_none() {
-        // The protocol's library logs each request several times.
-        settings.push("--log-filter=info,rmcp=warn");
-    }
+    let log_filter = &args.watch.log_filter;
+    let settings = ["console", "--listen", &listen, "--log-filter", log_filter, "--body-limit", "4194304"];
     let settings = Settings::try_parse_from(settings)?;
     let (ready_to_audit, rounds) = oneshot::channel();
     let serve = bootstrap::run(SERVICE, &settings.base, async |startup| {
