@@ -41,19 +41,19 @@ pub struct WatchArgs {
     #[arg(long, default_value = "10s", value_parser = humantime::parse_duration, requires = "watch")]
     every: Duration,
     /// Address and port to listen on
-    #[arg(long, env = "LISTEN", default_value = "127.0.0.1:8085", requires = "watch")]
+    #[arg(long, env = "LISTEN", default_value = "127.0.0.1:8085")]
     listen: SocketAddr,
     /// Which log lines are written; rmcp, which serves the tools, has several for each call
-    #[arg(long, env = "RUST_LOG", default_value = "info,rmcp=warn", requires = "watch")]
+    #[arg(long, env = "RUST_LOG", default_value = "info,rmcp=warn")]
     log_filter: String,
     /// A name under which browsers reach it, besides addresses and names without a dot: pages are refused under others
-    #[arg(long = "host", env = "CONSOLE_HOSTS", value_delimiter = ',', requires = "watch")]
+    #[arg(long = "host", env = "CONSOLE_HOSTS", value_delimiter = ',')]
     hosts: Vec<String>,
     /// Who has this token may act, but not destroy or arm faults; the admin token may all
-    #[arg(long, env = "OPERATOR_TOKEN", requires = "watch", hide_env_values = true)]
+    #[arg(long, env = "OPERATOR_TOKEN", hide_env_values = true)]
     operator_token: Option<String>,
     /// Who has this token may call the tools that read
-    #[arg(long, env = "VIEWER_TOKEN", requires = "watch", hide_env_values = true)]
+    #[arg(long, env = "VIEWER_TOKEN", hide_env_values = true)]
     viewer_token: Option<String>,
 }
 
