@@ -203,7 +203,7 @@ async fn a_fault_is_armed_and_seen_and_a_saga_resumed_by_who_is_logged_in() -> T
     world.log_in(&browser).await?;
     world.open(&browser, "/manage/faults").await?;
     browser.follow("Arm a fault").await?;
-    browser.click("select[name=service] option[value=inventory]").await?;
+    browser.script("document.querySelector('select[name=service]').value = 'inventory'").await?;
     for (field, value) in [("point", "before_commit"), ("kind", "error"), ("first", "1"), ("reason", "a test")] {
         browser.fill(&format!("input[name={field}]"), value).await?;
     }
