@@ -19,6 +19,7 @@ mod dead_letters;
 mod deliveries;
 mod detectors;
 mod documents;
+mod drills;
 mod explain;
 mod faults;
 mod hostile;

@@ -60,7 +60,7 @@ pub(crate) struct World {
 }
 
 /// The arguments of a console that name its services.
-fn addresses(participants: &Participants) -> Vec<String> {
+pub(crate) fn addresses(participants: &Participants) -> Vec<String> {
     participants.all().map(|replica| format!("--{}-url={}", replica.service, replica.url)).collect()
 }
 
@@ -78,7 +78,7 @@ impl World {
         Ok(World { suite, participants, client, url, _process: process })
     }
 
-    async fn agent(&self, token: &str) -> anyhow::Result<Agent> {
+    pub(crate) async fn agent(&self, token: &str) -> anyhow::Result<Agent> {
         let mut config = StreamableHttpClientTransportConfig::with_uri(format!("{}/mcp", self.url)).auth_header(token);
         config.custom_headers.insert("x-actor".parse()?, "agent".parse()?);
         let client = ().serve(StreamableHttpClientTransport::from_config(config)).await?;
@@ -91,7 +91,7 @@ impl World {
     }
 }
 
-struct Agent {
+pub(crate) struct Agent {
     client: RunningService<RoleClient, ()>,
     called: BTreeSet<String>,
 }
@@ -105,21 +105,25 @@ impl Agent {
     }
 
     /// What the tool answers, and whether it was refused.
-    async fn call(&mut self, tool: &'static str, arguments: Value) -> anyhow::Result<(bool, Value)> {
+    pub(crate) async fn call(&mut self, tool: &'static str, arguments: Value) -> anyhow::Result<(bool, Value)> {
         self.called.insert(tool.to_owned());
         let arguments = arguments.as_object().cloned().context("no object")?;
         let result = self.client.call_tool(CallToolRequestParams::new(tool).with_arguments(arguments)).await?;
         Ok((result.is_error == Some(true), result.structured_content.context("nothing structured")?))
     }
 
-    async fn done(&mut self, tool: &'static str, arguments: Value) -> anyhow::Result<Value> {
+    pub(crate) async fn done(&mut self, tool: &'static str, arguments: Value) -> anyhow::Result<Value> {
         let (refused, answer) = self.call(tool, arguments).await?;
         ensure!(!refused, "{tool}: {answer:#}");
         Ok(answer)
     }
 
     /// The same of a tool that wants its first answer confirmed.
-    async fn confirmed(&mut self, tool: &'static str, mut arguments: Value) -> anyhow::Result<(bool, Value)> {
+    pub(crate) async fn confirmed(
+        &mut self,
+        tool: &'static str,
+        mut arguments: Value,
+    ) -> anyhow::Result<(bool, Value)> {
         let shown = self.done(tool, arguments.clone()).await?;
         ensure!(shown["done"] == false, "{tool} was not to be confirmed: {shown:#}");
         arguments["confirm"] = shown["confirm"].clone();

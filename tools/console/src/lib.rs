@@ -5,6 +5,7 @@ pub mod after_restore;
 pub mod audit;
 pub mod demo;
 mod desk;
+pub mod drill;
 pub mod forward;
 pub mod health;
 pub mod journey;
@@ -38,6 +39,8 @@ enum Command {
     Health(health::HealthArgs),
     /// Plays scenarios against the running suite: `list`, `all` or a number
     Demo(demo::DemoArgs),
+    /// Hides a fault in the running suite, which the player finds and mends
+    Drill(drill::DrillArgs),
     /// Forwards TCP connections to services by name, to one replica after the other
     Forward(forward::ForwardArgs),
     /// Places orders at a rate and checks that each one ends
@@ -59,6 +62,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
         Command::AfterRestore(args) => after_restore::command(&args).await,
         Command::Health(args) => health::command(&args).await,
         Command::Demo(args) => demo::command(&args).await,
+        Command::Drill(args) => drill::command(&args).await,
         Command::Forward(args) => forward::command(&args).await,
         Command::Load(args) => load::command(&args).await,
         Command::Mcp(args) => mcp::command(&args).await,

@@ -34,6 +34,10 @@ pub struct FaultSettings {
     #[serde(default = "one_minute")]
     #[schema(maximum = 3600, default = 60)]
     pub expires_in_seconds: u64,
+    /// They are not shown: for drills.
+    #[serde(default, skip_serializing)]
+    #[schema(write_only)]
+    pub hidden: bool,
 }
 
 /// What happens to one request.
@@ -76,9 +80,9 @@ impl Faults {
         self.armed = None;
     }
 
-    /// The armed faults with the remaining time.
+    /// The armed faults with the remaining time, unless they are hidden.
     pub fn armed(&self, now: Instant) -> Option<FaultSettings> {
-        let armed = self.armed.as_ref().filter(|armed| armed.expires_at > now)?;
+        let armed = self.armed.as_ref().filter(|armed| armed.expires_at > now && !armed.settings.hidden)?;
         let left = (armed.expires_at - now).as_millis().div_ceil(1_000) as u64;
         Some(FaultSettings { expires_in_seconds: left, ..armed.settings })
     }
@@ -131,7 +135,15 @@ mod tests {
 
     fn settings(seed: u64) -> FaultSettings {
         let (error_rate, drop_rate, decline_rate) = (0.3, 0.2, 0.1);
-        FaultSettings { latency_ms: 5, error_rate, drop_rate, decline_rate, seed, expires_in_seconds: 60 }
+        FaultSettings {
+            latency_ms: 5,
+            error_rate,
+            drop_rate,
+            decline_rate,
+            seed,
+            expires_in_seconds: 60,
+            hidden: false,
+        }
     }
 
     fn strikes(seed: u64, count: usize) -> Vec<Strike> {
@@ -166,5 +178,12 @@ mod tests {
             |milliseconds| faults.armed(now + Duration::from_millis(milliseconds)).map(|left| left.expires_in_seconds);
         assert_eq!((left(58_001), left(59_000), left(60_000)), (Some(2), Some(1), None));
         assert_eq!(faults.strike(now + Duration::from_secs(60)), Strike::default());
+    }
+
+    #[test]
+    fn hidden_faults_strike_unseen() {
+        let (now, mut faults) = (Instant::now(), Faults::default());
+        faults.arm(FaultSettings { error_rate: 1.0, hidden: true, ..settings(1) }, now);
+        assert!(faults.armed(now).is_none() && faults.strike(now).error);
     }
 }

@@ -19,9 +19,11 @@ use anyhow::{Context, bail};
 use counter_proof::Mechanism;
 use footprint::Footprint;
 use host_script::{HostScript, StepPause};
+pub(crate) use preflight::broken;
 use processes::Processes;
 use run::Verdict;
 use scenarios::{SCENARIOS, Scenario};
+pub(crate) use undo::resolve_dead_letters;
 
 use crate::{
     audit::Stores,

@@ -60,7 +60,7 @@ async fn provided(need: Need, run: &ScenarioRun) -> anyhow::Result<()> {
 }
 
 /// Everything that is broken already, in sentences.
-async fn broken(suite: &Suite) -> Result<Vec<String>, SuiteError> {
+pub(crate) async fn broken(suite: &Suite) -> Result<Vec<String>, SuiteError> {
     let mut found = Vec::new();
     for service in SERVICES {
         let name = service.0;

@@ -43,8 +43,8 @@ impl Undo {
 }
 
 /// The preflight has found none, so all of them are the scenario's.
-async fn resolve_dead_letters(suite: &Suite, service: Service) -> Result<(), SuiteError> {
-    const REASON: &str = "left by a scenario that did not complete";
+pub(crate) async fn resolve_dead_letters(suite: &Suite, service: Service) -> Result<(), SuiteError> {
+    const REASON: &str = "left by a scenario or a drill that did not complete";
     for letter in suite.pending_dead_letters(service).await? {
         // It may have no replay left.
         let replayed = suite.replay(service, letter.id, REASON).await;

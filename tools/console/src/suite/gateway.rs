@@ -33,13 +33,15 @@ pub struct Charge {
 }
 
 /// Faults to arm at the gateway.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct GatewayFaults {
     pub latency_ms: u64,
     pub error_rate: f64,
     pub drop_rate: f64,
     pub decline_rate: f64,
     pub expires_in_seconds: u32,
+    /// They are not shown.
+    pub hidden: bool,
 }
 
 /// What to compare with another ledger.

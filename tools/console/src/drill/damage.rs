@@ -1,0 +1,151 @@
+//! Doing a drill's damage, beside all routes, and undoing it. It is noted in the database before it is done, so that it can also be
+//! undone when the drill was killed.
+
+use std::{str::FromStr as _, time::Duration};
+
+use anyhow::Context as _;
+use async_nats::jetstream::stream;
+use sqlx::{
+    AssertSqlSafe, Connection as _, PgConnection,
+    postgres::{PgConnectOptions, PgRow},
+};
+use tokio::time::{Instant, sleep};
+
+use super::table::{DRILLS, Damage, Drill};
+use crate::{audit, suite::Suite};
+
+/// How sessions of drills are named at the server.
+const SESSION: &str = "drill";
+/// How long undoing is tried: a server may be about to start again.
+const UNDOING: Duration = Duration::from_secs(60);
+/// No message fits.
+const FULL: i64 = 1;
+
+/// Whoever may do damage: the owner of the database, the broker's administrator.
+#[derive(Debug, Clone)]
+pub(super) struct Saboteur {
+    pub(super) owner_url: String,
+    pub(super) broker: audit::Stores,
+    pub(super) suite: Suite,
+}
+
+/// Damage as it is noted.
+struct Noted {
+    drill: &'static Drill,
+    sku: String,
+    /// The size of the stream before, in bytes.
+    stream_bytes: i64,
+}
+
+impl Saboteur {
+    /// Does the damage. Dropped half done, it may still happen, until it is undone.
+    ///
+    /// Returns what has to be held until it is undone.
+    pub(super) async fn damage(&self, drill: &'static Drill, sku: &str) -> anyhow::Result<PgConnection> {
+        let mut owner = self.owner().await?;
+        let stream_bytes = match drill.damage {
+            Damage::FullStream(service) => self.stream(service.stream()).await?.1.max_bytes,
+            _ => 0,
+        };
+        let note = "create schema drill; create table drill.note (name text, sku text, stream_bytes bigint)";
+        sqlx::raw_sql(note).execute(&mut owner).await.context("another drill plays, or was left: --mend ends it")?;
+        let note = sqlx::query("insert into drill.note values ($1, $2, $3)");
+        note.bind(drill.name).bind(sku).bind(stream_bytes).execute(&mut owner).await?;
+        match drill.damage {
+            Damage::Sql { damage, .. } => {
+                for sql in damage {
+                    run(&mut owner, sql, sku).await?;
+                }
+            }
+            Damage::Transaction(sql) => {
+                run(&mut owner, "begin", sku).await?;
+                run(&mut owner, sql, sku).await?;
+            }
+            Damage::Gateway(faults) => self.suite.arm_gateway(&faults).await?,
+            Damage::FullStream(service) => self.limit_stream(service.stream(), FULL).await?,
+        }
+        Ok(owner)
+    }
+
+    /// Undoes what is noted, if anything is, and ends the sessions of other drills. Returns the drill's name.
+    pub(super) async fn undo(&self) -> anyhow::Result<Option<&'static str>> {
+        let end = Instant::now() + UNDOING;
+        loop {
+            match self.try_undo().await {
+                Err(error) if Instant::now() >= end => return Err(error),
+                Err(_) => sleep(Duration::from_millis(500)).await,
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_undo(&self) -> anyhow::Result<Option<&'static str>> {
+        let mut owner = self.owner().await?;
+        // Of one that was killed, or interrupted, the server may still be about to do the damage.
+        let others = "select pg_terminate_backend(pid, 5000) from pg_stat_activity
+            where application_name = $1 and datname = current_database() and pid <> pg_backend_pid()";
+        sqlx::query(others).bind(SESSION).execute(&mut owner).await?;
+        let Some(Noted { drill, sku, stream_bytes }) = noted(&mut owner).await? else { return Ok(None) };
+        match drill.damage {
+            Damage::Sql { undo, .. } => {
+                for sql in undo {
+                    run(&mut owner, sql, &sku).await?;
+                }
+            }
+            Damage::Transaction(_) => {}
+            Damage::Gateway(_) => self.suite.disarm_gateway().await?,
+            Damage::FullStream(service) => self.limit_stream(service.stream(), stream_bytes).await?,
+        }
+        sqlx::raw_sql("drop schema drill cascade").execute(&mut owner).await?;
+        owner.close().await?;
+        Ok(Some(drill.name))
+    }
+
+    pub(super) async fn owner(&self) -> anyhow::Result<PgConnection> {
+        let options = PgConnectOptions::from_str(&self.owner_url).context("OWNER_DATABASE_URL")?;
+        let limits = [("lock_timeout", "20000"), ("client_min_messages", "warning")];
+        let connection = PgConnection::connect_with(&options.application_name(SESSION).options(limits)).await;
+        connection.context("cannot connect as the database's owner")
+    }
+
+    async fn stream(&self, name: String) -> anyhow::Result<(async_nats::jetstream::Context, stream::Config)> {
+        let broker = audit::connect_broker(&self.broker).await?;
+        let config = broker.get_stream(name).await?.cached_info().config.clone();
+        Ok((broker, config))
+    }
+
+    async fn limit_stream(&self, name: String, max_bytes: i64) -> anyhow::Result<()> {
+        let (broker, config) = self.stream(name).await?;
+        broker.update_stream(stream::Config { max_bytes, ..config }).await?;
+        Ok(())
+    }
+}
+
+async fn noted(owner: &mut PgConnection) -> anyhow::Result<Option<Noted>> {
+    use sqlx::Row as _;
+    let exists: bool =
+        sqlx::query_scalar("select to_regclass('drill.note') is not null").fetch_one(&mut *owner).await?;
+    if !exists {
+        return Ok(None);
+    }
+    let note: Option<PgRow> =
+        sqlx::query("select name, sku, stream_bytes from drill.note").fetch_optional(&mut *owner).await?;
+    let Some(note) = note else {
+        // It ended before it did anything.
+        sqlx::raw_sql("drop schema drill cascade").execute(owner).await?;
+        return Ok(None);
+    };
+    let name: String = note.get(0);
+    let drill = DRILLS.iter().find(|drill| drill.name == name).with_context(|| format!("no drill is called {name}"))?;
+    Ok(Some(Noted { drill, sku: note.get(1), stream_bytes: note.get(2) }))
+}
+
+async fn run(owner: &mut PgConnection, sql: &str, sku: &str) -> anyhow::Result<()> {
+    sqlx::raw_sql(AssertSqlSafe(filled(sql, sku))).execute(owner).await?;
+    Ok(())
+}
+
+/// The statement for this product, whose name is the drill's own.
+pub(super) fn filled(sql: &str, sku: &str) -> String {
+    sql.replace("{sku}", sku)
+}
