@@ -66,6 +66,8 @@ impl RelayError {
 /// One replica's relay.
 #[derive(Clone)]
 pub struct Relay {
+    /// The name of this replica in the relay's lease.
+    pub holder: String,
     pub pool: PgPool,
     pub bus: Bus,
     /// Notified of each commit in this process.
@@ -87,6 +89,7 @@ impl Relay {
     pub fn of(outbox: &Outbox) -> Self {
         let origin = &outbox.origin;
         Relay {
+            holder: format!("{}-{}", outbox.service(), Uuid::now_v7()),
             pool: outbox.pool.clone(),
             bus: origin.bus.clone(),
             committed: Arc::clone(&origin.committed),
@@ -103,27 +106,23 @@ impl Relay {
     /// # Errors
     /// When the database or the broker is unavailable.
     pub async fn run_once(&self) -> Result<(), RelayError> {
-        let holder = self.holder();
         let mut conn = self.pool.acquire().await?;
-        if let Some(lease) = statement_timeout(lease::acquire(&mut conn, &holder, self.settings.relay_lease)).await? {
+        let lease = lease::acquire(&mut conn, &self.holder, self.settings.relay_lease);
+        if let Some(lease) = statement_timeout(lease).await? {
             let mut leader = Leader::new(self, lease, conn);
             leader.reconcile().await?;
             leader.drain(&CancellationToken::new()).await?;
         }
-        Ok(statement_timeout(lease::release(&self.pool, &holder)).await?)
-    }
-
-    fn holder(&self) -> String {
-        format!("{}-{}", self.bus.service, Uuid::now_v7())
+        Ok(statement_timeout(lease::release(&self.pool, &self.holder)).await?)
     }
 
     /// Relays until `stop`; acquires the lease when it is free, and releases it at the end.
     pub async fn run(self, stop: CancellationToken) {
-        let holder = self.holder();
+        let holder = &self.holder;
         let mut failures = 0;
         let mut isolation = Isolation::default();
         while !stop.is_cancelled() {
-            let turn = self.turn(&holder, &mut isolation, &stop).await;
+            let turn = self.turn(&mut isolation, &stop).await;
             self.metrics.relay_active.set(0);
             let silent = matches!(turn, Err(RelayError::Silent(_))) && self.bus.is_connected();
             self.metrics.broker_silent.set(i64::from(silent));
@@ -134,6 +133,7 @@ impl Relay {
                     let reason = if silent { RESTART.to_owned() } else { error.to_string() };
                     (self.report)(Err(&reason));
                     tracing::warn!(holder, error = chain(&error), "the relay failed and pauses before it tries again");
+                    self.record_failure(&error, &reason).await;
                     if matches!(error, RelayError::Broker(_) | RelayError::Silent(_)) {
                         isolation.is_possible(&self.bus.client).await;
                     }
@@ -142,15 +142,26 @@ impl Relay {
                 }
             }
         }
-        if let Err(error) = statement_timeout(lease::release(&self.pool, &holder)).await {
+        if let Err(error) = statement_timeout(lease::release(&self.pool, holder)).await {
             tracing::warn!(holder, %error, "the relay's lease was not released and will expire");
         }
     }
 
+    /// For operators, who may ask any replica. Without the database nobody can ask, either.
+    async fn record_failure(&self, error: &RelayError, reason: &str) {
+        if matches!(error, RelayError::Database(_)) {
+            return;
+        }
+        let recorded = statement_timeout(lease::record_failure(&self.pool, &self.holder, reason)).await;
+        if let Err(error) = recorded {
+            tracing::debug!(%error, "the relay's failure was not recorded");
+        }
+    }
+
     /// Is the active relay while the lease lasts; without the lease stands by for a while.
-    async fn turn(&self, holder: &str, isolation: &mut Isolation, stop: &CancellationToken) -> Result<(), RelayError> {
+    async fn turn(&self, isolation: &mut Isolation, stop: &CancellationToken) -> Result<(), RelayError> {
         let mut conn = self.pool.acquire().await?;
-        let lease = statement_timeout(lease::acquire(&mut conn, holder, self.settings.relay_lease)).await?;
+        let lease = statement_timeout(lease::acquire(&mut conn, &self.holder, self.settings.relay_lease)).await?;
         self.bus.stand_by(lease.is_none());
         match lease {
             Some(lease) => self.lead(lease, conn, isolation, stop).await,

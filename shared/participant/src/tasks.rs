@@ -42,6 +42,7 @@ impl Participant {
 
     fn relay(&self, startup: &Startup) -> Relay {
         Relay {
+            holder: self.holder.clone(),
             pool: self.pools.relay.clone(),
             settings: self.settings.messaging.clone(),
             open_events: saga_store::open_events,

@@ -74,6 +74,27 @@ async fn each_event_of_an_ended_order_has_the_hops_to_its_readers() -> Test {
     suite.audit().await
 }
 
+#[suite_tests::test]
+async fn duplicates_that_were_dropped_are_on_the_journey() -> Test {
+    let (suite, participants) = TestSuite::selling(100, 1_000).await?;
+    let placed = participants.confirmed(&[("A", 1)]).await?;
+    suite.publish_all_again(ORDER).await?;
+    suite.publish_all_again(ORDER).await?;
+    eventually(async || {
+        let journey = journey(&suite, &placed).await?;
+        let dropped: Vec<Vec<i32>> = journey
+            .entries
+            .iter()
+            .map(|entry| entry.readers.iter().map(|reader| reader.duplicates).collect())
+            .collect();
+        // The second time the first repetition is in the stream, too.
+        ensure!(dropped == [vec![3], vec![0], vec![0], vec![]], "{dropped:?}");
+        anyhow::Ok(())
+    })
+    .await?;
+    suite.audit().await
+}
+
 /// Goes through the saga's table: an order that is stopped before a step has this step left, and no step that it has taken.
 #[suite_tests::test]
 async fn a_stopped_order_has_the_awaited_step_left() -> Test {

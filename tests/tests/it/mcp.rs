@@ -190,6 +190,15 @@ async fn an_agent_drives_every_tool() -> Test {
     ensure!(found["orders"].as_array().is_some_and(|orders| orders.len() == 1), "{found:#}");
     let journey = agent.done("order_journey", json!({"order_id": order_id})).await?;
     ensure!(journey["entries"].as_array().is_some_and(|entries| entries.len() == 4), "{journey:#}");
+    world.suite.publish_all_again(ORDER).await?;
+    eventually(async || {
+        let journey = agent.done("order_journey", json!({"order_id": order_id})).await?;
+        ensure!(journey["entries"][0]["readers"][0]["duplicates"] == 1, "{journey:#}");
+        anyhow::Ok(())
+    })
+    .await?;
+    let page = world.client.get(&format!("/orders/{}", order_id.as_str().context("no id")?)).await?;
+    ensure!(page.body.as_str().is_some_and(|page| page.contains("a duplicate dropped")), "{}", page.body);
     ensure!(agent.done("explain_order", json!({"id": order_id})).await?["summary"].is_string());
     ensure!(agent.done("inspect_saga", json!({"id": placed["saga_id"]})).await?["status"] == "COMPLETED");
     let payments = agent.done("list_payments", json!({"order_id": order_id})).await?;

@@ -50,8 +50,7 @@ async fn three_more_deliveries_of_every_event_change_nothing() -> Test {
 async fn every_event_tripled_takes_effect_once() -> Test {
     let suite = TestSuite::new().await?;
     let participants = suite.participants().await?;
-    let (_order, _inventory, _payment) =
-        tokio::try_join!(suite.start(ORDER), suite.start(INVENTORY), suite.start(PAYMENT))?;
+    let second = tokio::try_join!(suite.start(ORDER), suite.start(INVENTORY), suite.start(PAYMENT))?;
     let repeater = suite.repeat_every_event(2).await?;
     participants.sell("A", 500, 1000).await?;
     let mut orders = Vec::new();
@@ -69,6 +68,9 @@ async fn every_event_tripled_takes_effect_once() -> Test {
     let Participants { order, inventory, payment, .. } = &participants;
     let seen = order.duplicates()? + inventory.duplicates()? + payment.duplicates()?;
     ensure!(seen > 50, "only {seen} duplicates reached the first replicas, too few for a proof");
+    let seen = seen + second.0.duplicates()? + second.1.duplicates()? + second.2.duplicates()?;
+    let kept = suite.number("select sum(duplicates) from audit.inbox").await?;
+    ensure!(u64::try_from(kept)? == seen, "{kept} duplicates are kept in the inboxes, of {seen} that were counted");
     suite.audit().await
 }
 

@@ -214,6 +214,29 @@ async fn a_refused_event_is_parked_and_only_its_followers_wait() -> Test {
     in_order_without_gaps(&suite, "INVENTORY", 5).await
 }
 
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn the_relay_says_why_it_cannot_publish_until_it_can() -> Test {
+    let (suite, inventory) = TestSuite::alone(INVENTORY).await?;
+    suite.stop_reconciler();
+    create_products(&inventory, 0..1).await?;
+    in_order_without_gaps(&suite, "INVENTORY", 1).await?;
+    let relay = inventory.client.get("/api/admin/relay").await?.expect(200)?;
+    ensure!(relay["last_failure"].is_null() && relay["last_failure_at"].is_null(), "{relay:#}");
+    ensure!(relay["holder"] == inventory.app.participant().holder.as_str(), "not the replica's name: {relay:#}");
+    let held = suite.jetstream().await?.get_stream("INVENTORY").await?.cached_info().state.bytes;
+    let full = i64::try_from(held)? + 10;
+    suite.change_stream("INVENTORY", |config| config.max_bytes = full).await?;
+    create_products(&inventory, 1..2).await?;
+    let names_it = |relay: &Value| relay["last_failure"].as_str().is_some_and(|why| why.contains("maximum bytes"));
+    let relay = inventory.client.until("/api/admin/relay", names_it).await?;
+    ensure!(relay["last_failure_at"].is_string() && relay["lag"] == 1, "{relay:#}");
+    suite.change_stream("INVENTORY", |config| config.max_bytes = -1).await?;
+    let is_over = |relay: &Value| relay["last_failure"].is_null() && relay["last_failure_at"].is_null();
+    let relay = inventory.client.until("/api/admin/relay", is_over).await?;
+    ensure!(relay["lag"] == 0, "{relay:#}");
+    in_order_without_gaps(&suite, "INVENTORY", 2).await
+}
+
 /// A size that an event with a short name fits into, and one with a name of 400 bytes does not.
 async fn room_for_a_short_name(suite: &TestSuite) -> anyhow::Result<i32> {
     let stream = suite.jetstream().await?.get_stream("INVENTORY").await?;

@@ -119,6 +119,8 @@ pub struct Reader {
     pub consumer: String,
     #[serde(with = "time::serde::rfc3339")]
     pub processed_at: OffsetDateTime,
+    /// Further deliveries of the event, which it dropped.
+    pub duplicates: i32,
 }
 
 /// A step that is still to be taken.

@@ -82,16 +82,21 @@ impl<'a> Leader<'a> {
                 tokio::time::sleep(BATCH_WINDOW).await;
             }
             if all && gone {
-                self.report_working();
+                self.report_working().await?;
                 break;
             }
         }
         Ok(())
     }
 
-    fn report_working(&self) {
+    async fn report_working(&mut self) -> Result<(), RelayError> {
         self.relay.metrics.broker_silent.set(0);
         (self.relay.report)(Ok(()));
+        if self.lease.has_failure {
+            statement_timeout(lease::clear_failure(&mut self.conn, &self.lease)).await?;
+            self.lease.has_failure = false;
+        }
+        Ok(())
     }
 
     /// Publishes the rows; returns whether all of them were moved.
@@ -136,7 +141,7 @@ impl<'a> Leader<'a> {
         }
         if !published.acks.is_empty() {
             self.renewed = Instant::now();
-            self.report_working();
+            self.report_working().await?;
         }
         self.count(rows, &published);
         self.position.last_sequence = published.last_sequence;

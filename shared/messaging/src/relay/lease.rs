@@ -15,6 +15,8 @@ pub(super) struct Lease {
     pub(super) holder: String,
     /// Grows with each takeover; each write of the relay is conditional on it.
     pub(super) epoch: i64,
+    /// Whether a failure is recorded, of this relay or of an earlier one.
+    pub(super) has_failure: bool,
 }
 
 /// Acquires the lease when it is free, expired, or this holder's own. A lease that expires later than in twice its duration was
@@ -24,17 +26,18 @@ pub(super) async fn acquire(
     holder: &str,
     ttl: Duration,
 ) -> Result<Option<Lease>, sqlx::Error> {
-    let epoch = sqlx::query_scalar!(
-        "update relay_lease
+    let lease = sqlx::query_as!(
+        Lease,
+        r#"update relay_lease
         set holder = $1, epoch = epoch + 1, expires_at = now() + $2::interval, taken_at = now()
         where holder = $1 or expires_at < now() or expires_at > now() + 2 * $2::interval
-        returning epoch",
+        returning holder, epoch, last_failure is not null as "has_failure!""#,
         holder,
         interval(ttl),
     )
     .fetch_optional(conn)
     .await?;
-    Ok(epoch.map(|epoch| Lease { holder: holder.to_owned(), epoch }))
+    Ok(lease)
 }
 
 pub(super) async fn renew(conn: &mut PgConnection, lease: &Lease, ttl: Duration) -> Result<bool, sqlx::Error> {
@@ -49,6 +52,30 @@ pub(super) async fn renew(conn: &mut PgConnection, lease: &Lease, ttl: Duration)
     .execute(conn)
     .await?;
     Ok(done.rows_affected() > 0)
+}
+
+/// Records why the relay cannot publish, unless another one has taken over.
+pub(super) async fn record_failure(pool: &PgPool, holder: &str, reason: &str) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "update relay_lease set last_failure = $2, last_failure_at = now() where holder = $1",
+        holder,
+        reason,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// Deletes the recorded failure: it is over.
+pub(super) async fn clear_failure(conn: &mut PgConnection, lease: &Lease) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "update relay_lease set last_failure = null, last_failure_at = null where holder = $1 and epoch = $2",
+        lease.holder,
+        lease.epoch,
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// Releases the lease, so that another replica need not wait for its expiry.
@@ -78,6 +105,12 @@ pub struct LeaseState {
     #[serde(with = "time::serde::rfc3339::option")]
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub last_receipt_at: Option<OffsetDateTime>,
+    /// Why the relay could not publish; null once it publishes again.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
+    pub last_failure: Option<String>,
+    #[serde(with = "time::serde::rfc3339::option")]
+    #[cfg_attr(feature = "openapi", schema(required = true))]
+    pub last_failure_at: Option<OffsetDateTime>,
     /// Events published again because the broker had lost them.
     pub republished: i64,
     /// Events that wait to be published.
@@ -94,7 +127,7 @@ pub async fn state(pool: &PgPool) -> Result<LeaseState, sqlx::Error> {
     sqlx::query_as!(
         LeaseState,
         r#"select l.holder, l.epoch, l.expires_at > now() as "active!", l.paused, l.taken_at,
-            l.last_sequence, l.last_event_id, l.last_receipt_at, l.republished,
+            l.last_sequence, l.last_event_id, l.last_receipt_at, l.last_failure, l.last_failure_at, l.republished,
             o.pending as "pending!", o.parked as "parked!", o.oldest_pending_seconds
         from relay_lease l
         cross join (

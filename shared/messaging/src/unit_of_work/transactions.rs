@@ -11,6 +11,7 @@ use faults::{Guard, Subject};
 use saga::{Service, Step};
 use sqlx::PgPool;
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use super::{ClaimedWork, Counts, UnitOfWork, fault_subject};
 use crate::{Batch, Bus, Delivery, Faults, Metrics, StepError, dry_run::Trial, inbox, response_timeout::ResponseWatch};
@@ -108,7 +109,12 @@ impl Outbox {
         let fresh = inbox::claim(work.conn(), &step.consumer(), &covered).await?;
         let mut first = fresh.clone();
         // Removing from the set also drops duplicates within the batch.
-        let deliveries = batch.deliveries.into_iter().filter(|d| first.remove(&d.meta.event_id)).collect();
+        let (deliveries, dropped): (_, Vec<_>) =
+            batch.deliveries.into_iter().partition(|d| first.remove(&d.meta.event_id));
+        if !dropped.is_empty() {
+            let dropped: Vec<Uuid> = dropped.iter().map(|d| d.meta.event_id).collect();
+            inbox::count_duplicates(work.conn(), &step.consumer(), &dropped).await?;
+        }
         Ok((ClaimedWork { work, step, covered, fresh }, deliveries))
     }
 }

@@ -60,3 +60,21 @@ async fn a_replica_without_the_lease_exposes_no_sampled_gauge() -> Test {
     suite.execute("update orders.lease set expires_at = now() where name = 'metrics'").await?;
     eventually(async || shown_by(&order).await.is_ok_and(|shown| !shown.is_empty())).await
 }
+
+#[suite_tests::test(unaudited = "nothing is ordered")]
+async fn a_transaction_that_has_written_and_idles_is_seen() -> Test {
+    let (suite, order) =
+        TestSuite::alone_with(Tuning { metrics_every: Duration::from_millis(100), ..Tuning::default() }, ORDER).await?;
+    let age = async || {
+        let scrape = Scrape::of(&order.client).await?;
+        scrape.sum("postgres_oldest_xmin_age_seconds", &[]).context("the gauge is missing")
+    };
+    let mut forgotten = suite.pool.begin().await?;
+    sqlx::query("insert into orders.paused_consumer (consumer) values ('none')").execute(&mut *forgotten).await?;
+    let pid: i32 = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut *forgotten).await?;
+    let kept = format!("select count(*) from pg_stat_activity where pid = {pid} and backend_xmin is not null");
+    ensure!(suite.number(&kept).await? == 0, "it holds a snapshot, too");
+    eventually(async || age().await.is_ok_and(|age| age > 1.0)).await?;
+    forgotten.rollback().await?;
+    eventually(async || age().await.is_ok_and(|age| age < 1.0)).await
+}

@@ -204,7 +204,14 @@ fn way(entry: &Entry) -> Markup {
 fn hop(entry: &Entry, reader: &Reader) -> Markup {
     let Some(hops) = entry.hops(reader) else { return html! {} };
     html! {
-        p.quiet { "→ " (reader.consumer) ": " (took(hops.outbox)) " in the outbox, " (took(hops.transit)) " to its inbox" }
+        p.quiet {
+            "→ " (reader.consumer) ": " (took(hops.outbox)) " in the outbox, " (took(hops.transit)) " to its inbox"
+            @match reader.duplicates {
+                0 => {},
+                1 => ", a duplicate dropped",
+                more => { ", " (more) " duplicates dropped" },
+            }
+        }
     }
 }
 

@@ -82,6 +82,8 @@ static KINDS: [Kind; 6] = [
             ("/paused", "Paused"),
             ("/epoch", "Epoch"),
             ("/lag", "Waiting events"),
+            ("/last_failure", "Last failure"),
+            ("/last_failure_at", "At"),
         ],
         operations: &["pause_relay", "resume_relay"],
     },

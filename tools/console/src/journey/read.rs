@@ -137,7 +137,10 @@ async fn publications(connection: &mut PgConnection, events: &[Uuid]) -> sqlx::R
 
 async fn readers(connection: &mut PgConnection, events: &[Uuid]) -> sqlx::Result<Vec<Reader>> {
     let query = sqlx::query_as(
-        "select event_id, consumer, processed_at from audit.inbox where event_id = any($1) order by processed_at",
+        "select event_id, consumer, processed_at, duplicates
+        from audit.inbox
+        where event_id = any($1)
+        order by processed_at",
     );
     query.bind(events).fetch_all(connection).await
 }
