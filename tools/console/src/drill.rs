@@ -16,11 +16,7 @@ use anyhow::{Context as _, bail, ensure};
 use bootstrap::CancellationToken;
 use rand::{SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
 use sqlx::PgConnection;
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader, Lines, Stdin},
-    task::JoinSet,
-    time::sleep,
-};
+use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet, time::sleep};
 use uuid::Uuid;
 
 use self::{
@@ -123,7 +119,7 @@ struct Play {
     loading: JoinSet<()>,
     load_stop: CancellationToken,
     stores: Stores,
-    input: Lines<BufReader<Stdin>>,
+    input: UnboundedReceiver<String>,
     /// A session that holds the damage.
     held: Option<PgConnection>,
 }
@@ -148,7 +144,7 @@ impl Play {
             loading: JoinSet::new(),
             load_stop: CancellationToken::new(),
             stores: args.stores.clone(),
-            input: BufReader::new(tokio::io::stdin()).lines(),
+            input: demo::lines_of_input(),
             held: None,
             suite,
             saboteur,
@@ -190,7 +186,7 @@ impl Play {
     /// The first answer that can be read.
     async fn answer(&mut self) -> anyhow::Result<Answer> {
         loop {
-            let Some(line) = self.input.next_line().await? else { bail!("the input ended before an answer") };
+            let Some(line) = self.input.recv().await else { bail!("the input ended before an answer") };
             match Answer::parse(&line) {
                 Ok(answer) => return Ok(answer),
                 Err(why) => say(&why),

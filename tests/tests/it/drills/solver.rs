@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use crate::{mcp::Agent, prelude::*};
 
 const SERVICES: [&str; 3] = ["order", "inventory", "payment"];
-/// How long an idle transaction has been open that is blamed for a standstill, and the standstill.
-const LONG: f64 = 6.0;
+/// Longer than a statement may take, in seconds.
+const LONG: f64 = 12.0;
 
 /// What is wrong, and which orders it concerns.
 #[derive(Debug)]
@@ -16,9 +16,10 @@ pub(super) struct Diagnosis {
     pub(super) orders: Vec<String>,
 }
 
+/// Three orders have to be named.
 fn diagnosis(place: impl Into<String>, cause: &'static str, orders: &[String]) -> Option<Diagnosis> {
-    let orders: Vec<_> = orders.iter().take(3).cloned().collect();
-    (!orders.is_empty()).then(|| Diagnosis { place: place.into(), cause, orders })
+    let orders = orders.get(..3)?.to_vec();
+    Some(Diagnosis { place: place.into(), cause, orders })
 }
 
 fn text(value: &Value) -> String {
@@ -36,6 +37,8 @@ struct Stuck {
     kind: String,
     /// All findings, as text.
     what: String,
+    /// Without an end for longer than a statement may take.
+    long: bool,
 }
 
 /// `None` while nothing is certain.
@@ -93,7 +96,12 @@ pub(super) async fn diagnose(agent: &mut Agent) -> anyhow::Result<Option<Diagnos
     if paying.len() > 2 {
         return processor(agent, &paying).await;
     }
-    standstill(agent, &stuck).await
+    if let Some(found) = standstill(agent, &stuck).await? {
+        return Ok(Some(found));
+    }
+    let seen: Vec<_> = stuck.iter().map(|of| (&of.step, &of.kind)).collect();
+    ensure!(seen.is_empty(), "{seen:?}");
+    Ok(None)
 }
 
 /// The service that is named in a sentence as a relay's or an outbox's.
@@ -150,6 +158,8 @@ async fn stuck(agent: &mut Agent) -> anyhow::Result<Vec<Stuck>> {
     let mut stuck = Vec::new();
     for status in ["STARTED", "IN_PROGRESS", "COMPENSATING"] {
         let waiting = json!({"saga_status": status, "older_than_seconds": 4});
+        let longer = json!({"saga_status": status, "older_than_seconds": LONG as u32 + 6});
+        let longer = items(&agent.done("find_orders", longer).await?, "orders");
         for order in items(&agent.done("find_orders", waiting).await?, "orders").iter().rev().take(10) {
             let explained = agent.done("explain_order", json!({"id": order["order_id"]})).await?;
             let findings = items(&explained, "findings");
@@ -163,6 +173,7 @@ async fn stuck(agent: &mut Agent) -> anyhow::Result<Vec<Stuck>> {
                 step: named.or(steps.first()).map(|of| text(&of["step"])).unwrap_or_default(),
                 kind: text(&first["kind"]),
                 what,
+                long: longer.iter().any(|of| of["order_id"] == order["order_id"]),
             });
         }
     }
@@ -188,8 +199,8 @@ async fn processor(agent: &mut Agent, paying: &[&Stuck]) -> anyhow::Result<Optio
 
 /// A step that takes events and does not finish, without an error.
 async fn standstill(agent: &mut Agent, stuck: &[Stuck]) -> anyhow::Result<Option<Diagnosis>> {
-    let waiting: Vec<&Stuck> = stuck.iter().filter(|of| of.kind == "under_way").collect();
-    let Some(first) = waiting.get(5) else { return Ok(None) };
+    let waiting: Vec<&Stuck> = stuck.iter().filter(|of| of.kind == "under_way" && of.long).collect();
+    let Some(first) = waiting.get(2) else { return Ok(None) };
     let ids: Vec<_> = waiting.iter().map(|of| of.order_id.clone()).collect();
     let metrics = agent.done("metrics", json!({"service": "order", "prefix": "postgres_oldest_xmin_age"})).await?;
     let open = metrics.as_object().into_iter().flatten().filter_map(|(_, age)| age.as_f64()).fold(0.0, f64::max);

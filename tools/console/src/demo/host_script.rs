@@ -92,7 +92,7 @@ impl StepPause {
     }
 }
 
-fn lines_of_input() -> UnboundedReceiver<String> {
+pub(crate) fn lines_of_input() -> UnboundedReceiver<String> {
     let (sender, lines) = unbounded_channel();
     // A thread, because a blocking read cannot be cancelled and must not delay the end of the program.
     std::thread::spawn(move || {

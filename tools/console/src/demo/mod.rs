@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use counter_proof::Mechanism;
 use footprint::Footprint;
+pub(crate) use host_script::lines_of_input;
 use host_script::{HostScript, StepPause};
 pub(crate) use preflight::broken;
 use processes::Processes;

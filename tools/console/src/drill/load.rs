@@ -85,9 +85,9 @@ impl Load {
             "select business_key
             from saga.saga_instance
             where business_key = any($1 || $2)
-                and now() - started_at > make_interval(secs => $3)
-                and (status <> case when business_key = any($1) then 'COMPLETED' else 'COMPENSATED' end
-                    or completed_at - started_at > make_interval(secs => $3))",
+                and (coalesce(completed_at, now()) - started_at > make_interval(secs => $3)
+                    or status in ('COMPLETED', 'COMPENSATED')
+                        and status <> case when business_key = any($1) then 'COMPLETED' else 'COMPENSATED' end)",
         );
         let late: Vec<Uuid> = query.bind(&good).bind(&declined).bind(IN_TIME.as_secs_f64()).fetch_all(database).await?;
         Ok((good.len() + declined.len(), late.into_iter().collect()))
