@@ -13,7 +13,8 @@ use testkit::Process;
 
 use crate::prelude::*;
 
-const READING: [&str; 17] = [
+const READING: [&str; 18] = [
+    "attention",
     "audit",
     "explain_order",
     "find_orders",
@@ -226,11 +227,22 @@ async fn an_agent_drives_every_tool() -> Test {
     let fault =
         because(json!({"point": "in_step", "kind": "error", "step": "confirm_order", "order_id": stuck["order_id"]}));
     let fault = agent.done("arm_fault", fault).await?;
+    let paused = agent.done("attention", json!({})).await?["abnormal"][0].clone();
+    ensure!(paused["kind"] == "consumer" && paused["why"] == "paused by an operator", "{paused:#}");
+    ensure!(paused["service"] == "order" && paused["step"] == "confirm_order", "{paused:#}");
     agent.done("resume_consumer", because(json!({"step": "confirm_order"}))).await?;
     let letters = world.participants.order.client.until_items("/api/admin/dlq?step=confirm_order", 1).await?;
     let listed = agent.done("list_dead_letters", json!({"service": "order", "status": "PENDING"})).await?;
     let id = listed["items"][0]["id"].clone();
     ensure!(id == letters[0]["id"], "{listed:#}");
+    // Long enough to be shown; after half of the deadline the event would be published again, and applied.
+    let waited = "update saga.saga_instance set last_progress_at = last_progress_at - interval '15 seconds'";
+    world.suite.execute(waited).await?;
+    let attention = agent.done("attention", json!({})).await?;
+    ensure!(attention["waiting"] == json!([{"service": "order", "dead_letters": 1, "parked": 0}]), "{attention:#}");
+    let [saga] = &attention["stuck"].as_array().context("no list")?[..] else { anyhow::bail!("{attention:#}") };
+    let is_named = saga["cause"].as_str().is_some_and(|why| why.contains("dead letter"));
+    ensure!(saga["order_id"] == stuck["order_id"] && is_named, "{attention:#}");
     let inspected = agent.done("inspect_dead_letter", json!({"service": "order", "id": id})).await?;
     ensure!(inspected["saga_id"] == stuck["saga_id"], "{inspected:#}");
     let journey = agent.done("order_journey", json!({"order_id": stuck["order_id"]})).await?;
@@ -242,6 +254,12 @@ async fn an_agent_drives_every_tool() -> Test {
     world.participants.saga_becomes(&stuck, "COMPLETED").await?;
 
     agent.done("pause_relay", because(json!({}))).await?;
+    let attention = agent.done("attention", json!({})).await?;
+    ensure!(
+        attention["abnormal"][0]["kind"] == "relay" && attention["abnormal"][0]["state"] == "paused",
+        "{attention:#}"
+    );
+    ensure!(attention["stuck"] == json!([]) && attention["failure"].is_null(), "{attention:#}");
     agent.done("resume_relay", because(json!({}))).await?;
     agent.done("reset_breaker", because(json!({"step": "confirm_order"}))).await?;
     agent.done("rebuild_catalogue", json!({"reason": "a test"})).await?;
@@ -284,6 +302,37 @@ async fn an_agent_drives_every_tool() -> Test {
     let all = sorted(&[&READING, &UNDOABLE, &ADMINS]);
     ensure!(agent.called.iter().eq(&all), "{:#?} of {all:#?}", agent.called);
     world.suite.audit().await
+}
+
+#[suite_tests::test(unaudited = "orders are left unpaid")]
+async fn what_is_not_in_order_is_told_an_agent_and_shown() -> Test {
+    let tuning = Tuning { resilience: "process_payment.open_for=60s", ..Tuning::default() };
+    let world = World::new(tuning).await?;
+    world.suite.break_gateway(&json!({"error_rate": 1.0})).await?;
+    world.participants.place_many(20, "tok_visa").await?;
+    world.participants.payment.breaker_until("process_payment", |breaker| breaker["state"] == "open").await?;
+    world.suite.execute("update inventory.relay_lease set last_failure = 'full', last_failure_at = now()").await?;
+    let attention = world.agent("views").await?.done("attention", json!({})).await?;
+    let [relay, breaker] = &attention["abnormal"].as_array().context("no list")?[..] else {
+        anyhow::bail!("{attention:#}");
+    };
+    let (inventory, payment) = (&world.participants.inventory, &world.participants.payment);
+    let failed = json!({"service": "inventory", "kind": "relay", "step": null, "state": "cannot publish", "why": "full",
+        "replica": inventory.app.participant().holder});
+    ensure!(*relay == failed, "{attention:#}");
+    ensure!(breaker["kind"] == "breaker" && breaker["step"] == "process_payment", "{attention:#}");
+    ensure!(
+        breaker["state"] == "open" && breaker["replica"] == json!(payment.app.participant().holder),
+        "{attention:#}"
+    );
+    let page = world.client.get("/").await?.body.as_str().unwrap_or_default().to_owned();
+    for shown in [
+        "inventory: relay</a> cannot publish in inventory-",
+        "payment: breaker of process_payment</a> open in payment-",
+    ] {
+        ensure!(page.contains(shown), "{shown}: {page}");
+    }
+    Ok(())
 }
 
 #[suite_tests::test(unaudited = "no order is placed")]

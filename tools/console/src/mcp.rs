@@ -1,5 +1,5 @@
 //! The suite for agents: the Model Context Protocol, at `/mcp` of the console and over stdin and stdout (`console mcp`). A tool is a
-//! row of the table of operations, or reads what the console knows itself: orders, journeys, the audit, actions, metrics.
+//! row of the table of operations, or reads what the console knows itself: what needs attention, orders, journeys, the audit, actions, metrics.
 
 mod http;
 mod own;
@@ -28,8 +28,8 @@ pub(crate) use http::routes;
 pub use stdio::{McpArgs, command};
 
 const INSTRUCTIONS: &str = "A shop of services that react to each other's events: a choreographed \
-    saga per order, with compensation. Begin with `audit` and `find_orders`; `order_journey` and `explain_order` say what happened to \
-    one order and what it waits for. Tools that act want a reason, which is recorded. A tool whose effect cannot be undone is called \
+    saga per order, with compensation. Begin with `attention`, which says what is stuck or not in order now, and why; then `audit` and \
+    `find_orders`. `order_journey` and `explain_order` say what happened to one order and what it waits for. Tools that act want a reason, which is recorded. A tool whose effect cannot be undone is called \
     twice: the first call changes nothing and answers with the `confirm` that the second one gives.";
 
 /// The tools for one caller.

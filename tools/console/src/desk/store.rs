@@ -154,11 +154,15 @@ async fn walked_to(pool: &PgPool, before: Uuid) -> sqlx::Result<Option<Uuid>> {
 }
 
 /// A saga that makes no progress.
-#[derive(Debug, sqlx::FromRow)]
+#[derive(Debug, Serialize, sqlx::FromRow)]
 pub(crate) struct Stuck {
     pub(crate) order_id: Uuid,
     pub(crate) status: String,
+    #[serde(rename = "seconds_without_progress")]
     pub(crate) seconds: f64,
+    /// Which order knows; `None` when it does not answer.
+    #[sqlx(skip)]
+    pub(crate) cause: Option<String>,
 }
 
 /// The sagas without progress for so many seconds, and the FAILED ones, longest first.
@@ -179,7 +183,7 @@ pub(crate) async fn stuck(pool: &PgPool, seconds: f64, limit: i64) -> sqlx::Resu
 }
 
 /// How many dead letters wait for a decision, and how many events are parked, in each service that has any.
-#[derive(Debug, sqlx::FromRow)]
+#[derive(Debug, Serialize, sqlx::FromRow)]
 pub(crate) struct Waiting {
     pub(crate) service: String,
     pub(crate) dead_letters: i64,

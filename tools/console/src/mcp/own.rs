@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::Argument;
 use crate::{
     desk::{
-        Desk,
+        Desk, attention,
         store::{self, Filter},
     },
     journey,
@@ -25,6 +25,7 @@ pub(super) struct Reading {
 
 #[derive(Clone, Copy)]
 enum What {
+    Attention,
     Orders,
     Journey,
     Audit,
@@ -32,7 +33,14 @@ enum What {
     Metrics,
 }
 
-pub(super) static READINGS: [Reading; 5] = [
+pub(super) static READINGS: [Reading; 6] = [
+    Reading {
+        name: "attention",
+        about: "What needs attention now: sagas without progress with the cause that order names, dead letters and parked events of \
+            each service, and what is not in order: consumers and relays that are paused or cannot work, breakers that are not \
+            closed, services that do not answer.",
+        what: What::Attention,
+    },
     Reading {
         name: "audit",
         about: "The latest audit: each invariant with its violations, and what was accounted for.",
@@ -69,7 +77,7 @@ pub(super) fn reading(name: &str) -> Option<&'static Reading> {
 impl Reading {
     pub(super) fn arguments(&self) -> Vec<Argument> {
         match self.what {
-            What::Audit | What::Actions => Vec::new(),
+            What::Attention | What::Audit | What::Actions => Vec::new(),
             What::Journey => vec![Argument::text("order_id", "The order's id", true)],
             What::Metrics => vec![
                 Argument::service(),
@@ -91,6 +99,7 @@ impl Reading {
 
     pub(super) async fn answer(&self, desk: &Desk, board: &Board, arguments: &Arguments) -> Result<Value, Refusal> {
         match self.what {
+            What::Attention => Ok(json!(attention(desk).await)),
             What::Audit => Ok(board.as_json()),
             What::Orders => orders(desk, arguments).await,
             What::Journey => journey_of(desk, arguments).await,

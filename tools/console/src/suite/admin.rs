@@ -42,6 +42,8 @@ pub struct Relay {
     pub paused: bool,
     /// Events that wait to be published.
     pub lag: i64,
+    /// Why it cannot publish.
+    pub last_failure: Option<String>,
 }
 
 /// An event in its service's outbox, or published from there.

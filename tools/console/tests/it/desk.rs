@@ -77,6 +77,17 @@ async fn a_journey_has_each_step_and_what_is_left() {
 }
 
 #[tokio::test]
+async fn services_that_do_not_answer_need_attention() {
+    let world = World::new().await;
+    let watch = Watch::start(&world);
+    watch.until_ok("/").await;
+    let (_, page) = watch.get("/").await.expect("a page");
+    for service in contracts::SERVICES {
+        assert!(page.contains(&format!("<li class=\"bad\">{service} does not answer: ")), "{page}");
+    }
+}
+
+#[tokio::test]
 async fn pages_load_nothing_but_the_consoles_script() {
     let world = World::new().await;
     let watch = Watch::start(&world);
