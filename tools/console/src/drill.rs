@@ -120,8 +120,8 @@ struct Play {
     load_stop: CancellationToken,
     stores: Stores,
     input: UnboundedReceiver<String>,
-    /// A session that holds the damage.
-    held: Option<PgConnection>,
+    /// Sessions that hold the damage.
+    held: JoinSet<()>,
 }
 
 impl Play {
@@ -145,7 +145,7 @@ impl Play {
             load_stop: CancellationToken::new(),
             stores: args.stores.clone(),
             input: demo::lines_of_input(),
-            held: None,
+            held: JoinSet::new(),
             suite,
             saboteur,
             drill,
@@ -160,24 +160,26 @@ impl Play {
         let open = self.load.wait_for_all(&mut database, Duration::from_secs(30)).await?;
         ensure!(open.is_empty(), "orders do not end already before the drill");
         self.loading.spawn(self.load.clone().run(rate, self.load_stop.clone()));
-        self.held = Some(self.saboteur.damage(self.drill, &self.sku).await?);
+        self.held = self.saboteur.damage(self.drill, &self.sku).await?;
         let damaged = Instant::now();
         brief(seed, &self.sku);
         let answer = self.answer().await?;
         say(&format!("Answered after {} s.", damaged.elapsed().as_secs()));
         self.load_stop.cancel();
-        let concerned = self.concerned(&mut database).await?;
+        let mut concerned = self.concerned(&mut database).await?;
         let right = answer.is_right(self.drill);
         if !right {
             say("That is not what is wrong.");
         } else if self.drill.mended_by == MendedBy::Administrator {
-            self.held = None;
+            self.held.abort_all();
             self.saboteur.undo().await?;
             say("That is it, and who administers it has mended it. What it has left is yours.");
         } else {
             say("That is it.");
         }
         let recovered = if right { self.recovered(&mut database, damaged).await? } else { None };
+        // Whoever is quick names orders that were not late yet.
+        concerned.extend(self.concerned(&mut database).await?);
         let (placed, _) = self.load.late(&mut database).await?;
         say(&format!("{placed} orders were placed, {} of them were concerned.", concerned.len()));
         Ok((Score::of(self.drill, &answer, &concerned, recovered), right && recovered.is_some()))
@@ -224,7 +226,7 @@ impl Play {
 
     /// Undoes the damage, and what it has left.
     async fn clean_up(&mut self) -> anyhow::Result<()> {
-        self.held = None;
+        self.held.abort_all();
         self.load_stop.cancel();
         while self.loading.join_next().await.is_some() {}
         self.saboteur.undo().await.context("the damage is not undone: --mend tries again")?;

@@ -47,6 +47,9 @@ pub(super) async fn diagnose(agent: &mut Agent) -> anyhow::Result<Option<Diagnos
         return Ok(Some(found));
     }
     let stuck = stuck(agent).await?;
+    if let Some(found) = dead_letters(agent, &stuck).await? {
+        return Ok(Some(found));
+    }
     let with = |kind: &str| -> Vec<&Stuck> { stuck.iter().filter(|of| of.kind == kind).collect() };
     let ids = |of: &[&Stuck]| -> Vec<String> { of.iter().map(|of| of.order_id.clone()).collect() };
     let paused = with("consumer_paused");
@@ -82,15 +85,6 @@ pub(super) async fn diagnose(agent: &mut Agent) -> anyhow::Result<Option<Diagnos
             None => continue,
         };
         return Ok(diagnosis(format!("relay_{service}"), cause, &ids(&waiting)));
-    }
-    let dead = with("dead_letter");
-    if let Some(first) = dead.first() {
-        let cause = match &first.what {
-            what if what.contains("permission denied") => "permission_missing",
-            what if what.contains("check constraint") => "constraint_violated",
-            _ => "event_unreadable",
-        };
-        return Ok(diagnosis(&first.step, cause, &ids(&dead)));
     }
     let paying: Vec<&Stuck> = stuck.iter().filter(|of| of.step == "process_payment").collect();
     if paying.len() > 2 {
@@ -160,7 +154,11 @@ async fn stuck(agent: &mut Agent) -> anyhow::Result<Vec<Stuck>> {
         let waiting = json!({"saga_status": status, "older_than_seconds": 4});
         let longer = json!({"saga_status": status, "older_than_seconds": LONG as u32 + 6});
         let longer = items(&agent.done("find_orders", longer).await?, "orders");
-        for order in items(&agent.done("find_orders", waiting).await?, "orders").iter().rev().take(10) {
+        let waiting = items(&agent.done("find_orders", waiting).await?, "orders");
+        for order in waiting.iter().rev().take(10).chain(longer.iter().take(3)) {
+            if stuck.iter().any(|of: &Stuck| of.order_id == text(&order["order_id"])) {
+                continue;
+            }
             let explained = agent.done("explain_order", json!({"id": order["order_id"]})).await?;
             let findings = items(&explained, "findings");
             let Some(first) = findings.first() else { continue };
@@ -178,6 +176,32 @@ async fn stuck(agent: &mut Agent) -> anyhow::Result<Vec<Stuck>> {
         }
     }
     Ok(stuck)
+}
+
+/// Events that a step gives up. Where its breaker is open, most others still wait.
+async fn dead_letters(agent: &mut Agent, stuck: &[Stuck]) -> anyhow::Result<Option<Diagnosis>> {
+    for service in SERVICES {
+        let letters = agent.done("list_dead_letters", json!({"service": service, "status": "PENDING"})).await?;
+        let letters = items(&letters, "items");
+        let Some(first) = letters.first() else { continue };
+        let mut orders = Vec::new();
+        for letter in letters.iter().take(3) {
+            let found = agent.done("find_orders", json!({"q": letter["saga_id"]})).await?;
+            orders.push(text(&found["orders"][0]["order_id"]));
+        }
+        let (step, why) = (text(&first["step"]), first["error_chain"].to_string());
+        let cause = match &why {
+            why if why.contains("permission denied") => "permission_missing",
+            why if why.contains("check constraint") => "constraint_violated",
+            _ => "event_unreadable",
+        };
+        if cause != "event_unreadable" {
+            let others = stuck.iter().filter(|of| of.step == step).map(|of| of.order_id.clone());
+            orders.extend(others.filter(|id| !orders.contains(id)).collect::<Vec<_>>());
+        }
+        return Ok(diagnosis(step, cause, &orders));
+    }
+    Ok(None)
 }
 
 /// Payments that do not come to an end: what the last failures say.

@@ -1,7 +1,7 @@
 //! Doing a drill's damage, beside all routes, and undoing it. It is noted in the database before it is done, so that it can also be
 //! undone when the drill was killed.
 
-use std::{str::FromStr as _, time::Duration};
+use std::{future::pending, str::FromStr as _, time::Duration};
 
 use anyhow::Context as _;
 use async_nats::jetstream::stream;
@@ -9,7 +9,10 @@ use sqlx::{
     AssertSqlSafe, Connection as _, PgConnection,
     postgres::{PgConnectOptions, PgRow},
 };
-use tokio::time::{Instant, sleep};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
 
 use super::table::{DRILLS, Damage, Drill};
 use crate::{audit, suite::Suite};
@@ -40,9 +43,9 @@ struct Noted {
 impl Saboteur {
     /// Does the damage. Dropped half done, it may still happen, until it is undone.
     ///
-    /// Returns what has to be held until it is undone.
-    pub(super) async fn damage(&self, drill: &'static Drill, sku: &str) -> anyhow::Result<PgConnection> {
-        let mut owner = self.owner().await?;
+    /// Returns the sessions that have to be held until it is undone.
+    pub(super) async fn damage(&self, drill: &'static Drill, sku: &str) -> anyhow::Result<JoinSet<()>> {
+        let (mut owner, mut held) = (self.owner().await?, JoinSet::new());
         let stream_bytes = match drill.damage {
             Damage::FullStream(service) => self.stream(service.stream()).await?.1.max_bytes,
             _ => 0,
@@ -60,11 +63,21 @@ impl Saboteur {
             Damage::Transaction(sql) => {
                 run(&mut owner, "begin", sku).await?;
                 run(&mut owner, sql, sku).await?;
+                held.spawn(async move {
+                    let _session = owner;
+                    pending().await
+                });
+            }
+            Damage::Endless { damage, .. } => {
+                held.spawn(async move {
+                    // It ends when the damage is undone.
+                    let _ = sqlx::raw_sql(damage).execute(&mut owner).await;
+                });
             }
             Damage::Gateway(faults) => self.suite.arm_gateway(&faults).await?,
             Damage::FullStream(service) => self.limit_stream(service.stream(), FULL).await?,
         }
-        Ok(owner)
+        Ok(held)
     }
 
     /// Undoes what is noted, if anything is, and ends the sessions of other drills. Returns the drill's name.
@@ -87,7 +100,7 @@ impl Saboteur {
         sqlx::query(others).bind(SESSION).execute(&mut owner).await?;
         let Some(Noted { drill, sku, stream_bytes }) = noted(&mut owner).await? else { return Ok(None) };
         match drill.damage {
-            Damage::Sql { undo, .. } => {
+            Damage::Sql { undo, .. } | Damage::Endless { undo, .. } => {
                 for sql in undo {
                     run(&mut owner, sql, &sku).await?;
                 }

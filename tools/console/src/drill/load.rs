@@ -86,8 +86,9 @@ impl Load {
             from saga.saga_instance
             where business_key = any($1 || $2)
                 and (coalesce(completed_at, now()) - started_at > make_interval(secs => $3)
-                    or status in ('COMPLETED', 'COMPENSATED')
-                        and status <> case when business_key = any($1) then 'COMPLETED' else 'COMPENSATED' end)",
+                    or business_key = any($1) and status = 'COMPENSATED'
+                    or business_key = any($2) and status in ('COMPLETED', 'COMPENSATED')
+                        and failed_at_step is distinct from 'process_payment')",
         );
         let late: Vec<Uuid> = query.bind(&good).bind(&declined).bind(IN_TIME.as_secs_f64()).fetch_all(database).await?;
         Ok((good.len() + declined.len(), late.into_iter().collect()))

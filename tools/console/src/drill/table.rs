@@ -26,6 +26,8 @@ pub(super) enum Damage {
     Sql { damage: &'static [&'static str], undo: &'static [&'static str] },
     /// A transaction that does this and stays open.
     Transaction(&'static str),
+    /// A statement that goes on until its session ends.
+    Endless { damage: &'static str, undo: &'static [&'static str] },
     /// Hidden faults of the card processor.
     Gateway(GatewayFaults),
     /// The stream of a service is full.
@@ -144,14 +146,22 @@ pub(super) static DRILLS: [Drill; 20] = [
         name: "a relay whose lease a zombie holds",
         place: "relay_payment",
         cause: "lease_held",
-        damage: Damage::Sql {
-            damage: &["update payment.relay_lease set holder = 'zombie', epoch = epoch + 1, \
-                expires_at = now() + interval '1 hour', taken_at = now()"],
+        // A lease that lasts too long would count as free.
+        damage: Damage::Endless {
+            damage: "do $$ begin
+                for _ in 1..20000 loop
+                    update payment.relay_lease
+                    set epoch = epoch + case holder when 'zombie' then 0 else 1 end, holder = 'zombie',
+                        expires_at = clock_timestamp() + interval '1 second';
+                    commit;
+                    perform pg_sleep(0.2);
+                end loop;
+            end $$",
             undo: &["update payment.relay_lease set expires_at = '-infinity' where holder = 'zombie'"],
         },
         concerns: Late,
         mended_by: Administrator,
-        debrief: "A process that publishes nothing held the lease of payment's relay for an hour.",
+        debrief: "A process that publishes nothing held the lease of payment's relay, and renewed it.",
     },
     Drill {
         name: "parked events",
