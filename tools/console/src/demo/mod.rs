@@ -19,12 +19,14 @@ use anyhow::{Context, bail};
 use counter_proof::Mechanism;
 use footprint::Footprint;
 use host_script::{HostScript, StepPause};
+use preflight::Need;
 use processes::Processes;
 use run::Verdict;
 use scenarios::{SCENARIOS, Scenario};
 
 use crate::{
     audit::Stores,
+    say,
     suite::{Addresses, Suite},
 };
 
@@ -62,6 +64,22 @@ pub struct DemoArgs {
     revision: String,
 }
 
+/// A scenario that can be played.
+pub(crate) struct Playable {
+    pub(crate) number: u8,
+    pub(crate) title: String,
+    /// It starts and stops processes, or uses a password that only scripts have.
+    pub(crate) needs_scripts: bool,
+}
+
+pub(crate) fn scenarios() -> impl Iterator<Item = Playable> {
+    SCENARIOS.iter().map(|scenario| Playable {
+        number: scenario.number,
+        title: scenario.title(),
+        needs_scripts: scenario.needs.iter().any(|need| *need != Need::Faults),
+    })
+}
+
 /// Plays the given scenarios; `Ok(false)` when one failed.
 pub async fn command(args: &DemoArgs) -> anyhow::Result<bool> {
     let demo = Demo::new(args)?;
@@ -75,7 +93,7 @@ pub async fn command(args: &DemoArgs) -> anyhow::Result<bool> {
     match which[..] {
         ["list"] => {
             for Scenario { number, name, about, .. } in SCENARIOS {
-                println!("{number:>2}  {name:26} {about}");
+                say(format_args!("{number:>2}  {name:26} {about}"));
             }
             Ok(true)
         }
@@ -128,7 +146,7 @@ async fn play_each(chosen: &[&Scenario], demo: &Demo<'_>) -> anyhow::Result<Vec<
     for scenario in chosen {
         match run::play(scenario, demo).await {
             Ok(verdict) => {
-                println!("{verdict}\n");
+                say(format_args!("{verdict}\n"));
                 verdicts.push(verdict);
             }
             Err(error) => refused = Err(error),
@@ -139,8 +157,8 @@ async fn play_each(chosen: &[&Scenario], demo: &Demo<'_>) -> anyhow::Result<Vec<
         }
     }
     if chosen.len() > 1 {
-        println!("Summary");
-        verdicts.iter().for_each(|verdict| println!("  {verdict}"));
+        say("Summary");
+        verdicts.iter().for_each(|verdict| say(format_args!("  {verdict}")));
     }
     refused.map(|()| verdicts)
 }

@@ -30,9 +30,10 @@ enum What {
     Audit,
     Actions,
     Metrics,
+    Run,
 }
 
-pub(super) static READINGS: [Reading; 5] = [
+pub(super) static READINGS: [Reading; 6] = [
     Reading {
         name: "audit",
         about: "The latest audit: each invariant with its violations, and what was accounted for.",
@@ -60,6 +61,12 @@ pub(super) static READINGS: [Reading; 5] = [
         about: "The series of a service's metrics whose names begin so, each summed over the replicas.",
         what: What::Metrics,
     },
+    Reading {
+        name: "inspect_run",
+        about: "A scenario, an audit that settles or a drill that was begun with `run`: who did what with it and why, its state, exit \
+            code and output; and which runs there are.",
+        what: What::Run,
+    },
 ];
 
 pub(super) fn reading(name: &str) -> Option<&'static Reading> {
@@ -70,6 +77,7 @@ impl Reading {
     pub(super) fn arguments(&self) -> Vec<Argument> {
         match self.what {
             What::Audit | What::Actions => Vec::new(),
+            What::Run => vec![Argument::number("id", "The run's id; the latest if left out")],
             What::Journey => vec![Argument::text("order_id", "The order's id", true)],
             What::Metrics => vec![
                 Argument::service(),
@@ -92,6 +100,7 @@ impl Reading {
     pub(super) async fn answer(&self, desk: &Desk, board: &Board, arguments: &Arguments) -> Result<Value, Refusal> {
         match self.what {
             What::Audit => Ok(board.as_json()),
+            What::Run => desk.runs.as_json(parsed(arguments, "id")?),
             What::Orders => orders(desk, arguments).await,
             What::Journey => journey_of(desk, arguments).await,
             What::Actions => {
@@ -135,7 +144,7 @@ async fn journey_of(desk: &Desk, arguments: &Arguments) -> Result<Value, Refusal
     Ok(json!(journey))
 }
 
-fn parsed<T: FromStr>(arguments: &Arguments, name: &str) -> Result<Option<T>, Refusal> {
+pub(super) fn parsed<T: FromStr>(arguments: &Arguments, name: &str) -> Result<Option<T>, Refusal> {
     let parse = |text: &str| text.parse().map_err(|_| Refusal::Argument(format!("{name} must not be {text:?}")));
     given(arguments, name).map(parse).transpose()
 }
