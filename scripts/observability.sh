@@ -10,7 +10,7 @@ start_console() { # audits continuously, and shows alerts
     remember CONSOLE_URL "http://127.0.0.1:$CONSOLE_PORT"
     local -x LISTEN=127.0.0.1:$CONSOLE_PORT ADMIN_TOKEN=$ADMIN_TOKEN
     export_addresses
-    with_access auditor start_process console "$program" audit --watch
+    with_access auditor start_process console "$program" audit --watch --scripts "$root/scripts"
     wait_for console 30 answers console "$CONSOLE_URL/health/live"
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use sqlx::{Connection as _, PgConnection};
 use suite_tests::Browser;
 
-use crate::{mcp::World, prelude::*};
+use crate::{mcp::World, prelude::*, runs::scripts};
 
 const TOKEN: &str = "dev-admin-token";
 
@@ -240,6 +240,46 @@ async fn a_fault_is_armed_and_seen_and_a_saga_resumed_by_who_is_logged_in() -> T
     world.suite.audit().await
 }
 
+#[suite_tests::test(unaudited = "no order is placed")]
+#[ignore = "needs Chromium: ./scripts/check browser"]
+async fn a_drill_is_begun_watched_answered_and_stopped() -> Test {
+    let scripts = scripts()?;
+    let folder = scripts.path().to_str().context("no UTF-8")?;
+    let world = World::with(Tuning::default(), &["--scripts", folder]).await?;
+    let browser = Browser::open(1280, false).await?;
+    world.log_in(&browser).await?;
+    let begin = async || {
+        world.open(&browser, "/runs").await?;
+        browser.fill("form:has([value=drill]) [name=argument]", "7").await?;
+        browser.fill("form:has([value=drill]) [name=reason]", "to learn").await?;
+        browser.click("form:has([value=drill]) button").await?;
+        browser.shows("which service?").await
+    };
+    begin().await?;
+    browser.fill("[name=text]", "payment").await?;
+    browser.fill("form[action$=answer] [name=reason]", "it is paused").await?;
+    // What was typed is not replaced, though nothing has the focus.
+    browser.script("document.activeElement.blur()").await?;
+    let hint = json!({"id": 1, "text": "hint", "reason": "a test"});
+    world.agent(TOKEN).await?.done("answer_run", hint).await?;
+    let behind = "return document.querySelector('main').classList.contains('behind')";
+    eventually(async || browser.script(behind).await.map(|behind| behind == true)).await?;
+    browser.click("form[action$=answer] button").await?;
+    browser.shows("it was payment").await?;
+    browser.shows("ended, exit code 0").await?;
+    begin().await?;
+    browser.click("summary").await?;
+    browser.fill("form[action$=stop] [name=reason]", "enough").await?;
+    browser.click("form[action$=stop] button").await?;
+    browser.shows("stopped, exit code 3").await?;
+    browser.shows("enough").await?;
+    browser.follow("All runs").await?;
+    browser.shows("Drill with seed 7").await?;
+    let complaints = browser.complaints().await?;
+    ensure!(complaints.is_empty(), "{complaints:#?}");
+    Ok(())
+}
+
 /// Text of less contrast than 4.5 to 1 with what is behind it, as WCAG 2 counts it.
 const FAINT: &str = r"
     const parts = (color) => color.match(/[\d.]+/g).map(Number);
@@ -264,7 +304,10 @@ const FAINT: &str = r"
 #[suite_tests::test]
 #[ignore = "needs Chromium: ./scripts/check browser"]
 async fn every_page_fits_any_screen_in_both_themes() -> Test {
-    let world = World::new(Tuning { resilience: "confirm_order.attempts=1", ..Tuning::default() }).await?;
+    let scripts = scripts()?;
+    let folder = scripts.path().to_str().context("no UTF-8")?;
+    let tuning = Tuning { resilience: "confirm_order.attempts=1", ..Tuning::default() };
+    let world = World::with(tuning, &["--scripts", folder]).await?;
     let confirmed = world.participants.confirmed(&[("A", 1)]).await?;
     let unpaid = world.participants.place(&[("A", 2)], "tok_declined").await?;
     world.participants.saga_becomes(&unpaid, "COMPENSATED").await?;
@@ -273,6 +316,8 @@ async fn every_page_fits_any_screen_in_both_themes() -> Test {
     let letters = world.participants.order.client.until_items("/api/admin/dlq?step=confirm_order", 1).await?;
     world.participants.payment.arm(&json!({"point": "in_step", "kind": "latency", "latency_ms": 1})).await?;
     world.has_waited().await?;
+    let drill = json!({"kind": "drill", "argument": 7, "reason": "to learn"});
+    world.agent(TOKEN).await?.done("run", drill).await?;
     let id = |of: &Value| of["order_id"].as_str().map(str::to_owned).context("no order id");
     let letter = letters[0]["id"].as_str().context("no id")?;
     let mut pages: Vec<(&str, String)> = vec![
@@ -285,6 +330,8 @@ async fn every_page_fits_any_screen_in_both_themes() -> Test {
         ("discard", format!("/operations/discard_dead_letter?service=order&id={letter}")),
         ("arm", "/operations/arm_fault".to_owned()),
         ("actions", "/actions".to_owned()),
+        ("runs", "/runs".to_owned()),
+        ("run", "/runs/1".to_owned()),
         ("runbook", "/runbook".to_owned()),
         ("login", "/login".to_owned()),
     ];

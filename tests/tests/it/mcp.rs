@@ -9,11 +9,12 @@ use rmcp::{
     transport::{StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig},
 };
 use suite_tests::Running;
+use tempfile::TempDir;
 use testkit::Process;
 
 use crate::prelude::*;
 
-const READING: [&str; 18] = [
+const READING: [&str; 19] = [
     "attention",
     "audit",
     "explain_order",
@@ -21,6 +22,7 @@ const READING: [&str; 18] = [
     "inspect_dead_letter",
     "inspect_event",
     "inspect_relay",
+    "inspect_run",
     "inspect_saga",
     "list_actions",
     "list_breakers",
@@ -49,15 +51,19 @@ const UNDOABLE: [&str; 14] = [
     "resume_relay",
     "resume_saga",
 ];
+/// Scenarios and drills are for admins, which the tests of runs check.
+const RUNNING: [&str; 3] = ["answer_run", "run", "stop_run"];
 const ADMINS: [&str; 3] = ["arm_fault", "discard_dead_letter", "discard_outbox_entry"];
 
 /// A console that serves tools, and the suite that it serves.
 pub(crate) struct World {
     pub(crate) suite: TestSuite,
     pub(crate) participants: Participants,
-    client: Client,
+    pub(crate) client: Client,
     pub(crate) url: String,
-    _process: Process,
+    pub(crate) process: Process,
+    /// Of the scenarios that it plays.
+    _reports: TempDir,
 }
 
 /// The arguments of a console that name its services.
@@ -67,16 +73,22 @@ pub(crate) fn addresses(participants: &Participants) -> Vec<String> {
 
 impl World {
     pub(crate) async fn new(tuning: Tuning) -> anyhow::Result<World> {
+        Self::with(tuning, &[]).await
+    }
+
+    /// With further arguments of its console.
+    pub(crate) async fn with(tuning: Tuning, arguments: &[&str]) -> anyhow::Result<World> {
         let (suite, participants) = TestSuite::faulty(tuning, 100, 1_000).await?;
         let listen = format!("127.0.0.1:{}", testkit::free_port());
         let mut command = Running::console(&suite, &["audit", "--watch", "--every", "100ms", "--listen", &listen])?;
-        command.args(addresses(&participants)).env("ADMIN_TOKEN", "dev-admin-token");
-        command.env("OPERATOR_TOKEN", "operates").env("VIEWER_TOKEN", "views");
+        command.args(addresses(&participants)).args(arguments).env("ADMIN_TOKEN", "dev-admin-token");
+        let reports = TempDir::new()?;
+        command.env("DEMO_REPORTS", reports.path()).env("OPERATOR_TOKEN", "operates").env("VIEWER_TOKEN", "views");
         let process = Process::start(&mut command)?;
         let url = format!("http://{listen}");
         let client = Client::new(&url);
         eventually(async || client.get("/health/ready").await.is_ok_and(|answer| answer.status == 200)).await?;
-        Ok(World { suite, participants, client, url, _process: process })
+        Ok(World { suite, participants, client, url, process, _reports: reports })
     }
 
     pub(crate) async fn agent(&self, token: &str) -> anyhow::Result<Agent> {
@@ -143,18 +155,19 @@ async fn each_role_has_exactly_its_tools() -> Test {
     let world = World::new(Tuning::default()).await?;
     let of = [
         ("views", sorted(&[&READING])),
-        ("operates", sorted(&[&READING, &UNDOABLE])),
-        ("dev-admin-token", sorted(&[&READING, &UNDOABLE, &ADMINS])),
+        ("operates", sorted(&[&READING, &UNDOABLE, &RUNNING])),
+        ("dev-admin-token", sorted(&[&READING, &UNDOABLE, &RUNNING, &ADMINS])),
     ];
     for (token, allowed) in of {
         let mut agent = world.agent(token).await?;
         let tools = agent.tools().await?;
         ensure!(tools == allowed, "{token}: {tools:#?}");
-        for tool in sorted(&[&UNDOABLE, &ADMINS]).into_iter().filter(|tool| !allowed.contains(tool)) {
-            let tool: &'static str = UNDOABLE.iter().chain(&ADMINS).find(|name| **name == tool).context("known")?;
+        for tool in sorted(&[&UNDOABLE, &RUNNING, &ADMINS]).into_iter().filter(|tool| !allowed.contains(tool)) {
+            let tool: &'static str =
+                UNDOABLE.iter().chain(&RUNNING).chain(&ADMINS).find(|name| **name == tool).context("known")?;
             let all = json!({"service": "order", "id": Uuid::nil(), "event_id": Uuid::nil(), "step": "confirm_order",
                 "point": "in_step", "kind": "error", "customer_id": "c", "sku": "A", "quantity": 1,
-                "payment_method": "tok_visa", "idempotency_key": "k", "reason": "r"});
+                "payment_method": "tok_visa", "idempotency_key": "k", "kind": "audit", "text": "t", "reason": "r"});
             let wanted = world.agent("dev-admin-token").await?.client.list_all_tools().await?;
             let schema = wanted.into_iter().find(|of| of.name == tool).context("no such tool")?.input_schema;
             let given = schema["required"].as_array().context("required")?.iter().filter_map(Value::as_str);
@@ -278,6 +291,11 @@ async fn an_agent_drives_every_tool() -> Test {
         agent.confirmed("replay_dead_letters", because(json!({"saga_id": placed["saga_id"]}))).await?;
     ensure!(!refused && batch["selected"] == 0, "{batch:#}");
 
+    let id = agent.done("run", json!({"kind": "audit", "reason": "a test"})).await?["id"].clone();
+    agent.done("stop_run", json!({"id": id, "reason": "a test"})).await?;
+    eventually(async || anyhow::Ok(agent.done("inspect_run", json!({})).await?["run"]["state"] == "stopped")).await?;
+    ensure!(agent.call("answer_run", json!({"id": id, "text": "late", "reason": "a test"})).await?.0);
+
     // Of these there is nothing in a sound suite: the services refuse them.
     let nothing = Uuid::nil();
     ensure!(agent.confirmed("discard_dead_letter", because(json!({"id": nothing}))).await?.0);
@@ -299,7 +317,7 @@ async fn an_agent_drives_every_tool() -> Test {
     );
     ensure!(recorded.len() == 18, "{recorded:#?}");
     agent.called.insert("audit".to_owned());
-    let all = sorted(&[&READING, &UNDOABLE, &ADMINS]);
+    let all = sorted(&[&READING, &UNDOABLE, &RUNNING, &ADMINS]);
     ensure!(agent.called.iter().eq(&all), "{:#?} of {all:#?}", agent.called);
     world.suite.audit().await
 }
@@ -344,7 +362,7 @@ async fn the_same_tools_are_served_over_stdin_and_stdout() -> Test {
     let pipes = (process.stdout.take().context("no stdout")?, process.stdin.take().context("no stdin")?);
     let mut agent = Agent { client: ().serve(pipes).await?, called: BTreeSet::new() };
     let tools = agent.tools().await?;
-    ensure!(tools == sorted(&[&READING, &UNDOABLE]), "{tools:#?}");
+    ensure!(tools == sorted(&[&READING, &UNDOABLE, &RUNNING]), "{tools:#?}");
     agent.done("pause_relay", json!({"service": "payment", "reason": "a test"})).await?;
     ensure!(agent.done("inspect_relay", json!({"service": "payment"})).await?["paused"] == true);
     let actor =

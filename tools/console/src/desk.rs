@@ -10,6 +10,7 @@ mod journey;
 mod live;
 mod manage;
 mod orders;
+mod runs;
 mod session;
 mod shell;
 pub(crate) mod store;
@@ -36,6 +37,7 @@ pub(crate) use tokens::Tokens;
 use self::session::{Session, Sessions};
 use crate::{
     operations::Confirmations,
+    runs::Runs,
     suite::{Addresses, Suite},
 };
 
@@ -47,6 +49,7 @@ pub(crate) struct Desk {
     pub(crate) tokens: Tokens,
     sessions: Sessions,
     pub(crate) confirmations: Confirmations,
+    pub(crate) runs: Runs,
     /// A permit for each page that may be open.
     open_pages: Arc<Semaphore>,
     stop: CancellationToken,
@@ -58,6 +61,7 @@ impl Desk {
         database_url: &str,
         addresses: Addresses,
         tokens: Tokens,
+        runs: Runs,
         stop: CancellationToken,
     ) -> anyhow::Result<Desk> {
         const CONNECTIONS: u32 = 3;
@@ -71,6 +75,7 @@ impl Desk {
         Ok(Desk {
             pool,
             tokens,
+            runs,
             suite: Suite::new(addresses).context("no HTTP client")?,
             sessions: Sessions::default(),
             confirmations: Confirmations::default(),
@@ -88,6 +93,10 @@ pub(crate) fn routes(desk: Desk) -> OpenApiRouter {
         .routes(routes!(event::show))
         .routes(routes!(event::dead_letter))
         .routes(routes!(actions::list))
+        .routes(routes!(runs::list, runs::begin))
+        .routes(routes!(runs::show))
+        .routes(routes!(runs::answer))
+        .routes(routes!(runs::stop))
         .routes(routes!(act::form, act::operate))
         .routes(routes!(session::form, session::login))
         .routes(routes!(session::logout))

@@ -8,7 +8,6 @@ mod table;
 
 use std::{
     collections::HashSet,
-    io::Write as _,
     time::{Duration, Instant},
 };
 
@@ -27,7 +26,7 @@ use self::{
 };
 use crate::{
     audit::{self, Stores},
-    demo, interrupted,
+    demo, interrupted, say,
     suite::{Addresses, NewProduct, SERVICES, Suite},
 };
 
@@ -65,12 +64,6 @@ pub struct DrillArgs {
     addresses: Addresses,
 }
 
-/// Says something, also to nobody: who called it may be gone, and the damage has to be undone nevertheless.
-fn say(what: &str) {
-    let mut out = std::io::stdout();
-    let _ = writeln!(out, "{what}").and_then(|()| out.flush());
-}
-
 /// Plays one drill; `Ok(false)` unless its cause was named and the shop has recovered.
 pub async fn command(args: &DrillArgs) -> anyhow::Result<bool> {
     let suite = Suite::new(args.addresses.clone()).context("no HTTP client")?;
@@ -82,7 +75,7 @@ pub async fn command(args: &DrillArgs) -> anyhow::Result<bool> {
     };
     if args.mend {
         let undone = saboteur.undo().await?;
-        say(&undone.map_or("There was nothing to undo.".to_owned(), |drill| format!("Undone: {drill}.")));
+        say(undone.map_or("There was nothing to undo.".to_owned(), |drill| format!("Undone: {drill}.")));
         return Ok(true);
     }
     // The last bits of a UUIDv7 are random.
@@ -94,9 +87,9 @@ pub async fn command(args: &DrillArgs) -> anyhow::Result<bool> {
         () = interrupted() => Err(anyhow::anyhow!("interrupted")),
     };
     let undone = play.clean_up().await;
-    say(&format!("It was {}. {}", drill.name, drill.debrief));
+    say(format!("It was {}. {}", drill.name, drill.debrief));
     let (score, solved) = played.and_then(|played| undone.map(|()| played))?;
-    say(&format!("Score: {score}"));
+    say(format!("Score: {score}"));
     Ok(solved)
 }
 
@@ -164,7 +157,7 @@ impl Play {
         let damaged = Instant::now();
         brief(seed, &self.sku);
         let answer = self.answer().await?;
-        say(&format!("Answered after {} s.", damaged.elapsed().as_secs()));
+        say(format!("Answered after {} s.", damaged.elapsed().as_secs()));
         self.load_stop.cancel();
         let mut concerned = self.concerned(&mut database).await?;
         let right = answer.is_right(self.drill);
@@ -181,7 +174,7 @@ impl Play {
         // Whoever is quick names orders that were not late yet.
         concerned.extend(self.concerned(&mut database).await?);
         let (placed, _) = self.load.late(&mut database).await?;
-        say(&format!("{placed} orders were placed, {} of them were concerned.", concerned.len()));
+        say(format!("{placed} orders were placed, {} of them were concerned.", concerned.len()));
         Ok((Score::of(self.drill, &answer, &concerned, recovered), right && recovered.is_some()))
     }
 
@@ -191,7 +184,7 @@ impl Play {
             let Some(line) = self.input.recv().await else { bail!("the input ended before an answer") };
             match Answer::parse(&line) {
                 Ok(answer) => return Ok(answer),
-                Err(why) => say(&why),
+                Err(why) => say(why),
             }
         }
     }
@@ -244,7 +237,7 @@ impl Play {
 
 fn brief(seed: u64, sku: &str) {
     let (places, causes) = vocabulary();
-    say(&format!(
+    say(format!(
         "Drill {seed}: something is wrong in the shop, where {sku} is sold. Find out where and why, and which orders it concerns:\n\
          in a browser (the desk), over MCP, with curl, or on the boards. Mend what you can, then answer on one line:\n\n  \
          PLACE CAUSE ORDER ORDER ORDER\n\n\

@@ -12,9 +12,12 @@ pub mod journey;
 pub mod load;
 pub mod mcp;
 mod operations;
+mod runs;
 pub mod samples;
 pub mod suite;
 pub mod watch;
+
+use std::{fmt::Display, io::Write as _};
 
 use anyhow::bail;
 use clap::{Parser, Subcommand};
@@ -68,6 +71,11 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
         Command::Mcp(args) => mcp::command(&args).await,
         Command::Samples(args) => samples::command(&args).await,
     }
+}
+
+/// Prints this, even if its reader is gone, as `println!` cannot: what a scenario broke must still be undone.
+fn say(what: impl Display) {
+    let _ = writeln!(std::io::stdout(), "{what}");
 }
 
 /// 256 random bits, in hexadecimal.

@@ -1,6 +1,6 @@
 //! `console`: the operator's console. Exit code 0: no problem; 1: a problem was found; 2: the command failed.
 
-use std::process::ExitCode;
+use std::{io::Write as _, process::ExitCode};
 
 use clap::Parser;
 
@@ -10,7 +10,8 @@ async fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("console: {error:#}");
+            // Its reader may be gone.
+            let _ = writeln!(std::io::stderr(), "console: {error:#}");
             ExitCode::from(2)
         }
     }

@@ -1,8 +1,10 @@
 //! The suite for agents: the Model Context Protocol, at `/mcp` of the console and over stdin and stdout (`console mcp`). A tool is a
-//! row of the table of operations, or reads what the console knows itself: what needs attention, orders, journeys, the audit, actions, metrics.
+//! row of the table of operations, or reads what the console knows itself: what needs attention, orders, journeys, the audit,
+//! actions, metrics; or begins, answers and stops a run.
 
 mod http;
 mod own;
+mod running;
 mod stdio;
 
 use std::sync::Arc;
@@ -29,8 +31,10 @@ pub use stdio::{McpArgs, command};
 
 const INSTRUCTIONS: &str = "A shop of services that react to each other's events: a choreographed \
     saga per order, with compensation. Begin with `attention`, which says what is stuck or not in order now, and why; then `audit` and \
-    `find_orders`. `order_journey` and `explain_order` say what happened to one order and what it waits for. Tools that act want a reason, which is recorded. A tool whose effect cannot be undone is called \
-    twice: the first call changes nothing and answers with the `confirm` that the second one gives.";
+    `find_orders`. `order_journey` and `explain_order` say what happened to one order and what it waits for. Tools that act want a \
+    reason, which is recorded. A tool whose effect cannot be undone is called twice: the first call changes nothing and answers with \
+    the `confirm` that the second one gives. `run` plays a scenario or a drill, or audits after everything in flight has ended; \
+    `inspect_run` follows it.";
 
 /// The tools for one caller.
 #[derive(Clone)]
@@ -56,7 +60,8 @@ impl ServerHandler for Tools {
     ) -> Result<ListToolsResult, ErrorData> {
         let own = own::READINGS.iter().map(|reading| tool(reading.name, reading.about, &reading.arguments(), reads()));
         let allowed = OPERATIONS.iter().filter(|operation| operation.role <= self.who.role);
-        Ok(ListToolsResult::with_all_items(own.chain(allowed.map(tool_of)).collect()))
+        let running = running::TOOLS.iter().filter(|_| running::ROLE <= self.who.role).map(|of| of.tool());
+        Ok(ListToolsResult::with_all_items(own.chain(allowed.map(tool_of)).chain(running).collect()))
     }
 
     async fn call_tool(
@@ -70,6 +75,9 @@ impl ServerHandler for Tools {
                 Ok(arguments) => reading.answer(&self.desk, &self.board, &arguments).await,
                 Err(refusal) => Err(refusal),
             }
+        } else if let Some(running) = running::find(&request.name) {
+            arguments(given, &running.arguments())
+                .and_then(|arguments| running.perform(&self.desk, &self.who, &arguments))
         } else if let Some(operation) = operation(&request.name) {
             match arguments(given, &arguments_of(operation)) {
                 Ok(arguments) => {
@@ -249,7 +257,8 @@ mod tests {
 
     #[test]
     fn every_tool_has_a_name_of_its_own_and_a_description() {
-        let mut names: Vec<_> = OPERATIONS.iter().map(|o| o.name).chain(own::READINGS.iter().map(|r| r.name)).collect();
+        let own = own::READINGS.iter().map(|r| r.name).chain(running::TOOLS.iter().map(|tool| tool.name));
+        let mut names: Vec<_> = OPERATIONS.iter().map(|o| o.name).chain(own).collect();
         let all = names.len();
         names.sort_unstable();
         names.dedup();

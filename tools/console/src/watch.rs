@@ -8,7 +8,7 @@ mod page;
 mod rounds;
 mod runbook;
 
-use std::{net::SocketAddr, process::ExitCode, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use axum::middleware::from_fn_with_state;
 use bootstrap::{BaseArgs, Service, ServiceInfo};
@@ -16,11 +16,15 @@ use clap::Parser;
 use tokio::sync::oneshot;
 
 use self::{alerts::AlertBook, metrics::AuditMetrics, rounds::Served};
-pub(crate) use self::{board::Board, rounds::Rounds};
+pub(crate) use self::{
+    board::{Board, now},
+    rounds::Rounds,
+};
 use crate::{
     audit::AuditArgs,
     desk::{self, Desk, Hosts, Tokens, expect_own},
     mcp,
+    runs::Runs,
     suite::Addresses,
 };
 
@@ -55,6 +59,9 @@ pub struct WatchArgs {
     /// Who has this token may call the tools that read
     #[arg(long, env = "VIEWER_TOKEN", hide_env_values = true)]
     viewer_token: Option<String>,
+    /// The folder of the suite's scripts, with which runs start and stop processes; without, only those that do not can be begun
+    #[arg(long, value_name = "DIR", requires = "watch")]
+    scripts: Option<PathBuf>,
 }
 
 impl WatchArgs {
@@ -77,7 +84,8 @@ pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
     let log_filter = &args.watch.log_filter;
     let settings = ["console", "--listen", &listen, "--log-filter", log_filter, "--body-limit", "4194304"];
     let settings = Settings::try_parse_from(settings)?;
-    let (ready_to_audit, rounds) = oneshot::channel();
+    let (runs, keeper) = Runs::new(args.watch.scripts.clone(), &args.stores, &args.addresses);
+    let (ready, started) = oneshot::channel();
     let serve = bootstrap::run(SERVICE, &settings.base, async |startup| {
         let metrics = AuditMetrics::register(&startup.metrics);
         startup.metrics.build_info(SERVICE.version, "");
@@ -91,11 +99,12 @@ pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
             stop: startup.stop.clone(),
         };
         // The receiver is dropped only when the process is about to end.
-        let _ = ready_to_audit.send(rounds);
+        let _ = ready.send((rounds, startup.draining.clone()));
         let desk = Desk::new(
             &args.stores.database_url,
             args.addresses.clone(),
             args.watch.tokens(&args.addresses),
+            runs,
             startup.stop.clone(),
         )?;
         let pages = mcp::routes(desk.clone(), board.clone())
@@ -106,12 +115,12 @@ pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
             .layer(from_fn_with_state(Hosts::new(&args.watch.hosts), expect_own));
         Ok(Service::new(pages))
     });
-    // Not in one of the server's tasks, which must be `Send`.
-    let audit = async {
-        if let Ok(rounds) = rounds.await {
-            rounds.run().await;
+    // Not in the server's tasks: an audit is not `Send`, and a run may take longer to end than they may.
+    let work = async {
+        if let Ok((rounds, draining)) = started.await {
+            tokio::join!(rounds.run(), keeper.run(draining));
         }
     };
-    let (ended, ()) = tokio::join!(serve, audit);
+    let (ended, ()) = tokio::join!(serve, work);
     Ok(ended == ExitCode::SUCCESS)
 }

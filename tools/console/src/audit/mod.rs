@@ -27,7 +27,7 @@ pub use snapshot::{check, leave_out_in_flight};
 use sqlx::Connection;
 
 use self::{gateway::Gateway, quiescence::InFlight};
-use crate::{suite::Addresses, watch::WatchArgs};
+use crate::{say, suite::Addresses, watch::WatchArgs};
 
 /// `console audit`: once, or repeatedly.
 #[derive(Debug, clap::Args)]
@@ -49,9 +49,9 @@ pub struct AuditArgs {
 pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
     let report = audit(&args.stores, &args.addresses.gateway_url, &args.options).await?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        say(serde_json::to_string_pretty(&report)?);
     } else {
-        print!("{report}");
+        say(report.to_string().trim_end());
     }
     Ok(report.clean)
 }

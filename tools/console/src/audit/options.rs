@@ -23,6 +23,17 @@ pub struct Stores {
     pub nats_ca_file: Option<PathBuf>,
 }
 
+impl Stores {
+    /// The environment with which another program reads the same stores.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        let Stores { database_url, nats_url, nats_user, nats_password, nats_ca_file } = self;
+        let ca_file = nats_ca_file.as_ref().map(|file| ("NATS_CA_FILE", file.to_string_lossy().into_owned()));
+        let all = [("DATABASE_URL", database_url), ("NATS_URL", nats_url), ("NATS_USER", nats_user)];
+        let all = all.into_iter().chain([("NATS_PASSWORD", nats_password)]).map(|(name, value)| (name, value.clone()));
+        all.chain(ca_file).map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
 /// How strict an audit is, and how long it waits.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Options {

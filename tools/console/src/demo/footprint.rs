@@ -18,7 +18,7 @@ use super::{
     run::{self, begin, conclude},
     scenario_run::ScenarioRun,
 };
-use crate::{audit, interrupted, suite::SERVICES};
+use crate::{audit, interrupted, say, suite::SERVICES};
 
 /// The share of additional connections that is no leak.
 const TOLERANCE: f64 = 0.1;
@@ -39,21 +39,21 @@ pub(super) struct Footprint(BTreeMap<String, f64>);
 impl Footprint {
     /// Restarts the services, warms them up, and measures.
     pub(super) async fn of_fresh_services(demo: &Demo<'_>) -> anyhow::Result<Self> {
-        println!("=== Memory and connections of fresh and warm services, for the comparison at the end");
+        say("=== Memory and connections of fresh and warm services, for the comparison at the end");
         let mut run = unpaused_run(demo);
         for service in SERVICES {
             run.processes.run("restart", service.0).await?;
         }
         warm_up(&mut run).await?;
         let footprint = Footprint::minimum(&run).await?;
-        footprint.0.iter().for_each(|(what, value)| println!("     {}", describe(what, *value)));
-        println!();
+        footprint.0.iter().for_each(|(what, value)| say(format_args!("     {}", describe(what, *value))));
+        say("");
         Ok(footprint)
     }
 
     /// Warms the services up and claims that they use no more than before.
     pub(super) async fn compare(&self, demo: &Demo<'_>) -> anyhow::Result<bool> {
-        println!("\n=== Memory and connections, compared with fresh and warm services");
+        say("\n=== Memory and connections, compared with fresh and warm services");
         let mut run = unpaused_run(demo);
         let environment = begin(&run, demo, &[]).await?;
         let interrupted = tokio::select! {
@@ -63,7 +63,7 @@ impl Footprint {
         let about = "after all scenarios memory and connections are those of fresh and warm services";
         let ending = Ending { key: "all", name: "all scenarios", about, environment, report: None, interrupted };
         let verdict = conclude(&ending, &mut run, demo).await;
-        println!("{verdict}");
+        say(&verdict);
         Ok(verdict.passed)
     }
 

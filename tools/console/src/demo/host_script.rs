@@ -13,6 +13,8 @@ use tokio::sync::{
     mpsc::{UnboundedReceiver, unbounded_channel},
 };
 
+use crate::say;
+
 /// ASCII's record separator: no other line begins with it.
 const MARK: char = '\u{1e}';
 
@@ -81,7 +83,7 @@ impl StepPause {
 
     pub(super) async fn wait(&self) {
         if self.is_on() {
-            println!("   [Enter]");
+            say("   [Enter]");
         }
         match self {
             StepPause::Off => {}

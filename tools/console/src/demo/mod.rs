@@ -20,6 +20,7 @@ use counter_proof::Mechanism;
 use footprint::Footprint;
 pub(crate) use host_script::lines_of_input;
 use host_script::{HostScript, StepPause};
+use preflight::Need;
 pub(crate) use preflight::broken;
 use processes::Processes;
 use run::Verdict;
@@ -28,6 +29,7 @@ pub(crate) use undo::resolve_dead_letters;
 
 use crate::{
     audit::Stores,
+    say,
     suite::{Addresses, Suite},
 };
 
@@ -65,6 +67,22 @@ pub struct DemoArgs {
     revision: String,
 }
 
+/// A scenario that can be played.
+pub(crate) struct Playable {
+    pub(crate) number: u8,
+    pub(crate) title: String,
+    /// It starts and stops processes, or uses a password that only scripts have.
+    pub(crate) needs_scripts: bool,
+}
+
+pub(crate) fn scenarios() -> impl Iterator<Item = Playable> {
+    SCENARIOS.iter().map(|scenario| Playable {
+        number: scenario.number,
+        title: scenario.title(),
+        needs_scripts: scenario.needs.iter().any(|need| *need != Need::Faults),
+    })
+}
+
 /// Plays the given scenarios; `Ok(false)` when one failed.
 pub async fn command(args: &DemoArgs) -> anyhow::Result<bool> {
     let demo = Demo::new(args)?;
@@ -78,7 +96,7 @@ pub async fn command(args: &DemoArgs) -> anyhow::Result<bool> {
     match which[..] {
         ["list"] => {
             for Scenario { number, name, about, .. } in SCENARIOS {
-                println!("{number:>2}  {name:26} {about}");
+                say(format_args!("{number:>2}  {name:26} {about}"));
             }
             Ok(true)
         }
@@ -131,7 +149,7 @@ async fn play_each(chosen: &[&Scenario], demo: &Demo<'_>) -> anyhow::Result<Vec<
     for scenario in chosen {
         match run::play(scenario, demo).await {
             Ok(verdict) => {
-                println!("{verdict}\n");
+                say(format_args!("{verdict}\n"));
                 verdicts.push(verdict);
             }
             Err(error) => refused = Err(error),
@@ -142,8 +160,8 @@ async fn play_each(chosen: &[&Scenario], demo: &Demo<'_>) -> anyhow::Result<Vec<
         }
     }
     if chosen.len() > 1 {
-        println!("Summary");
-        verdicts.iter().for_each(|verdict| println!("  {verdict}"));
+        say("Summary");
+        verdicts.iter().for_each(|verdict| say(format_args!("  {verdict}")));
     }
     refused.map(|()| verdicts)
 }

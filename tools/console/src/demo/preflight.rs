@@ -3,7 +3,10 @@
 use anyhow::{Context, bail};
 
 use super::{processes::Processes, scenario_run::ScenarioRun};
-use crate::suite::{SERVICES, Service, Suite, SuiteError};
+use crate::{
+    say,
+    suite::{SERVICES, Service, Suite, SuiteError},
+};
 
 /// What a scenario needs besides a working suite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,9 +96,9 @@ pub(crate) async fn broken(suite: &Suite) -> Result<Vec<String>, SuiteError> {
 pub(super) async fn mend(suite: &Suite, processes: &Processes) -> bool {
     let mut mended = true;
     let mut report = |what: &str, done: anyhow::Result<()>| match done {
-        Ok(()) => println!("ok      {what}"),
+        Ok(()) => say(format_args!("ok      {what}")),
         Err(error) => {
-            println!("FAILED  {what}: {error:#}");
+            say(format_args!("FAILED  {what}: {error:#}"));
             mended = false;
         }
     };

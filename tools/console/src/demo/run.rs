@@ -13,7 +13,7 @@ use super::{
     scenarios::Scenario,
     undo::Undos,
 };
-use crate::{audit, interrupted, suite::SERVICES};
+use crate::{audit, interrupted, say, suite::SERVICES};
 
 /// How long the suite may take to become quiescent after a scenario.
 const SETTLE: Duration = Duration::from_secs(30);
@@ -61,7 +61,7 @@ pub(super) fn scenario_run(demo: &Demo<'_>) -> ScenarioRun {
 /// Only when the scenario may not begin.
 pub(super) async fn play(scenario: &Scenario, demo: &Demo<'_>) -> anyhow::Result<Verdict> {
     let (key, name, about) = (&scenario.key(), &scenario.title(), scenario.about);
-    println!("=== {name}: {about}");
+    say(format_args!("=== {name}: {about}"));
     let mut run = scenario_run(demo);
     let environment = begin(&run, demo, scenario.needs).await?;
     run.begin_annotation(name).await;
@@ -88,7 +88,7 @@ pub(super) async fn begin(run: &ScenarioRun, demo: &Demo<'_>, needs: &[Need]) ->
 /// Cleans up after an interrupted run, writes the report, and returns the verdict.
 pub(super) async fn conclude(ending: &Ending<'_>, run: &mut ScenarioRun, demo: &Demo<'_>) -> Verdict {
     if ending.interrupted {
-        println!();
+        say("");
         run.claim("the scenario completes: interrupted", false);
         run.clean_up().await;
     }
@@ -99,9 +99,9 @@ pub(super) async fn conclude(ending: &Ending<'_>, run: &mut ScenarioRun, demo: &
         took: run.record.elapsed(),
     };
     match report::write(&demo.args.report, ending, run).await {
-        Ok(path) => println!("     {}", path.display()),
+        Ok(path) => say(format_args!("     {}", path.display())),
         // The verdict does not depend on the report.
-        Err(error) => println!("     the report was not written: {error:#}"),
+        Err(error) => say(format_args!("     the report was not written: {error:#}")),
     }
     verdict
 }
@@ -122,7 +122,7 @@ async fn play_and_audit(scenario: &Scenario, run: &mut ScenarioRun) -> Option<au
                 run.claim(&format!("all {} invariants hold", report.invariants.len()), report.clean);
             }
             if !report.clean {
-                print!("{report}");
+                say(report.to_string().trim_end());
             }
             for wanted in scenario.violated {
                 let found = report.invariants.iter().find(|verdict| verdict.name == *wanted);

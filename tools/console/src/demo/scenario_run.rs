@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     audit::Stores,
+    say,
     suite::{Suite, SuiteError, until},
 };
 
@@ -43,7 +44,7 @@ impl ScenarioRun {
     /// Prints the next step, and waits for Enter with `--pause`.
     pub(super) async fn step(&mut self, what: &str) {
         let number = self.record.step(what);
-        println!("{number}. {what}");
+        say(format_args!("{number}. {what}"));
         self.pause.wait().await;
     }
 
@@ -64,13 +65,13 @@ impl ScenarioRun {
 
     /// Prints and records something that is not checked.
     pub(super) fn note(&self, what: &str) {
-        println!("     {what}");
+        say(format_args!("     {what}"));
         self.record.line(Line::Note(what.to_owned()));
     }
 
     /// Prints and records whether a claim holds.
     pub(super) fn claim(&self, claim: &str, holds: bool) {
-        println!("   {}  {claim}", if holds { "ok    " } else { "FAILED" });
+        say(format_args!("   {}  {claim}", if holds { "ok    " } else { "FAILED" }));
         self.record.line(Line::Claim { text: claim.to_owned(), holds });
     }
 

@@ -3,8 +3,9 @@
 
 const main = document.querySelector("main");
 
-// What somebody is using is not replaced under their hands.
-const isUsed = () => main.contains(document.activeElement) || !document.getSelection().isCollapsed;
+// What somebody is using, or has typed, is not replaced under their hands.
+const isTyped = () => [...main.querySelectorAll("form input")].some((input) => input.value !== input.defaultValue);
+const isUsed = () => main.contains(document.activeElement) || !document.getSelection().isCollapsed || isTyped();
 
 function travel() {
     const slider = main.querySelector(".travel input");

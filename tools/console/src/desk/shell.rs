@@ -59,6 +59,7 @@ pub(crate) fn page(title: &str, session: Option<&Session>, live: bool, main: &Ma
                         a href="/orders" { "Orders" }
                         @for (path, title) in manage::links() { a href={ "/manage/" (path) } { (title) } }
                         a href="/actions" { "Actions" }
+                        a href="/runs" { "Runs" }
                         a href="/runbook" { "Runbook" }
                         a href="/docs" { "API" }
                         (who(session))

@@ -31,9 +31,10 @@ enum What {
     Audit,
     Actions,
     Metrics,
+    Run,
 }
 
-pub(super) static READINGS: [Reading; 6] = [
+pub(super) static READINGS: [Reading; 7] = [
     Reading {
         name: "attention",
         about: "What needs attention now: sagas without progress with the cause that order names, dead letters and parked events of \
@@ -68,6 +69,12 @@ pub(super) static READINGS: [Reading; 6] = [
         about: "The series of a service's metrics whose names begin so, each summed over the replicas.",
         what: What::Metrics,
     },
+    Reading {
+        name: "inspect_run",
+        about: "A scenario, an audit that settles or a drill that was begun with `run`: who did what with it and why, its state, exit \
+            code and output; and which runs there are.",
+        what: What::Run,
+    },
 ];
 
 pub(super) fn reading(name: &str) -> Option<&'static Reading> {
@@ -78,6 +85,7 @@ impl Reading {
     pub(super) fn arguments(&self) -> Vec<Argument> {
         match self.what {
             What::Attention | What::Audit | What::Actions => Vec::new(),
+            What::Run => vec![Argument::number("id", "The run's id; the latest if left out")],
             What::Journey => vec![Argument::text("order_id", "The order's id", true)],
             What::Metrics => vec![
                 Argument::service(),
@@ -101,6 +109,7 @@ impl Reading {
         match self.what {
             What::Attention => Ok(json!(attention(desk).await)),
             What::Audit => Ok(board.as_json()),
+            What::Run => desk.runs.as_json(parsed(arguments, "id")?),
             What::Orders => orders(desk, arguments).await,
             What::Journey => journey_of(desk, arguments).await,
             What::Actions => {
@@ -144,7 +153,7 @@ async fn journey_of(desk: &Desk, arguments: &Arguments) -> Result<Value, Refusal
     Ok(json!(journey))
 }
 
-fn parsed<T: FromStr>(arguments: &Arguments, name: &str) -> Result<Option<T>, Refusal> {
+pub(super) fn parsed<T: FromStr>(arguments: &Arguments, name: &str) -> Result<Option<T>, Refusal> {
     let parse = |text: &str| text.parse().map_err(|_| Refusal::Argument(format!("{name} must not be {text:?}")));
     given(arguments, name).map(parse).transpose()
 }

@@ -1,6 +1,6 @@
 //! `console mcp`: the tools over stdin and stdout, for an agent that starts its server itself.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::Context as _;
 use bootstrap::CancellationToken;
@@ -11,6 +11,7 @@ use crate::{
     audit::Stores,
     desk::{Desk, Tokens},
     operations::{Role, Who},
+    runs::Runs,
     suite::Addresses,
     watch::{Board, Rounds},
 };
@@ -30,14 +31,18 @@ pub struct McpArgs {
     /// Who calls, in the records of actions
     #[arg(long, default_value = "mcp")]
     actor: String,
+    /// The folder of the suite's scripts, with which runs start and stop processes
+    #[arg(long, value_name = "DIR")]
+    scripts: Option<PathBuf>,
 }
 
 /// Serves until stdin ends.
 pub async fn command(args: &McpArgs) -> anyhow::Result<bool> {
     let tokens = Tokens::new(&args.addresses.admin_token, None, None);
     let (board, stop) = (Board::default(), CancellationToken::new());
+    let (runs, keeper) = Runs::new(args.scripts.clone(), &args.stores, &args.addresses);
     let tools = Tools {
-        desk: Desk::new(&args.stores.database_url, args.addresses.clone(), tokens, stop.clone())?,
+        desk: Desk::new(&args.stores.database_url, args.addresses.clone(), tokens, runs, stop.clone())?,
         board: board.clone(),
         who: Who::new(&args.actor, args.role).context("an actor has 1 to 100 printable ASCII characters")?,
     };
@@ -54,6 +59,6 @@ pub async fn command(args: &McpArgs) -> anyhow::Result<bool> {
         stop.cancel();
         served
     };
-    let (served, ()) = tokio::join!(serve, rounds.run());
+    let (served, (), ()) = tokio::join!(serve, rounds.run(), keeper.run(stop.clone()));
     served.map(|_| true)
 }

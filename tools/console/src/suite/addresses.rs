@@ -21,6 +21,13 @@ impl Addresses {
         found.map_or("", |(_, url)| url)
     }
 
+    /// The environment with which another program reaches the same suite.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        let participants = self.participants.0.iter().map(|(of, url)| (variable(*of), url.clone()));
+        let own = [("GATEWAY_URL", &self.gateway_url), ("ADMIN_TOKEN", &self.admin_token)];
+        participants.chain(own.map(|(name, value)| (name.to_owned(), value.clone()))).collect()
+    }
+
     /// The same, with another replica's URL for one service.
     #[must_use]
     pub fn with(mut self, service: Service, url: &str) -> Self {
@@ -44,13 +51,16 @@ fn argument(service: Service) -> String {
     format!("{service}-url")
 }
 
+fn variable(service: Service) -> String {
+    argument(service).replace('-', "_").to_uppercase()
+}
+
 impl Args for ParticipantUrls {
     fn augment_args(command: Command) -> Command {
         PARTICIPANTS.iter().fold(command, |command, participant| {
             let name = argument(participant.service);
-            let variable = name.replace('-', "_").to_uppercase();
             let default = format!("http://127.0.0.1:{}", participant.port);
-            command.arg(Arg::new(name.clone()).long(name).env(variable).default_value(default))
+            command.arg(Arg::new(name.clone()).long(name).env(variable(participant.service)).default_value(default))
         })
     }
 

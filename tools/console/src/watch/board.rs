@@ -55,7 +55,7 @@ impl Board {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "it is only displayed as the age of the verdicts")]
-pub(super) fn now() -> OffsetDateTime {
+#[expect(clippy::disallowed_methods, reason = "it is only displayed")]
+pub(crate) fn now() -> OffsetDateTime {
     OffsetDateTime::now_utc()
 }
