@@ -15,7 +15,8 @@ begin
             grant select, insert, update, delete on all tables in schema %1$I to %2$I;
             -- Which migrations were applied is compared at boot, and written by nobody but the owner.
             revoke insert, update, delete on %1$I._migration, %1$I._messaging_migration from %2$I;
-            grant execute on function %1$I.ensure_partitions(integer), %1$I.drop_partitions(interval, interval) to %2$I;
+            grant execute on function %1$I.ensure_partitions(integer), %1$I.drop_partitions(interval, interval),
+                %1$I.drop_partitions(interval, interval, interval), %1$I.aggregate_events(text, text, bigint, bigint) to %2$I;
 
             grant select on saga._migration to %2$I;
             grant select, update on saga.saga_instance to %2$I;
@@ -24,9 +25,9 @@ begin
             grant select, insert, update (ended_at) on saga.annotation to %2$I;
             grant select, insert, update (passes, hits, disarmed) on saga.armed_fault to %2$I;
 
-            -- Order explains why an order waits. It may ask the other schemas that, and read nothing else in them.
+            -- Order explains why an order waits, and tells its history. It may ask the other schemas that, and read nothing else.
             grant usage on schema %1$I to order_service;
-            grant execute on function %1$I.obstacles(uuid, text[]) to order_service;
+            grant execute on function %1$I.obstacles(uuid, text[]), %1$I.events(uuid[]) to order_service;
         $rights$, schema, role)
         from participant
     loop

@@ -13,6 +13,7 @@ pub(crate) fn routes(app: App) -> OpenApiRouter {
         .routes(routes!(products::create_product, products::list_products))
         .routes(routes!(products::get_product, products::patch_product))
         .routes(routes!(products::replenish_product))
+        .routes(routes!(products::product_events))
         .routes(routes!(reservations::get_reservation))
         .with_state(app)
 }

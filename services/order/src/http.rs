@@ -1,6 +1,7 @@
 //! The routes of the order service.
 
 mod explain;
+mod history;
 mod orders;
 mod place;
 mod products;
@@ -19,6 +20,7 @@ pub(crate) fn routes(app: App) -> OpenApiRouter {
         .routes(routes!(orders::get_order))
         .routes(routes!(orders::cancel_order))
         .routes(routes!(explain::explain_order))
+        .routes(routes!(history::order_events))
         .routes(routes!(products::list_products))
         .routes(routes!(products::get_product))
         .routes(routes!(products::rebuild_catalogue))

@@ -1,11 +1,13 @@
 //! Every SQL statement of the order service.
 
+mod history;
 mod keys;
 mod obstacles;
 mod orders;
 mod products;
 mod sample;
 
+pub(crate) use history::events;
 pub(crate) use keys::{KeyUse, StoredKey, delete_old_keys, find_keys, insert_keys, try_keys};
 pub(crate) use obstacles::{AtGateway, Fact, at_gateway, obstacles};
 pub(crate) use orders::{

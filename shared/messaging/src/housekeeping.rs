@@ -46,10 +46,11 @@ async fn leased_round(pool: &PgPool, holder: &str, settings: &MessagingArgs) -> 
 /// One round of housekeeping.
 pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<Tidied, sqlx::Error> {
     let partitions = sqlx::query!(
-        r#"select ensure_partitions($1) as "created!", drop_partitions($2, $3) as "dropped!""#,
+        r#"select ensure_partitions($1) as "created!", drop_partitions($2, $3, $4) as "dropped!""#,
         DAYS_AHEAD,
         interval(settings.inbox_retention),
         interval(settings.outbox_retention),
+        interval(settings.event_retention),
     )
     .fetch_one(&mut *conn)
     .await?;

@@ -1,5 +1,6 @@
 //! The SQL of the outbox: rows are appended in the business transaction, read in order, and moved when published.
 
+mod history;
 mod inspect;
 mod parked;
 mod published;
@@ -13,6 +14,7 @@ use uuid::Uuid;
 
 use crate::interval;
 
+pub use history::{PastEvent, of_aggregate};
 pub use inspect::{Attempt, Entry, attempts, get, list};
 pub use parked::{Action, Parked, actions, discard, parked, requeue};
 pub use published::{Whereabouts, republish, whereabouts};

@@ -42,9 +42,12 @@ pub struct MessagingArgs {
     /// How long inbox rows are kept: at least the streams' maximum age plus the dead letters' retention.
     #[arg(long, env = "INBOX_RETENTION", default_value = "10d", value_parser = humantime::parse_duration)]
     pub inbox_retention: Duration,
-    /// How long published events are kept for republishing and inspection.
+    /// How long published events are kept for publishing again and inspection.
     #[arg(long, env = "OUTBOX_RETENTION", default_value = "24h", value_parser = humantime::parse_duration)]
     pub outbox_retention: Duration,
+    /// How long events are kept for the history of their order or product: as long as sagas.
+    #[arg(long, env = "EVENT_RETENTION", default_value = "30d", value_parser = humantime::parse_duration)]
+    pub event_retention: Duration,
     /// How long dead letters are kept.
     #[arg(long, env = "DEAD_LETTER_RETENTION", default_value = "7d", value_parser = humantime::parse_duration)]
     pub dead_letter_retention: Duration,
@@ -65,6 +68,7 @@ impl Default for MessagingArgs {
             metrics_every: Duration::from_secs(5),
             inbox_retention: Duration::from_secs(10 * 24 * 3600),
             outbox_retention: Duration::from_secs(24 * 3600),
+            event_retention: Duration::from_secs(30 * 24 * 3600),
             dead_letter_retention: Duration::from_secs(7 * 24 * 3600),
         }
     }

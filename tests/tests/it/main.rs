@@ -22,6 +22,7 @@ mod documents;
 mod drills;
 mod explain;
 mod faults;
+mod history;
 mod hostile;
 mod idempotency;
 mod input;

@@ -11,7 +11,10 @@ use contracts::{
     catalogue::{Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged, ProductStatus},
     charge::Price,
 };
-use messaging::{Context, PublishError, UnitOfWork};
+use messaging::{
+    Context, PublishError, UnitOfWork,
+    outbox::{self, PastEvent},
+};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -102,6 +105,24 @@ pub(crate) async fn get_product(State(app): State<App>, Path(sku): Path<Sku>) ->
     let mut conn = app.participant.pools.http.acquire().await?;
     let found = store::find_product(&mut conn, &sku).await?;
     found.map(Json).ok_or_else(|| unknown(&sku))
+}
+
+/// The events of a product, latest first
+///
+/// Its creation, changes and supplies; kept for `EVENT_RETENTION`. What is reserved for orders is in the events of those.
+#[utoipa::path(get, path = "/api/products/{sku}/events", tag = "products", params(
+        ("sku" = Sku, Path, description = "The product's SKU"), PageQuery),
+    responses((status = 200, description = "A page of its events", body = Page<PastEvent>),
+        (status = 404, description = "No such product", body = Problem, content_type = "application/problem+json")))]
+pub(crate) async fn product_events(
+    State(app): State<App>,
+    Path(sku): Path<Sku>,
+    Query(page): Query<PageQuery>,
+) -> JsonResult<Page<PastEvent>> {
+    let mut conn = app.participant.pools.read.acquire().await?;
+    store::find_product(&mut conn, &sku).await?.ok_or_else(|| unknown(&sku))?;
+    let rows = outbox::of_aggregate::<ProductCreated>(&mut conn, sku.as_str(), page.after()?, page.rows()).await?;
+    Ok(Json(Page::from_rows(rows, &page, |event| event.aggregate_sequence)))
 }
 
 /// The catalogue, in the order of the SKUs

@@ -127,7 +127,7 @@ async fn a_temporary_table_cannot_shadow_a_table_in_owner_functions() {
 }
 
 #[tokio::test]
-async fn only_order_may_query_the_obstacles_of_every_schema() {
+async fn only_order_may_query_obstacles_and_events_of_every_schema() {
     let database = template().await;
     for (role, _) in roles().chain([("auditor".to_owned(), "")]) {
         let mut connection = connect(&database.url_for(&role)).await;
@@ -136,7 +136,8 @@ async fn only_order_may_query_the_obstacles_of_every_schema() {
         let obstacles =
             roles().map(|(_, schema)| format!("select kind from {schema}.obstacles(gen_random_uuid(), '{{}}')"));
         let payment = "select intent from payment.at_gateway(gen_random_uuid())".to_owned();
-        for statement in obstacles.chain([payment]) {
+        let events = roles().map(|(_, schema)| format!("select event_id from {schema}.events('{{}}')"));
+        for statement in obstacles.chain(events).chain([payment]) {
             if role == "order_service" {
                 run(&mut connection, statement).await.unwrap();
             } else {
@@ -172,6 +173,35 @@ async fn a_day_is_dropped_when_it_is_old_by_the_databases_clock() {
         assert_eq!(dropped(&mut service).await, 2, "{table}");
         assert_eq!(run(&mut admin, format!("select from inventory.{table}")).await.unwrap().len(), 0, "{table}");
     }
+}
+
+#[tokio::test]
+async fn a_day_of_published_events_is_archived_before_it_is_dropped() {
+    let database = template().await;
+    let mut admin = connect(&database.admin_url()).await;
+    let mut service = connect(&database.url_for("inventory_service")).await;
+    let day = "select to_char(now() at time zone 'utc' - interval '5 days', 'YYYYMMDD')";
+    let day: String = sqlx::query_scalar(day).fetch_one(&mut admin).await.unwrap();
+    for sql in [
+        format!("create table inventory.outbox_published_{day} partition of inventory.outbox_published
+            for values from (inventory.uuid_v7_floor('{day}')) to (inventory.uuid_v7_floor('{day}'::timestamptz + interval '1 day'))"),
+        format!("insert into inventory.outbox_published
+            (event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload,
+            created_at, published_at, stream, stream_sequence, stream_epoch, relay)
+            values (inventory.uuid_v7_floor('{day}'), 1, 'product', 'A', 1, 'e', 's', '{{}}', '{{\"a\": 1}}', now(),
+            '{day}', 'S', 1, 1, 'r')"),
+    ] {
+        run(&mut admin, sql).await.unwrap();
+    }
+    let drop = |days: u32| format!("select inventory.drop_partitions('10 days', '1 day', '{days} days')");
+    assert_eq!(sqlx::query_scalar::<_, i32>(sqlx::AssertSqlSafe(drop(30))).fetch_one(&mut service).await.unwrap(), 1);
+    assert_eq!(run(&mut admin, "select from inventory.outbox_published".to_owned()).await.unwrap().len(), 0);
+    // Its service has no other access to it.
+    let events = "select event_id from inventory.aggregate_events('product', 'A', 9, 9)";
+    assert_eq!(run(&mut service, events.to_owned()).await.unwrap().len(), 1);
+    refused(&mut service, "inventory_service", format!("select from inventory._event_archive_{day}")).await;
+    run(&mut service, drop(4)).await.unwrap();
+    assert_eq!(run(&mut service, events.to_owned()).await.unwrap().len(), 0);
 }
 
 #[tokio::test]
