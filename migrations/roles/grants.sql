@@ -16,7 +16,7 @@ begin
             -- Which migrations were applied is compared at boot, and written by nobody but the owner.
             revoke insert, update, delete on %1$I._migration, %1$I._messaging_migration from %2$I;
             grant execute on function %1$I.ensure_partitions(integer), %1$I.drop_partitions(interval, interval),
-                %1$I.drop_partitions(interval, interval, interval), %1$I.aggregate_events(text, text, bigint, bigint) to %2$I;
+                %1$I.archive_events(interval, interval), %1$I.aggregate_events(text, text, bigint, bigint) to %2$I;
 
             grant select on saga._migration to %2$I;
             grant select, update on saga.saga_instance to %2$I;

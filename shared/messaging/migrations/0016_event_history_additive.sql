@@ -4,84 +4,43 @@
 -- Events of no saga are found by their aggregate, also in the archive.
 create index outbox_published_aggregate on outbox_published (aggregate_id, aggregate_sequence) where saga_id is null;
 
--- As before, but days of published events go to the archive. Returns how many days of both tables are gone.
-create function drop_partitions(inbox_retention interval, published_retention interval, archive_retention interval) returns integer
+-- Sets the days aside whose events are all older than `published_retention`, before `drop_partitions` would drop them, oldest
+-- first; and drops those that are older than `event_retention`. Whoever holds a lock that this needs is not waited for, as there.
+-- Returns how many days it has set aside.
+create function archive_events(published_retention interval, event_retention interval) returns integer
     language plpgsql security definer set search_path from current
     -- The one index on times is a BRIN, which nothing but a bitmap scan can use.
     set enable_bitmapscan = on set enable_seqscan = off set lock_timeout = '50ms' as $$
 declare
-    parent record;
-    child record;
+    kept_from constant timestamptz := now() - greatest(interval '1 day', published_retention);
+    of record;
     younger boolean;
-    dropped integer := 0;
+    archived integer := 0;
 begin
-    -- As many as a round can delete; there are few, unless somebody's clock is days away.
-    delete from inbox_default
-        where ctid = any (array(
-            select ctid
-            from inbox_default
-            where processed_at < now() - greatest(interval '1 day', inbox_retention)
-            limit 50000
-        ));
-    delete from outbox_published_default
-        where ctid = any (array(
-            select ctid
-            from outbox_published_default
-            -- Whoever compares receipts with a stream knows by an id whether its receipt may be gone.
-            where event_id < uuid_v7_floor(now() - greatest(interval '1 day', published_retention))
-                and published_at < now() - greatest(interval '1 day', published_retention)
-            limit 50000
-        ));
-    for parent in
-        select 'inbox' as name, 'processed_at' as since, now() - greatest(interval '1 day', inbox_retention) as kept_from
-        union all
-        select 'outbox_published', 'published_at', now() - greatest(interval '1 day', published_retention)
-    loop
-        for child in
-            select i.inhrelid::regclass as name, right(c.relname, 8) as day
-            from pg_inherits i
-            join pg_class c on c.oid = i.inhrelid
-            where i.inhparent = to_regclass(parent.name) and c.relname ~ '_\d{8}$'
-                and (to_date(right(c.relname, 8), 'YYYYMMDD') + 1)::timestamp at time zone 'utc' < parent.kept_from
-            order by c.relname
-        loop
-            begin
-                execute format('select exists (select from %s where %I >= $1)', child.name, parent.since)
-                    into younger using parent.kept_from;
-                exit when younger;
-                if parent.name = 'inbox' then
-                    execute format('drop table %s', child.name);
-                else
-                    execute format('alter table outbox_published detach partition %s', child.name);
-                    execute format('alter table %s rename to %I', child.name, '_event_archive_' || child.day);
-                end if;
-                dropped := dropped + 1;
-            exception when lock_not_available then
-                exit;
-            end;
-        end loop;
-    end loop;
-    for child in
-        select c.oid::regclass as name
+    for of in
+        select c.oid::regclass as name, c.relispartition, c.relname, to_date(right(c.relname, 8), 'YYYYMMDD') + 1 as ended
         from pg_class c
-        where c.relnamespace = (select relnamespace from pg_class where oid = to_regclass('outbox'))
-            and c.relname ~ '^_event_archive_\d{8}$'
-            and (to_date(right(c.relname, 8), 'YYYYMMDD') + 1)::timestamp at time zone 'utc' < now() - archive_retention
+        where c.relnamespace = (select relnamespace from pg_class where oid = to_regclass('outbox_published'))
+            and c.relname ~ '^(outbox_published|_event_archive)_\d{8}$'
+        order by c.relname
     loop
         begin
-            execute format('drop table %s', child.name);
+            if not of.relispartition then
+                continue when of.ended::timestamp at time zone 'utc' >= now() - event_retention;
+                execute format('drop table %s', of.name);
+            elsif of.ended::timestamp at time zone 'utc' < kept_from then
+                execute format('select exists (select from %s where published_at >= $1)', of.name) into younger using kept_from;
+                exit when younger;
+                execute format('alter table outbox_published detach partition %s', of.name);
+                execute format('alter table %s rename to %I', of.name, '_event_archive_' || right(of.relname, 8));
+                archived := archived + 1;
+            end if;
         exception when lock_not_available then
             exit;
         end;
     end loop;
-    return dropped;
+    return archived;
 end $$;
-
--- What a build without the archive calls.
-create or replace function drop_partitions(inbox_retention interval, published_retention interval) returns integer
-    language sql security definer set search_path from current as $$
-    select drop_partitions(inbox_retention, published_retention, interval '30 days')
-$$;
 
 -- These events, in any order, as far as they are kept: for the history of an order, whose service may not read other services'
 -- tables. Without tokens of cards and addresses. One that is being published again is in the outbox, and not returned twice.
@@ -142,5 +101,5 @@ begin
         order by aggregate_sequence desc limit $4', parts) using kind, id, before, most;
 end $$;
 
-revoke all on function drop_partitions(interval, interval, interval), events(uuid[]),
-    aggregate_events(text, text, bigint, bigint) from public;
+revoke all on function archive_events(interval, interval), events(uuid[]), aggregate_events(text, text, bigint, bigint)
+    from public;

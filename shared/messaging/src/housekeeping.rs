@@ -1,4 +1,4 @@
-//! Housekeeping of the messaging tables, by one replica at a time: partitions are created ahead and dropped when they are old;
+//! Housekeeping of the messaging tables, by one replica at a time: partitions are created ahead, archived, and dropped when they are old;
 //! rows of other tables are deleted in small batches.
 
 use sqlx::{PgConnection, PgPool};
@@ -13,6 +13,8 @@ const DAYS_AHEAD: i32 = 7;
 pub struct Tidied {
     pub partitions_created: i32,
     pub partitions_dropped: i32,
+    /// Days of published events that became the archive.
+    pub days_archived: i32,
     pub rows_deleted: u64,
     /// The pending dead letters among the deleted rows.
     pub dead_letters_forgotten: u64,
@@ -45,12 +47,19 @@ async fn leased_round(pool: &PgPool, holder: &str, settings: &MessagingArgs) -> 
 
 /// One round of housekeeping.
 pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<Tidied, sqlx::Error> {
-    let partitions = sqlx::query!(
-        r#"select ensure_partitions($1) as "created!", drop_partitions($2, $3, $4) as "dropped!""#,
-        DAYS_AHEAD,
-        interval(settings.inbox_retention),
+    let archived = sqlx::query_scalar!(
+        r#"select archive_events($1, $2) as "archived!""#,
         interval(settings.outbox_retention),
         interval(settings.event_retention),
+    )
+    .fetch_one(&mut *conn)
+    .await?;
+    let partitions = sqlx::query!(
+        r#"select ensure_partitions($1) as "created!", drop_partitions($2, $3) as "dropped!""#,
+        DAYS_AHEAD,
+        interval(settings.inbox_retention),
+        // A day that could not be archived yet, because it is in use, is not dropped at once.
+        interval(settings.outbox_retention * 2),
     )
     .fetch_one(&mut *conn)
     .await?;
@@ -95,6 +104,7 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
     Ok(Tidied {
         partitions_created: partitions.created,
         partitions_dropped: partitions.dropped,
+        days_archived: archived,
         rows_deleted,
         dead_letters_forgotten: letters.pending.unsigned_abs(),
     })

@@ -193,7 +193,7 @@ async fn a_day_of_published_events_is_archived_before_it_is_dropped() {
     ] {
         run(&mut admin, sql).await.unwrap();
     }
-    let drop = |days: u32| format!("select inventory.drop_partitions('10 days', '1 day', '{days} days')");
+    let drop = |days: u32| format!("select inventory.archive_events('1 day', '{days} days')");
     assert_eq!(sqlx::query_scalar::<_, i32>(sqlx::AssertSqlSafe(drop(30))).fetch_one(&mut service).await.unwrap(), 1);
     assert_eq!(run(&mut admin, "select from inventory.outbox_published".to_owned()).await.unwrap().len(), 0);
     // Its service has no other access to it.
