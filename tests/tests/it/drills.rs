@@ -106,7 +106,7 @@ async fn nothing_is_left(world: &World) -> Test {
         "the schema is left"
     );
     for (table, how) in
-        [("relay_lease", "paused or holder = 'zombie' and expires_at > now()"), ("paused_consumer", "true")]
+        [("relay_lease", "paused or holder = 'payment-0c7d41' and expires_at > now()"), ("paused_consumer", "true")]
     {
         for schema in ["orders", "inventory", "payment"] {
             let left = suite.number(format!("select count(*) from {schema}.{table} where {how}")).await?;

@@ -171,10 +171,13 @@ impl Play {
             say("That is it.");
         }
         let recovered = if right { self.recovered(&mut database, damaged).await? } else { None };
-        // Whoever is quick names orders that were not late yet.
+        // Whoever is quick names orders that were not held up for long yet.
         concerned.extend(self.concerned(&mut database).await?);
         let (placed, _) = self.load.late(&mut database).await?;
         say(format!("{placed} orders were placed, {} of them were concerned.", concerned.len()));
+        if right {
+            answer.orders.difference(&concerned).for_each(|order| say(format!("Not concerned: {order}")));
+        }
         Ok((Score::of(self.drill, &answer, &concerned, recovered), right && recovered.is_some()))
     }
 
@@ -241,7 +244,7 @@ fn brief(seed: u64, sku: &str) {
         "Drill {seed}: something is wrong in the shop, where {sku} is sold. Find out where and why, and which orders it concerns:\n\
          in a browser (the desk), over MCP, with curl, or on the boards. Mend what you can, then answer on one line:\n\n  \
          PLACE CAUSE ORDER ORDER ORDER\n\n\
-         PLACE  {}\nCAUSE  {}\nORDER  the ids of at least three orders concerned, or of all\n",
+         PLACE  {}\nCAUSE  {}\nORDER  the ids of at least three orders concerned, or of all: held up for over a second, or ended as they should not\n",
         places.join(" "),
         causes.join(" ")
     ));

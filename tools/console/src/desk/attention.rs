@@ -99,6 +99,10 @@ async fn abnormal_in(suite: &Suite, service: Service) -> Result<Vec<Abnormal>, S
     if relay.last_failure.is_some() {
         let replica = Some(relay.holder);
         found.push(Abnormal { replica, why: relay.last_failure, ..new("relay", "cannot publish") });
+    } else if let Some(seconds) = relay.oldest_pending_seconds.filter(|seconds| !relay.paused && *seconds > STUCK_AFTER)
+    {
+        let why = Some(format!("an event has waited for {seconds:.0} s"));
+        found.push(Abnormal { replica: Some(relay.holder), why, ..new("relay", "does not publish") });
     }
     let open = breakers.items.into_iter().filter(|breaker| !breaker.is_closed());
     found.extend(open.map(|breaker| Abnormal {

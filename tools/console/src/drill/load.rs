@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::suite::{NewOrder, Suite};
 
 /// An order that takes longer has been held up.
-const IN_TIME: Duration = Duration::from_secs(3);
+const IN_TIME: Duration = Duration::from_secs(1);
 const PLACEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 const CUSTOMERS: [&str; 8] = ["ada", "ben", "cleo", "dara", "emil", "fay", "gus", "hana"];
 

@@ -151,13 +151,14 @@ pub(super) static DRILLS: [Drill; 20] = [
             damage: "do $$ begin
                 for _ in 1..20000 loop
                     update payment.relay_lease
-                    set epoch = epoch + case holder when 'zombie' then 0 else 1 end, holder = 'zombie',
-                        expires_at = clock_timestamp() + interval '1 second';
+                    set epoch = epoch + case holder when 'payment-0c7d41' then 0 else 1 end,
+                        taken_at = case holder when 'payment-0c7d41' then taken_at else clock_timestamp() end,
+                        holder = 'payment-0c7d41', expires_at = clock_timestamp() + interval '1 second';
                     commit;
                     perform pg_sleep(0.2);
                 end loop;
             end $$",
-            undo: &["update payment.relay_lease set expires_at = '-infinity' where holder = 'zombie'"],
+            undo: &["update payment.relay_lease set expires_at = '-infinity' where holder = 'payment-0c7d41'"],
         },
         concerns: Late,
         mended_by: Administrator,
@@ -172,7 +173,9 @@ pub(super) static DRILLS: [Drill; 20] = [
                 "inventory.outbox",
                 "before",
                 "StockReserved",
-                "new.state := 'PARKED'; new.attempts := 10; new.last_error := 'the broker refused it'",
+                "new.state := 'PARKED'; new.attempts := 1; new.last_error := 'the broker refused it';
+                        insert into inventory.outbox_attempt (event_id, attempt, relay, error)
+                        values (new.event_id, 1, 'inventory', 'the broker refused it')",
                 "new"
             ),
             undo: &["update inventory.outbox set state = 'PENDING', attempts = 0, next_attempt_at = now() \
@@ -352,7 +355,11 @@ pub(super) static DRILLS: [Drill; 20] = [
         cause: "product_discontinued",
         damage: Damage::Sql {
             damage: &["update inventory.product set status = 'DISCONTINUED' where sku = '{sku}'"],
-            undo: &["update inventory.product set status = 'ACTIVE' where sku = '{sku}'"],
+            undo: &[
+                "update inventory.product set status = 'ACTIVE' where sku = '{sku}'",
+                // Order's view may have been rebuilt meanwhile.
+                "update orders.product_view set status = 'ACTIVE' where sku = '{sku}'",
+            ],
         },
         concerns: Late,
         mended_by: Administrator,

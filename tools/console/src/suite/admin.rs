@@ -42,6 +42,9 @@ pub struct Relay {
     pub paused: bool,
     /// Events that wait to be published.
     pub lag: i64,
+    /// How long the first of them has waited.
+    #[serde(default)]
+    pub oldest_pending_seconds: Option<f64>,
     /// Why it cannot publish.
     pub last_failure: Option<String>,
 }
