@@ -220,7 +220,11 @@ pub(super) static DRILLS: [Drill; 20] = [
                 "new.payload := '{\"damaged\": true}'",
                 "new"
             ),
-            undo: &[],
+            undo: &["do $$ begin
+                if to_regclass('drill.event') is not null then
+                    update inventory.outbox_published p set payload = e.payload from drill.event e where p.event_id = e.event_id;
+                end if;
+            end $$"],
         },
         concerns: Late,
         mended_by: Player,
