@@ -190,6 +190,9 @@ async fn an_agent_drives_every_tool() -> Test {
     let found = agent.done("find_orders", json!({"q": "agent"})).await?;
     ensure!(found["orders"].as_array().is_some_and(|orders| orders.len() == 1), "{found:#}");
     let journey = agent.done("order_journey", json!({"order_id": order_id})).await?;
+    let correlation_id = world.participants.saga(&placed).await?["correlation_id"].clone();
+    let same = agent.done("find_orders", json!({"q": correlation_id})).await?;
+    ensure!(same == found, "{same:#}");
     ensure!(journey["entries"].as_array().is_some_and(|entries| entries.len() == 4), "{journey:#}");
     world.suite.publish_all_again(ORDER).await?;
     eventually(async || {
