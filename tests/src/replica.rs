@@ -33,6 +33,7 @@ pub struct Tuning {
     pub breakers_enabled: bool,
     pub dead_letter_auto_replay: bool,
     pub metrics_every: Duration,
+    pub retries_enabled: bool,
     /// The age of an unpublished event from which new orders are refused.
     pub placement_outbox_age: Duration,
     /// The size of each stream.
@@ -59,6 +60,7 @@ impl Default for Tuning {
             metrics_every: Duration::from_secs(5),
             placement_outbox_age: Duration::from_secs(30),
             stream_max_bytes: StreamSettings::default().max_bytes,
+            retries_enabled: true,
             statement_timeout: Duration::from_secs(10),
             by_hand: false,
         }
@@ -229,6 +231,7 @@ fn arguments(suite: &TestSuite, service: Service, inventory_url: &str) -> Vec<St
         ORDER => arguments.extend([
             ("--inventory-url", inventory_url.to_owned()),
             ("--catalogue-rebuild-every", humantime(tuning.catalogue_rebuild_every)),
+        ("--retries-enabled", tuning.retries_enabled.to_string()),
             ("--compensation-check-every", humantime(tuning.timeout_check_every)),
             ("--placement-outbox-age", humantime(tuning.placement_outbox_age)),
         ]),

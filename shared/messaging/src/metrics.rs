@@ -111,6 +111,7 @@ metrics! {
         "outbox_publish_duration" Seconds, "From the first event of a relay's batch to its last acknowledgement";
     outbox_age_at_publish: HistogramWithExemplars<TraceLabel> = seconds(), "outbox_age_at_publish" Seconds,
         "From an event's transaction to its acknowledgement by the broker";
+    outbox_retries_helped: Counter, "outbox_retries_helped", "Events published after the broker had refused them";
     outbox_parked: Counter, "outbox_parked", "Events parked after their last attempt";
     outbox_republished: Counter, "outbox_republished", "Events published again because the stream lost them";
     relay_active: Gauge, "relay_active", "1 while this replica's relay is active";
@@ -132,6 +133,8 @@ metrics! {
         "Deliveries that failed because of their event, by step: each counts as an attempt";
     step_retries: Family<StepOutcome, Counter>, "step_retries",
         "Failed deliveries, by step: retried, or attempts exhausted";
+    step_retries_helped: Family<StepLabel, Counter>, "step_retries_helped",
+        "Events that took effect after failed deliveries, by step";
     handed_back: Family<StepLabel, Counter>, "unknown_versions_handed_back",
         "Deliveries of events of a version that this build cannot read, returned for a replica of another build";
     dead_letters: Family<StepLabel, Counter>, "dead_letters", "Events that became dead letters, by step";

@@ -10,8 +10,8 @@ use faults::Faults;
 #[cfg(feature = "faults")]
 use faults::Guard;
 use messaging::MessagingArgs;
-use resilience::Overrides;
-use saga::{CompensationPolicy, SagaDefinition};
+use resilience::{Overrides, Policy};
+use saga::{CompensationPolicy, Retry, SagaDefinition, Step};
 
 #[derive(Debug, Clone, Args)]
 pub struct ParticipantArgs {
@@ -85,6 +85,20 @@ pub struct ResilienceArgs {
     /// Enables all circuit breakers; without them every call is admitted.
     #[arg(long, env = "BREAKERS_ENABLED", action = ArgAction::Set, default_value_t = true)]
     pub breakers_enabled: bool,
+    /// Enables retries of all steps; without them the first failure of an event makes it a dead letter.
+    #[arg(long, env = "RETRIES_ENABLED", action = ArgAction::Set, default_value_t = true)]
+    pub retries_enabled: bool,
+}
+
+impl ResilienceArgs {
+    /// The policy of a step in this deployment.
+    pub fn policy(&self, step: &Step) -> Policy {
+        let policy = self.overrides.policy(step);
+        match self.retries_enabled {
+            true => policy,
+            false => Policy { retry: Retry { attempts: 1, ..policy.retry }, ..policy },
+        }
+    }
 }
 
 /// Fault injection.

@@ -173,7 +173,7 @@ impl Participant {
 
     /// The retry and breaker policy of a step in this deployment.
     pub fn policy(&self, step: &Step) -> Policy {
-        self.settings.resilience.overrides.policy(step)
+        self.settings.resilience.policy(step)
     }
 
     /// Calls to another system through `client`. `declines` builds the refusal of a call, for injected faults.

@@ -41,6 +41,7 @@ mod processes;
 mod redelivery;
 mod refusals;
 mod relay;
+mod retries;
 mod saga_paths;
 mod settings;
 mod sources;
