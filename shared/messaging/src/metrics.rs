@@ -142,6 +142,8 @@ metrics! {
         "Actions on dead letters, by outcome";
     dead_letters_forgotten: Counter, "dead_letters_forgotten",
         "Dead letters that were deleted because of their age while they were pending";
+    partitions_dropped: Counter, "partitions_dropped",
+        "Partitions of the inbox and of published events that were dropped after their retention";
     dead_letter_retention: Gauge, "dead_letter_retention" Seconds, "How long dead letters are kept";
     saga_started: Family<SagaLabel, Counter>, "saga_started", "Sagas started";
     saga_completed: Family<SagaLabel, Counter>, "saga_completed",
