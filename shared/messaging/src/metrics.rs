@@ -153,6 +153,9 @@ metrics! {
     saga_compensated: Family<SagaReason, Counter>, "saga_compensated",
         "Sagas that were compensated, by the step at which compensation began";
     saga_timed_out: Family<SagaLabel, Counter>, "saga_timed_out", "Sagas that passed their deadline";
+    timeout_detector_running: Gauge, "timeout_detector_running", "1 while this replica checks sagas for passed deadlines";
+    timeout_check_duration: Histogram = Histogram::new(exponential_buckets(0.0005, 2.0, 14)),
+        "timeout_check_duration" Seconds, "Duration of one check of the timeout detector";
     saga_failed: Family<SagaLabel, Counter>, "saga_failed", "Sagas whose compensation attempts are exhausted";
     saga_resumed: Family<SagaLabel, Counter>, "saga_resumed", "Failed sagas that an operator resumed";
     saga_steps: Family<StepStatusLabel, Counter>, "saga_steps", "Steps taken, by outcome";

@@ -32,12 +32,8 @@ pub struct ParticipantArgs {
     /// How long a compensation may take before it is retried; the saga's own value by default (60 s).
     #[arg(long, env = "COMPENSATION_DEADLINE", value_parser = humantime::parse_duration)]
     pub compensation_deadline: Option<Duration>,
-    /// How often sagas are checked for passed deadlines.
-    #[arg(long, env = "TIMEOUT_CHECK_EVERY", default_value = "5s", value_parser = humantime::parse_duration)]
-    pub timeout_check_every: Duration,
-    /// How many sagas one transaction of the timeout check takes.
-    #[arg(long, env = "TIMEOUT_BATCH", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
-    pub timeout_batch: u16,
+    #[command(flatten)]
+    pub timeouts: TimeoutArgs,
     /// Whether the dead letters of a step are replayed automatically when its breaker closes again.
     #[arg(long, env = "DEAD_LETTER_AUTO_REPLAY", action = ArgAction::Set, default_value_t = false)]
     pub dead_letter_auto_replay: bool,
@@ -72,6 +68,24 @@ impl ParticipantArgs {
         let deadline = self.saga_deadline.unwrap_or(saga.deadline);
         Box::leak(Box::new(SagaDefinition { deadline, compensation, ..*saga }))
     }
+}
+
+/// What happens when a saga's deadline has passed.
+#[derive(Debug, Clone, Args)]
+pub struct TimeoutArgs {
+    /// Whether this replica checks sagas for passed deadlines. One replica of any service that does is sufficient.
+    #[arg(long, env = "TIMEOUT_DETECTOR_ENABLED", action = ArgAction::Set, default_value_t = true)]
+    pub timeout_detector_enabled: bool,
+    /// Whether sagas whose deadline has passed are timed out, which compensates them. Otherwise each is logged, and may still
+    /// complete, until an operator asks for `/api/admin/timeouts/check`. The same in all services.
+    #[arg(long, env = "AUTO_COMPENSATE", action = ArgAction::Set, default_value_t = true)]
+    pub auto_compensate: bool,
+    /// How often sagas are checked for passed deadlines.
+    #[arg(long, env = "TIMEOUT_CHECK_EVERY", default_value = "5s", value_parser = humantime::parse_duration)]
+    pub timeout_check_every: Duration,
+    /// How many sagas one transaction of the timeout check takes.
+    #[arg(long, env = "TIMEOUT_BATCH", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
+    pub timeout_batch: u16,
 }
 
 /// Overrides of the retry and breaker policies in the saga's table.
