@@ -13,6 +13,7 @@ def make():
         "resilience", "Resilience", "Breakers, retries, dead letters and injected faults: what fails, and how the suite handles it.",
         [*glance(), *calls(), *failures(), *lists()],
         row("Breakers in detail", *breakers()),
+        row("Retries and deadlines", *retries()),
         variables=("service", "step"),
     )
 
@@ -98,4 +99,17 @@ def breakers():
               """), w=16, no_value="no breaker has changed",
               columns=[override("changed_at", unit="dateTimeAsLocal"), *widths(changed_at=170, service=95, step=150, replica=150, from_state=100,
                                                                                          to_state=100)]),
+    ]
+
+
+def retries():
+    return [
+        timeseries("Retries that helped, per second", "short", "Events that took effect after failed deliveries, by step; publish: events "
+                   "that the broker had refused before.",
+                   q(f"sum by (step) (rate(step_retries_helped_total{{{OF_STEP}}}[$__rate_interval]))", "{{step}}"),
+                   q(f"sum(rate(outbox_retries_helped_total{{{OF_SERVICE}}}[$__rate_interval]))", "publish")),
+        timeseries("Past their deadline", COUNT["unit"], "Running sagas whose deadline has passed. The timeout detector takes them at its next "
+                   "check; with AUTO_COMPENSATE off they wait for an operator.", q("sum by (saga_type) (saga_overdue)", "{{saga_type}}")),
+        timeseries("Duration of timeout checks", "s", "How long one check of the timeout detector takes, in all services.",
+                   *quantiles("timeout_check_duration_seconds", where=OF_SERVICE, exemplar=False)),
     ]

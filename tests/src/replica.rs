@@ -22,6 +22,8 @@ pub struct Tuning {
     pub saga_deadline: Duration,
     pub compensation_deadline: Duration,
     pub timeout_check_every: Duration,
+    pub timeout_detector_enabled: bool,
+    pub auto_compensate: bool,
     pub relay_lease: Duration,
     pub relay_poll: Duration,
     pub relay_batch: u16,
@@ -31,6 +33,7 @@ pub struct Tuning {
     /// Overrides of steps' policies, as in RESILIENCE.
     pub resilience: &'static str,
     pub breakers_enabled: bool,
+    pub retries_enabled: bool,
     pub dead_letter_auto_replay: bool,
     pub metrics_every: Duration,
     /// The age of an unpublished event from which new orders are refused.
@@ -48,6 +51,8 @@ impl Default for Tuning {
             saga_deadline: Duration::from_secs(60),
             compensation_deadline: Duration::from_secs(60),
             timeout_check_every: Duration::from_millis(100),
+            timeout_detector_enabled: true,
+            auto_compensate: true,
             relay_lease: Duration::from_secs(2),
             relay_poll: Duration::from_millis(500),
             relay_batch: 1000,
@@ -55,6 +60,7 @@ impl Default for Tuning {
             catalogue_rebuild_every: Duration::from_secs(600),
             resilience: "",
             breakers_enabled: true,
+            retries_enabled: true,
             dead_letter_auto_replay: false,
             metrics_every: Duration::from_secs(5),
             placement_outbox_age: Duration::from_secs(30),
@@ -215,6 +221,8 @@ fn arguments(suite: &TestSuite, service: Service, inventory_url: &str) -> Vec<St
         ("--saga-deadline", humantime(tuning.saga_deadline)),
         ("--compensation-deadline", humantime(tuning.compensation_deadline)),
         ("--timeout-check-every", humantime(tuning.timeout_check_every)),
+        ("--timeout-detector-enabled", tuning.timeout_detector_enabled.to_string()),
+        ("--auto-compensate", tuning.auto_compensate.to_string()),
         ("--relay-lease", humantime(tuning.relay_lease)),
         ("--relay-poll", humantime(tuning.relay_poll)),
         ("--relay-batch", tuning.relay_batch.to_string()),
@@ -223,6 +231,7 @@ fn arguments(suite: &TestSuite, service: Service, inventory_url: &str) -> Vec<St
         ("--metrics-every", humantime(tuning.metrics_every)),
         ("--resilience", tuning.resilience.to_owned()),
         ("--breakers-enabled", tuning.breakers_enabled.to_string()),
+        ("--retries-enabled", tuning.retries_enabled.to_string()),
         ("--dead-letter-auto-replay", tuning.dead_letter_auto_replay.to_string()),
     ];
     match service {

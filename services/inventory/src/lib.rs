@@ -22,6 +22,7 @@ use contracts::{
 use faults::Faults;
 use messaging::{Subscription, subscribe};
 use participant::{Part, Participant, Source};
+use prometheus_client::metrics::counter::Counter;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -53,6 +54,8 @@ static PART: Part = Part {
 pub struct App {
     pub participant: Arc<Participant>,
     config: Arc<Config>,
+    /// The units of stock that were replenished.
+    replenished: Counter,
 }
 
 /// Connects, and assembles the service.
@@ -68,8 +71,8 @@ pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> 
 impl App {
     pub async fn connect(startup: &Startup, config: Config, faults: Faults) -> anyhow::Result<Self> {
         let participant = Participant::join::<SagaTimedOut>(startup, PART, &config.participant, faults).await?;
-        metrics::register(&startup.metrics, participant.metrics().clone());
-        Ok(App { participant, config: Arc::new(config) })
+        let replenished = metrics::register(&startup.metrics, participant.metrics().clone());
+        Ok(App { participant, config: Arc::new(config), replenished })
     }
 }
 

@@ -65,13 +65,15 @@ pub async fn replenish_what_runs_low(app: &App) -> Result<usize, SupplyError> {
     }
     let low = store::lock_products_below(work.conn(), point, quantity, BATCH).await?;
     let supplied =
-        supply(&mut work, &Context::background("replenishment"), &low, quantity, "below the reorder point").await?;
+        supply(app, &mut work, &Context::background("replenishment"), &low, quantity, "below the reorder point")
+            .await?;
     work.commit().await?;
     Ok(supplied.len())
 }
 
 /// Supplies each of these locked products with `quantity` more units, and publishes the events.
 pub(crate) async fn supply(
+    app: &App,
     work: &mut UnitOfWork,
     context: &Context,
     products: &[StockedProduct],
@@ -81,6 +83,11 @@ pub(crate) async fn supply(
     let supplied: Vec<StockedProduct> =
         products.iter().map(|item| domain::supply(item, quantity)).collect::<Result<_, _>>()?;
     let supplied = store::save_supply(work.conn(), &supplied).await?;
+    let units = quantity.unsigned_abs().saturating_mul(supplied.len() as u64);
+    let replenished = app.replenished.clone();
+    work.after_commit(move |_| {
+        replenished.inc_by(units);
+    });
     for StockedProduct { product, stock, .. } in &supplied {
         let event = StockReplenished {
             sku: product.sku.clone(),

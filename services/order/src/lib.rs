@@ -27,7 +27,6 @@ use contracts::{
 use faults::Faults;
 use messaging::{Subscription, subscribe};
 use participant::{Part, Participant, Source};
-use prometheus_client::metrics::counter::Counter;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -72,7 +71,7 @@ pub struct App {
     inventory: reqwest::Client,
     revenue: metrics::Revenue,
     intake: Intake,
-    keys_forgotten: Counter,
+    purged: metrics::Purged,
     placements: Arc<WriteBatcher<Placement, Outcome>>,
     /// Cancelled when the service drains: then long waits for an order's end stop.
     draining: CancellationToken,
@@ -95,7 +94,7 @@ impl App {
         let steps = participant.metrics().clone();
         let revenue = metrics::register(&startup.metrics, steps);
         let intake = startup.metrics.register(Intake::register);
-        let keys_forgotten = startup.metrics.register(metrics::register_forgotten_keys);
+        let purged = startup.metrics.register(metrics::Purged::register);
         let placements = WriteBatcher::new(PLACEMENT_LANES, MOST_PLACEMENTS);
         Ok(App {
             participant,
@@ -103,7 +102,7 @@ impl App {
             inventory,
             revenue,
             intake,
-            keys_forgotten,
+            purged,
             placements,
             draining: startup.draining.clone(),
         })

@@ -72,12 +72,21 @@ pub(crate) fn register(metrics: &bootstrap::Metrics, steps: Metrics) -> Revenue 
     revenue
 }
 
-/// Registers the counter of expired idempotency keys.
-pub(crate) fn register_forgotten_keys(registry: &mut Registry) -> Counter {
-    let forgotten = Counter::default();
-    let help = "Idempotency keys that were deleted after their retention; each can then place another order";
-    registry.register("idempotency_keys_forgotten", help, forgotten.clone());
-    forgotten
+/// What was deleted after its retention.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Purged {
+    pub(crate) keys: Counter,
+    pub(crate) sagas: Counter,
+}
+
+impl Purged {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let purged = Purged::default();
+        let help = "Idempotency keys that were deleted after their retention; each can then place another order";
+        registry.register("idempotency_keys_forgotten", help, purged.keys.clone());
+        registry.register("saga_purged", "Ended sagas that were deleted after their retention", purged.sagas.clone());
+        purged
+    }
 }
 
 /// The reasons of cancellations, and the steps that cancel.

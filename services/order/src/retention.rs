@@ -31,8 +31,9 @@ async fn round(app: &App) -> Result<i64, sqlx::Error> {
     let mut purged = 0;
     for _ in 0..BATCHES {
         let keys = store::delete_old_keys(&mut conn, app.config.idempotency_retention, batch).await?;
-        app.keys_forgotten.inc_by(keys);
+        app.purged.keys.inc_by(keys);
         let sagas = saga_store::query::purge(&mut conn, app.config.saga_retention, BATCH).await?;
+        app.purged.sagas.inc_by(sagas.unsigned_abs());
         purged += sagas;
         if keys < BATCH.unsigned_abs().into() && sagas < batch {
             break;

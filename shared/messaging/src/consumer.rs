@@ -6,6 +6,7 @@
 mod answer;
 mod batch;
 mod control;
+mod helped;
 mod intake;
 mod measure;
 mod pull;

@@ -36,5 +36,6 @@ fn pending(event: OutboxRow) -> PendingRow {
         saga_id: event.saga_id,
         created_at: OffsetDateTime::now_utc(),
         republication: 0,
+        attempts: 0,
     }
 }

@@ -28,6 +28,7 @@ pub async fn run(pool: PgPool, holder: String, settings: MessagingArgs, metrics:
         match leased_round(&pool, &holder, &settings).await {
             Ok(Some(tidied)) if tidied != Tidied::default() => {
                 metrics.dead_letters_forgotten.inc_by(tidied.dead_letters_forgotten);
+                metrics.partitions_dropped.inc_by(tidied.partitions_dropped.unsigned_abs().into());
                 tracing::info!(?tidied, "housekeeping");
             }
             Ok(_) => {}

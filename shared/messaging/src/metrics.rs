@@ -111,6 +111,7 @@ metrics! {
         "outbox_publish_duration" Seconds, "From the first event of a relay's batch to its last acknowledgement";
     outbox_age_at_publish: HistogramWithExemplars<TraceLabel> = seconds(), "outbox_age_at_publish" Seconds,
         "From an event's transaction to its acknowledgement by the broker";
+    outbox_retries_helped: Counter, "outbox_retries_helped", "Events published after the broker had refused them";
     outbox_parked: Counter, "outbox_parked", "Events parked after their last attempt";
     outbox_republished: Counter, "outbox_republished", "Events published again because the stream lost them";
     relay_active: Gauge, "relay_active", "1 while this replica's relay is active";
@@ -132,6 +133,8 @@ metrics! {
         "Deliveries that failed because of their event, by step: each counts as an attempt";
     step_retries: Family<StepOutcome, Counter>, "step_retries",
         "Failed deliveries, by step: retried, or attempts exhausted";
+    step_retries_helped: Family<StepLabel, Counter>, "step_retries_helped",
+        "Events that took effect after failed deliveries, by step";
     handed_back: Family<StepLabel, Counter>, "unknown_versions_handed_back",
         "Deliveries of events of a version that this build cannot read, returned for a replica of another build";
     dead_letters: Family<StepLabel, Counter>, "dead_letters", "Events that became dead letters, by step";
@@ -139,6 +142,8 @@ metrics! {
         "Actions on dead letters, by outcome";
     dead_letters_forgotten: Counter, "dead_letters_forgotten",
         "Dead letters that were deleted because of their age while they were pending";
+    partitions_dropped: Counter, "partitions_dropped",
+        "Partitions of the inbox and of published events that were dropped after their retention";
     dead_letter_retention: Gauge, "dead_letter_retention" Seconds, "How long dead letters are kept";
     saga_started: Family<SagaLabel, Counter>, "saga_started", "Sagas started";
     saga_completed: Family<SagaLabel, Counter>, "saga_completed",
@@ -148,6 +153,9 @@ metrics! {
     saga_compensated: Family<SagaReason, Counter>, "saga_compensated",
         "Sagas that were compensated, by the step at which compensation began";
     saga_timed_out: Family<SagaLabel, Counter>, "saga_timed_out", "Sagas that passed their deadline";
+    timeout_detector_running: Gauge, "timeout_detector_running", "1 while this replica checks sagas for passed deadlines";
+    timeout_check_duration: Histogram = Histogram::new(exponential_buckets(0.0005, 2.0, 14)),
+        "timeout_check_duration" Seconds, "Duration of one check of the timeout detector";
     saga_failed: Family<SagaLabel, Counter>, "saga_failed", "Sagas whose compensation attempts are exhausted";
     saga_resumed: Family<SagaLabel, Counter>, "saga_resumed", "Failed sagas that an operator resumed";
     saga_steps: Family<StepStatusLabel, Counter>, "saga_steps", "Steps taken, by outcome";

@@ -82,6 +82,8 @@ pub(crate) struct PendingRow {
     pub(crate) saga_id: Option<Uuid>,
     pub(crate) created_at: OffsetDateTime,
     pub(crate) republication: i32,
+    /// How often the broker has refused it.
+    pub(crate) attempts: i32,
 }
 
 /// The next rows after `watermark`, in order, for the relay of `epoch`; none while it is paused or not active any more. All rows
@@ -119,7 +121,7 @@ pub(crate) async fn next(
             where current_setting('synchronous_standby_names') <> '' and exists (select from found)
         )
         select o.event_id, o.position, o.aggregate_id, o.aggregate_sequence, o.event_type, o.subject,
-            o.headers::text as "headers!", o.payload::text as "payload!", o.saga_id, o.created_at, o.republication
+            o.headers::text as "headers!", o.payload::text as "payload!", o.saga_id, o.created_at, o.republication, o.attempts
         from found o
         left join barrier on barrier.written is not null
         order by o.position"#,

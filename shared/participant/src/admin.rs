@@ -12,6 +12,7 @@ mod faults;
 mod outbox;
 mod record;
 mod relay;
+mod timeouts;
 
 use std::sync::Arc;
 
@@ -62,7 +63,8 @@ pub(crate) fn routes(participant: Participant, subscriptions: Vec<Subscription>)
         .routes(routes!(consumers::pause_consumer))
         .routes(routes!(consumers::resume_consumer))
         .routes(routes!(breakers::list_breakers))
-        .routes(routes!(breakers::reset_breaker));
+        .routes(routes!(breakers::reset_breaker))
+        .routes(routes!(timeouts::check_timeouts));
     #[cfg(feature = "faults")]
     let router = match participant.faults.is_armable() {
         true => router.merge(faults::routes()).merge(annotations::routes()),

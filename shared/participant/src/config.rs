@@ -10,8 +10,8 @@ use faults::Faults;
 #[cfg(feature = "faults")]
 use faults::Guard;
 use messaging::MessagingArgs;
-use resilience::Overrides;
-use saga::{CompensationPolicy, SagaDefinition};
+use resilience::{Overrides, Policy};
+use saga::{CompensationPolicy, Retry, SagaDefinition, Step};
 
 #[derive(Debug, Clone, Args)]
 pub struct ParticipantArgs {
@@ -32,12 +32,8 @@ pub struct ParticipantArgs {
     /// How long a compensation may take before it is retried; the saga's own value by default (60 s).
     #[arg(long, env = "COMPENSATION_DEADLINE", value_parser = humantime::parse_duration)]
     pub compensation_deadline: Option<Duration>,
-    /// How often sagas are checked for passed deadlines.
-    #[arg(long, env = "TIMEOUT_CHECK_EVERY", default_value = "5s", value_parser = humantime::parse_duration)]
-    pub timeout_check_every: Duration,
-    /// How many sagas one transaction of the timeout check takes.
-    #[arg(long, env = "TIMEOUT_BATCH", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
-    pub timeout_batch: u16,
+    #[command(flatten)]
+    pub timeouts: TimeoutArgs,
     /// Whether the dead letters of a step are replayed automatically when its breaker closes again.
     #[arg(long, env = "DEAD_LETTER_AUTO_REPLAY", action = ArgAction::Set, default_value_t = false)]
     pub dead_letter_auto_replay: bool,
@@ -74,6 +70,24 @@ impl ParticipantArgs {
     }
 }
 
+/// What happens when a saga's deadline has passed.
+#[derive(Debug, Clone, Args)]
+pub struct TimeoutArgs {
+    /// Whether this replica checks sagas for passed deadlines. One replica of any service that does is sufficient.
+    #[arg(long, env = "TIMEOUT_DETECTOR_ENABLED", action = ArgAction::Set, default_value_t = true)]
+    pub timeout_detector_enabled: bool,
+    /// Whether sagas whose deadline has passed are timed out, which compensates them. Otherwise each is logged, and may still
+    /// complete, until an operator asks for `/api/admin/timeouts/check`. The same in all services.
+    #[arg(long, env = "AUTO_COMPENSATE", action = ArgAction::Set, default_value_t = true)]
+    pub auto_compensate: bool,
+    /// How often sagas are checked for passed deadlines.
+    #[arg(long, env = "TIMEOUT_CHECK_EVERY", default_value = "5s", value_parser = humantime::parse_duration)]
+    pub timeout_check_every: Duration,
+    /// How many sagas one transaction of the timeout check takes.
+    #[arg(long, env = "TIMEOUT_BATCH", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
+    pub timeout_batch: u16,
+}
+
 /// Overrides of the retry and breaker policies in the saga's table.
 #[derive(Debug, Clone, Args)]
 pub struct ResilienceArgs {
@@ -85,6 +99,20 @@ pub struct ResilienceArgs {
     /// Enables all circuit breakers; without them every call is admitted.
     #[arg(long, env = "BREAKERS_ENABLED", action = ArgAction::Set, default_value_t = true)]
     pub breakers_enabled: bool,
+    /// Enables retries of all steps; without them the first failure of an event makes it a dead letter.
+    #[arg(long, env = "RETRIES_ENABLED", action = ArgAction::Set, default_value_t = true)]
+    pub retries_enabled: bool,
+}
+
+impl ResilienceArgs {
+    /// The policy of a step in this deployment.
+    pub fn policy(&self, step: &Step) -> Policy {
+        let policy = self.overrides.policy(step);
+        match self.retries_enabled {
+            true => policy,
+            false => Policy { retry: Retry { attempts: 1, ..policy.retry }, ..policy },
+        }
+    }
 }
 
 /// Fault injection.

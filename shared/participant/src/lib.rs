@@ -36,7 +36,7 @@ pub use admin::{Bulk, Why, actor, expect_reason};
 pub use calls::{CallError, Calls, Declines};
 #[cfg(feature = "faults")]
 pub use config::FaultArgs;
-pub use config::{ParticipantArgs, ResilienceArgs};
+pub use config::{ParticipantArgs, ResilienceArgs, TimeoutArgs};
 pub use sampler::{Source, sampled};
 
 /// A service's part in a saga.
@@ -88,8 +88,26 @@ pub struct Participant {
     timeouts: Timeouts,
 }
 
-/// Runs the timeout detector until it is stopped.
-type Timeouts = fn(&Participant, CancellationToken) -> BoxFuture<'static, ()>;
+/// The timeout detector, whatever its event.
+#[derive(Clone, Copy)]
+struct Timeouts {
+    /// Until it is stopped.
+    run: fn(&Participant, CancellationToken) -> BoxFuture<'static, ()>,
+    /// Once; returns how many sagas timed out.
+    check: fn(&Participant) -> BoxFuture<'static, Result<i64, StepError>>,
+}
+
+impl Timeouts {
+    fn of<T: Timeout>() -> Self {
+        Timeouts {
+            run: |participant, stop| Box::pin(participant.timeout_detector::<T>().run(stop)),
+            check: |participant| {
+                let detector = participant.timeout_detector::<T>();
+                Box::pin(async move { detector.check(&CancellationToken::new()).await })
+            },
+        }
+    }
+}
 
 impl Participant {
     /// Connects to the database and the broker, and checks that the schema is the expected one. `T` is the event of a saga's
@@ -137,7 +155,7 @@ impl Participant {
             #[cfg(feature = "faults")]
             shared_faults: shared_faults::SharedFaults::new(faults.clone(), pools.relay.clone(), service),
             faults,
-            timeouts: |participant, stop| Box::pin(participant.timeout_detector::<T>().run(stop)),
+            timeouts: Timeouts::of::<T>(),
             pools,
         }))
     }
@@ -173,7 +191,7 @@ impl Participant {
 
     /// The retry and breaker policy of a step in this deployment.
     pub fn policy(&self, step: &Step) -> Policy {
-        self.settings.resilience.overrides.policy(step)
+        self.settings.resilience.policy(step)
     }
 
     /// Calls to another system through `client`. `declines` builds the refusal of a call, for injected faults.

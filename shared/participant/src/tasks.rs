@@ -1,7 +1,7 @@
 //! The long-running parts of a participant.
 
 use bootstrap::{Startup, Task};
-use messaging::{Consumer, Relay, Subscription, housekeeping, periodic};
+use messaging::{Consumer, Relay, StepError, Subscription, housekeeping, periodic};
 use saga::Timeout;
 use saga_store::timeout::Detector;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,6 @@ impl Participant {
         self.metrics.begin_at_zero(self.service, subscriptions.iter().map(|s| s.step), self.definition);
         let mut tasks: Vec<Task> = vec![
             ("relay", Box::pin(self.relay(startup).run(stop.clone()))),
-            ("timeout_detector", (self.timeouts)(self, stop.clone())),
             ("stall_watch", Box::pin(self.clone().republish_stalled(stop.clone()))),
             ("breaker_journal", Box::pin(self.write_breaker_changes(stop.clone()))),
             ("metrics", Box::pin(sampler.run(self.clone(), subscriptions.to_vec(), stop.clone()))),
@@ -28,6 +27,9 @@ impl Participant {
             ("dead_letter_replays", Box::pin(self.batches.clone().wait())),
             ("replicas", Box::pin(self.answer_replicas(startup, subscriptions))),
         ];
+        if self.settings.timeouts.timeout_detector_enabled {
+            tasks.push(("timeout_detector", (self.timeouts.run)(self, stop.clone())));
+        }
         if self.settings.dead_letter_auto_replay {
             let watch = changes::replay_when_closed(self.breakers.changes(), self.replays(subscriptions), stop.clone());
             tasks.push(("dead_letter_auto_replay", Box::pin(watch)));
@@ -79,23 +81,30 @@ impl Participant {
         publishers.iter().map(consumer).collect()
     }
 
-    /// The timeout detector; every service runs one, and each saga is timed out by one of them.
+    /// The timeout detector; every service runs one by default, and each saga is timed out by one of them.
     pub fn timeout_detector<T: Timeout>(&self) -> Detector<T> {
         Detector {
             outbox: self.outbox.clone(),
             definition: self.definition,
             step: self.part.timeout,
             event: |due| T::of(due.expired()),
-            every: self.settings.timeout_check_every,
-            batch: i64::from(self.settings.timeout_batch),
+            every: self.settings.timeouts.timeout_check_every,
+            batch: i64::from(self.settings.timeouts.timeout_batch),
+            auto_compensate: self.settings.timeouts.auto_compensate,
+            metrics: self.metrics.clone(),
         }
+    }
+
+    /// Times out the sagas whose deadline has passed; returns how many.
+    pub(crate) async fn check_timeouts(&self) -> Result<i64, StepError> {
+        (self.timeouts.check)(self).await
     }
 
     async fn republish_stalled(self, stop: CancellationToken) {
         let stalled_after = self.definition.deadline / 2;
         // An inbox remembers at least as long; otherwise the service does not start.
         let remembered = self.settings.messaging.dead_letter_retention;
-        periodic::every(self.settings.timeout_check_every, &stop, || async {
+        periodic::every(self.settings.timeouts.timeout_check_every, &stop, || async {
             if let Err(error) = saga_store::stalled::republish(&self.outbox, stalled_after).await {
                 tracing::warn!(%error, "republishing for stalled sagas failed and will be retried");
             }

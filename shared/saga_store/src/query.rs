@@ -49,25 +49,28 @@ pub struct Filter<'a> {
     pub status: Option<Status>,
     pub saga_type: Option<&'a str>,
     pub business_key: Option<Uuid>,
+    pub correlation_id: Option<&'a str>,
     /// Only sagas that began at least this many seconds ago.
     pub older_than_seconds: Option<f64>,
 }
 
 /// The sagas before `before`, newest first, and whether each matches the filter. Reads at most `limit` of them. A filter by
-/// order, or by a status of sagas that run or have failed, uses an index of its own and reads matching sagas only.
+/// order, by correlation id, or by a status of sagas that run or have failed, uses an index of its own and reads matching sagas
+/// only.
 pub async fn walk(
     pool: &PgPool,
     filter: &Filter<'_>,
     before: Uuid,
     limit: i64,
 ) -> Result<Vec<(Uuid, bool)>, sqlx::Error> {
-    let Filter { status, saga_type, business_key, older_than_seconds } = filter;
+    let Filter { status, saga_type, business_key, correlation_id, older_than_seconds } = filter;
     let name = status.map(Status::as_str);
     if let Some(business_key) = business_key {
         let rows = sqlx::query!(
             r#"select saga_id, ($1::text is null or status = $1)
                 and ($2::text is null or saga_type = $2)
-                and ($3::float8 is null or started_at < now() - make_interval(secs => $3)) as "wanted!"
+                and ($3::float8 is null or started_at < now() - make_interval(secs => $3))
+                and ($7::text is null or correlation_id = $7) as "wanted!"
             from saga.saga_instance
             where business_key = $4 and saga_id < $5
             order by saga_id desc
@@ -76,6 +79,25 @@ pub async fn walk(
             *saga_type,
             *older_than_seconds,
             business_key,
+            before,
+            limit,
+            *correlation_id,
+        );
+        return Ok(rows.fetch_all(pool).await?.into_iter().map(|row| (row.saga_id, row.wanted)).collect());
+    }
+    if let Some(correlation_id) = correlation_id {
+        let rows = sqlx::query!(
+            r#"select saga_id, ($1::text is null or status = $1)
+                and ($2::text is null or saga_type = $2)
+                and ($3::float8 is null or started_at < now() - make_interval(secs => $3)) as "wanted!"
+            from saga.saga_instance
+            where correlation_id = $4 and saga_id < $5
+            order by saga_id desc
+            limit $6"#,
+            name,
+            *saga_type,
+            *older_than_seconds,
+            *correlation_id,
             before,
             limit,
         );

@@ -16,6 +16,11 @@ pub const SAMPLED: &[Sampled] = &[
         labels: &["saga_type"],
     },
     Sampled {
+        name: "saga_overdue",
+        help: "Running sagas whose deadline has passed: few, and for a moment, unless AUTO_COMPENSATE is off",
+        labels: &["saga_type"],
+    },
+    Sampled {
         name: "saga_receipts_due",
         help: "Sagas that wait for a service's receipt, the confirmation of its undo, by service",
         labels: &["service"],
@@ -41,11 +46,11 @@ pub async fn read(pool: &PgPool, definition: &SagaDefinition) -> Result<Vec<Read
     sqlx::query_as!(
         Reading,
         r#"with running as materialized (
-            select status, started_at, receipts_due
+            select status, started_at, receipts_due, deadline < now() as overdue
             from saga.saga_instance
             where saga_type = $1 and status in ('STARTED', 'IN_PROGRESS')
             union all
-            select status, started_at, receipts_due
+            select status, started_at, receipts_due, false
             from saga.saga_instance
             where saga_type = $1 and status in ('TIMED_OUT', 'COMPENSATING', 'FAILED')
         ), owing as materialized (
@@ -60,6 +65,7 @@ pub async fn read(pool: &PgPool, definition: &SagaDefinition) -> Result<Vec<Read
                 from unnest(array['STARTED', 'IN_PROGRESS', 'TIMED_OUT', 'COMPENSATING', 'FAILED']) as s (status)
             union all select 'saga_oldest_active_age_seconds', array[$1::text],
                 (select coalesce(extract(epoch from now() - min(started_at)), 0) from running where status <> 'FAILED')
+            union all select 'saga_overdue', array[$1::text], (select count(*) from running where overdue)
             union all select 'saga_receipts_due', array[p.service],
                 (select count(*) from running r where p.service = any(r.receipts_due))
                 from unnest($2::text[]) as p (service)

@@ -1,10 +1,14 @@
 //! The timeout detector, which runs in every service: marks sagas whose deadline has passed, journals it and
 //! publishes the event, in one transaction. It skips a saga that another transaction has locked:
-//! either that one ends the saga, or the next round finds it still due.
+//! either that one ends the saga, or the next round finds it still due. Where it may not compensate by itself, it only logs them.
 
-use std::time::Duration;
+use std::{
+    collections::HashSet,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
-use messaging::{Context, FaultPoint, Outbox, SagaRef, StepError, Subject, periodic::every, retry_contended};
+use messaging::{Context, FaultPoint, Metrics, Outbox, SagaRef, StepError, Subject, periodic::every, retry_contended};
 use saga::{Event, Expired, SagaDefinition, Step};
 use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
@@ -63,24 +67,65 @@ pub struct Detector<E> {
     pub event: fn(&DueSaga) -> E,
     pub every: Duration,
     pub batch: i64,
+    /// Otherwise sagas whose deadline has passed are logged only, until someone calls [`Detector::check`].
+    pub auto_compensate: bool,
+    pub metrics: Metrics,
 }
 
 impl<E: Event> Detector<E> {
     /// Detects until `stop`.
     pub async fn run(self, stop: CancellationToken) {
+        self.metrics.timeout_detector_running.set(1);
+        let known = Mutex::new(HashSet::new());
         every(self.every, &stop, || async {
-            while !stop.is_cancelled() {
-                match retry_contended(|| self.detect_timeout()).await {
-                    Ok(found) if found == self.batch => {}
-                    Ok(_) => break,
-                    Err(error) => {
-                        tracing::warn!(%error, "timeout detection failed; it is retried in the next round");
-                        break;
-                    }
-                }
+            let began = Instant::now();
+            let checked = match self.auto_compensate {
+                true => self.check(&stop).await.map(drop),
+                false => self.log_overdue(&known).await.map_err(StepError::from),
+            };
+            if let Err(error) = checked {
+                tracing::warn!(%error, "timeout detection failed; it is retried in the next round");
             }
+            self.metrics.timeout_check_duration.observe(began.elapsed().as_secs_f64());
         })
         .await;
+        self.metrics.timeout_detector_running.set(0);
+    }
+
+    /// Times out all sagas whose deadline has passed; returns how many.
+    pub async fn check(&self, stop: &CancellationToken) -> Result<i64, StepError> {
+        let mut timed_out = 0;
+        while !stop.is_cancelled() {
+            let found = retry_contended(|| self.detect_timeout()).await?;
+            timed_out += found;
+            if found < self.batch {
+                break;
+            }
+        }
+        Ok(timed_out)
+    }
+
+    /// Logs the sagas whose deadline has passed, each once.
+    async fn log_overdue(&self, known: &Mutex<HashSet<Uuid>>) -> Result<(), sqlx::Error> {
+        let mut work = self.outbox.begin().await?;
+        let due = sqlx::query!(
+            "select saga_id, business_key, deadline
+            from saga.saga_instance
+            where saga_type = $1 and status in ('STARTED', 'IN_PROGRESS') and deadline < now()
+            order by deadline
+            limit $2",
+            self.definition.saga_type,
+            self.batch,
+        )
+        .fetch_all(work.conn())
+        .await?;
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        for saga in due.iter().filter(|saga| !known.contains(&saga.saga_id)) {
+            let (saga_id, business_key, deadline) = (saga.saga_id, saga.business_key, saga.deadline);
+            tracing::warn!(%saga_id, %business_key, %deadline, "the saga's deadline has passed; operator action required");
+        }
+        *known = due.into_iter().map(|saga| saga.saga_id).collect();
+        Ok(())
     }
 
     /// One batch; returns how many sagas timed out.

@@ -23,6 +23,11 @@ async fn two_replicas_replenish_a_product_once() -> Test {
         .await?;
     let more = client.post("/api/products/SCARCE/replenish", &json!({"quantity": 7})).await?.expect(200)?;
     ensure!(more["available"] == 12 && more["supplied"] == 12, "{more}");
+    let by = async |replica: &Replica| {
+        let scrape = Scrape::of(&replica.client).await?;
+        scrape.sum("stock_replenished_units_total", &[]).context("replenished units are not counted")
+    };
+    ensure!(by(&participants.inventory).await? + by(&second).await? == 1007.0);
     suite.audit().await
 }
 

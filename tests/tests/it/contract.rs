@@ -158,6 +158,7 @@ const ADMINISTRATION: &[(&str, &str)] = &[
     ("get", "/api/admin/consumers"),
     ("post", "/api/admin/consumers/{step}/pause"),
     ("post", "/api/admin/consumers/{step}/resume"),
+    ("post", "/api/admin/timeouts/check"),
 ];
 
 fn routes_of(service: &str) -> impl Iterator<Item = &'static (&'static str, &'static str)> {

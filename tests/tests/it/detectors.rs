@@ -76,6 +76,69 @@ async fn two_detectors_time_out_each_saga_once() -> Test {
     suite.audit().await
 }
 
+#[suite_tests::test]
+async fn without_auto_compensate_an_operator_times_sagas_out() -> Test {
+    let metrics_every = Duration::from_millis(100);
+    let tuning = Tuning { auto_compensate: false, metrics_every, ..Tuning::default() };
+    let (suite, participants) = TestSuite::selling_with(tuning, 100, 10).await?;
+    let Participants { order, inventory, payment, .. } = &participants;
+    suite.pause(payment, "process_payment").await?;
+    let late = participants.place(&[("A", 1)], "tok_visa").await?;
+    in_progress(&suite, 1).await?;
+    suite.execute("update saga.saga_instance set deadline = now()").await?;
+    let shown = async |name: &str| {
+        let scrape = Scrape::of(&order.client).await?;
+        scrape.sum(name, &[]).with_context(|| format!("order does not show {name}"))
+    };
+    eventually(async || shown("saga_overdue").await.is_ok_and(|overdue| overdue == 1.0)).await?;
+    let checks = shown("timeout_check_duration_seconds_count").await?;
+    eventually(async || shown("timeout_check_duration_seconds_count").await.is_ok_and(|now| now > checks + 1.0))
+        .await?;
+    ensure!(participants.saga(&late).await?["status"] == "IN_PROGRESS", "it was timed out by itself");
+    suite.resume(payment, "process_payment").await?;
+    participants.saga_becomes(&late, "COMPLETED").await?;
+
+    suite.pause(payment, "process_payment").await?;
+    let placed = participants.place_many(3, "tok_visa").await?;
+    in_progress(&suite, 3).await?;
+    suite.execute("update saga.saga_instance set deadline = now() where status = 'IN_PROGRESS'").await?;
+    for found in [3, 0] {
+        let checked = inventory.client.act("/api/admin/timeouts/check").await?;
+        ensure!(checked["timed_out"] == found, "{checked}");
+    }
+    suite.resume(payment, "process_payment").await?;
+    participants.sagas_become(&placed, "COMPENSATED").await?;
+    eventually(async || shown("saga_overdue").await.is_ok_and(|overdue| overdue == 0.0)).await?;
+    suite.audit().await
+}
+
+#[suite_tests::test]
+async fn a_detector_that_is_switched_off_checks_only_on_request() -> Test {
+    let running = async |replica: &Replica| {
+        let scrape = Scrape::of(&replica.client).await?;
+        scrape.sum("timeout_detector_running", &[]).context("it is not shown whether the detector runs")
+    };
+    let (mut suite, participants) = TestSuite::selling(100, 10).await?;
+    let Participants { order, inventory, payment, .. } = participants;
+    eventually(async || running(&order).await.is_ok_and(|running| running == 1.0)).await?;
+    for replica in [order, inventory, payment] {
+        replica.stop().await;
+    }
+    suite.tuning.timeout_detector_enabled = false;
+    let participants = suite.participants().await?;
+    let Participants { order, payment, .. } = &participants;
+    suite.pause(payment, "process_payment").await?;
+    let placed = participants.place(&[("A", 1)], "tok_visa").await?;
+    in_progress(&suite, 1).await?;
+    suite.execute("update saga.saga_instance set deadline = now()").await?;
+    ensure!(running(order).await? == 0.0, "the detector runs");
+    let checked = order.client.act("/api/admin/timeouts/check").await?;
+    ensure!(checked["timed_out"] == 1, "{checked}");
+    suite.resume(payment, "process_payment").await?;
+    participants.saga_becomes(&placed, "COMPENSATED").await?;
+    suite.audit().await
+}
+
 #[suite_tests::test(unaudited = "the saga is left as it stands")]
 async fn an_event_still_in_the_outbox_uses_up_no_nudge() -> Test {
     let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };

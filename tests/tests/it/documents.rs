@@ -83,6 +83,37 @@ fn the_readmes_results_match_the_reports() -> Test {
 }
 
 #[test]
+fn every_scenario_that_a_document_runs_exists() -> Test {
+    let table = read("tools/console/src/demo/scenarios.rs")?;
+    let known: BTreeSet<&str> =
+        table.lines().filter_map(|line| line.strip_prefix("    ")?.split_once(' ')).map(|(n, _)| n).collect();
+    let (mut run, mut unknown) = (0, Vec::new());
+    for (document, text) in documents()? {
+        for arguments in text.split("./scripts/demo ").skip(1) {
+            let words = arguments.split([' ', '`', '\n']).map_while(|word| word.parse::<u32>().ok());
+            let numbers: Vec<String> = words.map(|number| number.to_string()).collect();
+            run += numbers.len();
+            unknown.extend(
+                numbers.into_iter().filter(|number| !known.contains(&**number)).map(|n| format!("{document}: {n}")),
+            );
+        }
+    }
+    ensure!(run > 10 && unknown.is_empty(), "{run} are run, and there is none of {unknown:?}");
+    Ok(())
+}
+
+/// Fifteen minutes: a row for each, in order.
+#[test]
+fn the_talk_takes_as_long_as_it_says() -> Test {
+    let page = read("docs/talk.md")?;
+    let minutes: Vec<u32> =
+        page.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse().ok()).collect();
+    ensure!(minutes == (0..15).collect::<Vec<_>>(), "{minutes:?}");
+    ensure!(read("README.md")?.contains("](docs/talk.md)"), "the README does not lead to it");
+    Ok(())
+}
+
+#[test]
 fn every_link_between_documents_resolves() -> Test {
     let mut broken = Vec::new();
     for (document, text) in documents()? {

@@ -43,6 +43,7 @@ mod processes;
 mod redelivery;
 mod refusals;
 mod relay;
+mod retries;
 mod runs;
 mod saga_paths;
 mod settings;

@@ -35,8 +35,9 @@ const READING: [&str; 19] = [
     "metrics",
     "order_journey",
 ];
-const UNDOABLE: [&str; 14] = [
+const UNDOABLE: [&str; 15] = [
     "cancel_order",
+    "check_timeouts",
     "disarm_fault",
     "pause_consumer",
     "pause_relay",
@@ -202,6 +203,9 @@ async fn an_agent_drives_every_tool() -> Test {
     world.participants.saga_becomes(&placed, "COMPLETED").await?;
     let found = agent.done("find_orders", json!({"q": "agent"})).await?;
     ensure!(found["orders"].as_array().is_some_and(|orders| orders.len() == 1), "{found:#}");
+    let correlation_id = world.participants.saga(&placed).await?["correlation_id"].clone();
+    let same = agent.done("find_orders", json!({"q": correlation_id})).await?;
+    ensure!(same == found, "{same:#}");
     let journey = agent.done("order_journey", json!({"order_id": order_id})).await?;
     ensure!(journey["entries"].as_array().is_some_and(|entries| entries.len() == 4), "{journey:#}");
     world.suite.publish_all_again(ORDER).await?;
@@ -276,6 +280,8 @@ async fn an_agent_drives_every_tool() -> Test {
     agent.done("resume_relay", because(json!({}))).await?;
     agent.done("reset_breaker", because(json!({"step": "confirm_order"}))).await?;
     agent.done("rebuild_catalogue", json!({"reason": "a test"})).await?;
+    let checked = agent.done("check_timeouts", because(json!({}))).await?;
+    ensure!(checked["timed_out"] == 0, "{checked:#}");
 
     // What cannot be undone is confirmed, and exactly that.
     let cancel = json!({"id": order_id, "reason": "a test"});
@@ -315,7 +321,7 @@ async fn an_agent_drives_every_tool() -> Test {
         recorded.iter().all(|(actor, _, why)| actor == "agent" && why.as_deref() == Some("a test")),
         "{recorded:#?}"
     );
-    ensure!(recorded.len() == 18, "{recorded:#?}");
+    ensure!(recorded.len() == 19, "{recorded:#?}");
     agent.called.insert("audit".to_owned());
     let all = sorted(&[&READING, &UNDOABLE, &RUNNING, &ADMINS]);
     ensure!(agent.called.iter().eq(&all), "{:#?} of {all:#?}", agent.called);

@@ -3,6 +3,7 @@
 
 mod document;
 mod exposed;
+mod retention;
 mod sampled;
 mod scenario;
 

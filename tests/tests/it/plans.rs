@@ -110,6 +110,38 @@ async fn a_list_or_a_summary_reads_a_bounded_number_of_rows() -> Test {
     Ok(())
 }
 
+/// A caller chooses the ids, so some have many sagas, and most have one.
+#[suite_tests::test(unaudited = "sagas are made up")]
+async fn sagas_of_a_correlation_id_are_read_by_its_index() -> Test {
+    let (suite, order) = TestSuite::alone_with(Tuning { by_hand: true, ..Tuning::default() }, ORDER).await?;
+    let id = "(lpad(to_hex(n), 12, '0') || '70008000' || lpad(to_hex(n), 12, '0'))::uuid";
+    let rows = format!(
+        "insert into saga.saga_instance (saga_id, saga_type, business_key, correlation_id, trace_id, status, current_step,
+            total_steps, deadline, initiating_service, initiating_event_id, last_event_id, last_service, version)
+        select {id}, 't', {id}, case when n <= 3 then 'rare' when n <= 4000 then 'often' else n::text end, '', 'STARTED', 1,
+            3, now(), 'order', {id}, {id}, 'order', 1
+        from generate_series(1, 20000) n;
+        analyze saga.saga_instance"
+    );
+    sqlx::raw_sql(AssertSqlSafe(rows)).execute(&mut PgConnection::connect(&suite.database.admin_url()).await?).await?;
+    let mut work = order.app.participant().pools.work.acquire().await?;
+    let query =
+        checked_queries()?.into_iter().map(|(query, _)| query).find(|q| q.contains("where correlation_id = $4"));
+    let query = query.context("no statement reads sagas by their correlation id")?;
+    for (mode, correlation_id) in [("custom", "rare"), ("generic", "rare"), ("custom", "17000")] {
+        let mode = format!("set plan_cache_mode = force_{mode}_plan");
+        sqlx::raw_sql(AssertSqlSafe(mode.clone())).execute(&mut *work).await?;
+        let values = format!("(null, null, null, '{correlation_id}', '{}', 21)", Uuid::max());
+        let plan = explained(&mut work, &query, &values).await?;
+        ensure!(plan.to_string().contains("saga_instance_correlation"), "{mode}, {correlation_id}: {plan:#}");
+    }
+    for (list, found) in [("rare", 3), ("rare&status=COMPLETED", 0), ("often&limit=200", 200), ("none", 0)] {
+        let items = order.client.items(&format!("/api/sagas?correlation_id={list}")).await?;
+        ensure!(items.len() == found, "{list}: {items:#?}");
+    }
+    Ok(())
+}
+
 /// While an old transaction lasts, the outbox is long and the planner expects few live rows: a full scan of an index looks
 /// cheaper than a lookup of each event.
 #[suite_tests::test(unaudited = "events are made up")]

@@ -19,6 +19,24 @@ async fn a_paid_order_is_confirmed() -> Test {
 }
 
 #[suite_tests::test]
+async fn a_callers_correlation_id_finds_its_sagas() -> Test {
+    let (suite, participants) = TestSuite::selling(100, 10).await?;
+    participants.confirmed(&[("A", 1)]).await?;
+    let order = &participants.order.client;
+    let request = order.request(Method::POST, "/api/orders").header("x-correlation-id", "shop/7");
+    let placed = order.send(request.json(&order_of(&[("A", 1)], "tok_visa"))).await?.expect(201)?;
+    let found = order.items("/api/sagas?correlation_id=shop%2F7").await?;
+    ensure!(found.len() == 1 && found[0]["saga_id"] == placed["saga_id"], "{found:#?}");
+    let order_id = placed["order_id"].as_str().unwrap();
+    for (correlation_id, count) in [("shop%2F7", 1), ("shop%2F8", 0)] {
+        let path = format!("/api/sagas?order_id={order_id}&correlation_id={correlation_id}");
+        ensure!(order.items(&path).await?.len() == count, "{path}");
+    }
+    participants.saga_becomes(&placed, "COMPLETED").await?;
+    suite.audit().await
+}
+
+#[suite_tests::test]
 async fn an_order_that_cannot_be_filled_reserves_nothing() -> Test {
     let (suite, participants) = TestSuite::selling(100, 10).await?;
     participants.sell("RARE", 100, 1).await?;

@@ -323,6 +323,13 @@ pub(crate) static OPERATIONS: &[Operation] = {
             "Closes the step's circuit breaker in all replicas.",
         ),
         Operation::new(
+            "check_timeouts",
+            "Check deadlines",
+            Operator,
+            "admin/timeouts/check",
+            "Times out the sagas whose deadline has passed, now, and says how many.",
+        ),
+        Operation::new(
             "arm_fault",
             "Arm a fault",
             Admin,

@@ -204,7 +204,7 @@ async fn replenish(app: &App, context: &Context, sku: &Sku, more: Replenishment)
     let reason = more.reason.as_deref().unwrap_or("on request");
     let mut work = app.participant.http_outbox.begin().await?;
     let locked = lock_product(&mut work, sku).await?;
-    let supplied = replenishment::supply(&mut work, context, &[locked], more.quantity, reason).await?;
+    let supplied = replenishment::supply(app, &mut work, context, &[locked], more.quantity, reason).await?;
     work.commit().await?;
     supplied.into_iter().next().ok_or_else(|| unknown(sku))
 }

@@ -30,6 +30,8 @@ pub(super) struct SagaQuery {
     #[serde(rename = "type")]
     saga_type: Option<String>,
     order_id: Option<Uuid>,
+    /// The `X-Correlation-Id` of the request that began the saga.
+    correlation_id: Option<String>,
     /// Only sagas that began at least this many seconds ago.
     #[param(minimum = 0, maximum = 1_000_000_000)]
     older_than: Option<f64>,
@@ -114,7 +116,7 @@ pub(super) struct SagaSummary {
 /// Sagas, newest first
 ///
 /// For COMPLETED or COMPENSATED ones, a type or an age, a page has the matches among at most 5,000 sagas: it may be short, or
-/// empty, and still have a next one. Sagas of an order, or of any other status, are found without this limit.
+/// empty, and still have a next one. Sagas of an order or a correlation id, or of any other status, are found without this limit.
 #[utoipa::path(get, path = "/api/sagas", tag = "sagas", params(SagaQuery, PageQuery),
     responses((status = 200, description = "A page of sagas", body = Page<SagaBody>)))]
 pub(super) async fn list_sagas(
@@ -128,6 +130,7 @@ pub(super) async fn list_sagas(
         status: query.status,
         saga_type: query.saga_type.as_deref(),
         business_key: query.order_id,
+        correlation_id: query.correlation_id.as_deref(),
         older_than_seconds: query.older_than,
     };
     let before = page.after()?.unwrap_or(Uuid::max());

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::{
     Consumer,
     answer::{nak, record_failure, send_progress},
+    helped,
     measure::Stopwatch,
     unacked::Unacked,
     unread,
@@ -60,12 +61,14 @@ pub(super) async fn process(consumer: &Consumer, messages: Vec<Unacked>, progres
             todo.push(batch);
             continue;
         }
+        let repeated = helped::repeated(&batch, &ran);
         let applied = tokio::time::timeout(TRANSACTION_TIMEOUT, apply_outcome(consumer, &batch, permits, ran)).await;
         if let Err(outage) = applied.unwrap_or_else(|_| Err(Outage("the database does not answer".to_owned()))) {
             tracing::warn!(consumer = consumer.name(), error = outage.0, "the batch is returned to the broker");
             nak(consumer, batch.iter().chain(todo.iter().flatten())).await;
             return Err(outage);
         }
+        helped::count(consumer, &repeated).await;
     }
     Ok(())
 }
@@ -220,8 +223,12 @@ async fn acknowledge(
 
 pub(super) fn raw(message: &Unacked) -> RawEvent {
     let headers = message.headers.clone().unwrap_or_default();
-    let header = |name| envelope::header(&headers, name);
+    RawEvent::new(message.subject.to_string(), headers, message.payload.clone(), is_repeated(message))
+}
+
+/// Whether the event was delivered or published before.
+pub(super) fn is_repeated(message: &Unacked) -> bool {
+    let header = |name| message.headers.as_ref().and_then(|headers| envelope::header(headers, name));
     let republished = header("Nats-Msg-Id") != header(envelope::CE_ID);
-    let again = republished || message.info().is_ok_and(|info| info.delivered > 1);
-    RawEvent::new(message.subject.to_string(), headers, message.payload.clone(), again)
+    republished || message.info().is_ok_and(|info| info.delivered > 1)
 }

@@ -26,6 +26,7 @@ impl Metrics {
             &self.inbox_duplicates,
             &self.refusals,
             &self.step_failures,
+            &self.step_retries_helped,
             &self.handed_back,
             &self.dead_letters,
         ];

@@ -183,6 +183,11 @@ impl<'a> Leader<'a> {
             Some(Stop::Away(_) | Stop::Silent(_) | Stop::Injected { .. }) => attempts("away", 1),
             None => {}
         }
+        for row in rows.iter().take(published.acks.len()).filter(|row| row.attempts > 0) {
+            metrics.outbox_retries_helped.inc();
+            let attempts = row.attempts.saturating_add(1);
+            tracing::info!(event_id = %row.event_id, saga_id = ?row.saga_id, attempts, "published after {attempts} attempts");
+        }
         #[expect(clippy::disallowed_methods, reason = "a measurement; no behaviour depends on it")]
         let now = time::OffsetDateTime::now_utc();
         // A republished event is old and says nothing about the latency from the transaction to the broker.

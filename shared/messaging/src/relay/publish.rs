@@ -284,6 +284,7 @@ mod tests {
             saga_id: None,
             created_at: OffsetDateTime::UNIX_EPOCH,
             republication: 0,
+            attempts: 0,
         }
     }
 

@@ -1,4 +1,4 @@
-//! The search: orders by order, saga or customer, and by the state, step and age of their sagas.
+//! The search: orders by order, saga, customer or correlation id, and by the state, step and age of their sagas.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ use super::{
 #[serde(default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Search {
-    /// An order's or a saga's id, or a customer's
+    /// An order's or a saga's id, a customer's, or a correlation id
     q: String,
     saga_status: String,
     /// The step at which the saga failed
@@ -45,7 +45,7 @@ pub(super) async fn list(
     let id = q.parse::<Uuid>().ok();
     let filter = Filter {
         id,
-        customer: given(q),
+        name: given(q),
         saga_status: given(&search.saga_status),
         failed_at_step: given(&search.step),
         older_than: search.older_than.trim().parse().ok().filter(|s| (0.0..=1e9).contains(s)),
@@ -64,7 +64,7 @@ fn form(search: &Search) -> Markup {
     let choice = |value: &str, chosen: &str| html! { option value=(value) selected[value == chosen] { (value) } };
     html! {
         form.search method="get" action="/orders" {
-            label { "Order, saga or customer" input name="q" value=(search.q) size="38" autofocus; }
+            label { "Order, saga, customer or correlation id" input name="q" value=(search.q) size="38" autofocus; }
             label {
                 "Saga"
                 select name="saga_status" {

@@ -26,11 +26,12 @@ pub(crate) struct Row {
     pub(crate) failed_at_step: Option<String>,
 }
 
-/// Which orders to list; `None` does not restrict. With a customer or an id, the others do not count.
+/// Which orders to list; `None` does not restrict. With a name or an id, the others do not count.
 #[derive(Debug, Default)]
 pub(crate) struct Filter<'a> {
     pub(crate) id: Option<Uuid>,
-    pub(crate) customer: Option<&'a str>,
+    /// A customer, or the correlation id of the request that placed the order.
+    pub(crate) name: Option<&'a str>,
     pub(crate) saga_status: Option<&'a str>,
     pub(crate) failed_at_step: Option<&'a str>,
     /// Only sagas that began at least this many seconds ago.
@@ -50,19 +51,27 @@ const COLUMNS: &str = "o.order_id, o.saga_id, o.customer_id, o.status as order_s
     (extract(epoch from s.completed_at - s.started_at) * 1000)::bigint as ms, s.failed_at_step";
 
 pub(crate) async fn find(pool: &PgPool, filter: &Filter<'_>) -> sqlx::Result<Found> {
-    let Filter { id, customer, .. } = filter;
+    let Filter { id, name, before, .. } = filter;
     if let Some(id) = id {
         let rows = by_id(pool, *id).await?;
-        // A customer's id may have the form of one.
-        if !rows.is_empty() || customer.is_none() {
+        // A name may have the form of one.
+        if !rows.is_empty() || name.is_none() {
             return Ok(Found { rows, next: None });
         }
     }
-    let Some(customer) = customer else { return walk(pool, filter).await };
-    let rows = of_customer(pool, customer, filter.before).await?;
+    let Some(name) = name else { return walk(pool, filter).await };
     // The saga of an old order may be purged, so a customer's page ends at an order.
-    let next = rows.last().filter(|_| rows.len() >= usize::try_from(PAGE).unwrap_or(0)).map(|row| row.order_id);
-    Ok(Found { rows, next })
+    let found = whole_page(of_customer(pool, name, *before).await?, |row| row.order_id);
+    if !found.rows.is_empty() {
+        return Ok(found);
+    }
+    Ok(whole_page(of_correlation(pool, name, *before).await?, |row| row.saga_id))
+}
+
+/// A next page may follow a full one.
+fn whole_page(rows: Vec<Row>, key: fn(&Row) -> Uuid) -> Found {
+    let next = rows.last().filter(|_| rows.len() >= usize::try_from(PAGE).unwrap_or(0)).map(key);
+    Found { rows, next }
 }
 
 /// The order with this id, or of the saga with this id.
@@ -87,6 +96,19 @@ async fn of_customer(pool: &PgPool, customer: &str, before: Option<Uuid>) -> sql
         limit $3"
     );
     sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(customer).bind(before).bind(PAGE).fetch_all(pool).await
+}
+
+async fn of_correlation(pool: &PgPool, correlation_id: &str, before: Option<Uuid>) -> sqlx::Result<Vec<Row>> {
+    let sql = format!(
+        "select {COLUMNS}
+        from saga.saga_instance s
+        join orders.customer_order o on o.order_id = s.business_key
+        where s.correlation_id = $1
+            and s.saga_id < coalesce($2, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+        order by s.saga_id desc
+        limit $3"
+    );
+    sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(correlation_id).bind(before).bind(PAGE).fetch_all(pool).await
 }
 
 /// Sagas that run or have failed have indexes of their own; the others are read along their key, newest first.

@@ -27,7 +27,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "ORDERS", conflicts_with_all = ["rate", "ramp"],
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(super) in_flight: Option<u32>,
-    /// Background load for a demonstration: 3 orders a second until interrupted, few of which fail
+    /// Background load for a demonstration: 3 orders a second until interrupted, few of which fail; 35 % of all requests read
     #[arg(long, conflicts_with = "in_flight")]
     pub(super) ambient: bool,
     /// Lines of an order: a number, or the minimum and the maximum
@@ -80,19 +80,24 @@ pub(super) struct Mix {
     pub(super) declines: f64,
     pub(super) cancels: f64,
     pub(super) scarce: f64,
+    /// Of all requests, how many read.
+    pub(super) reads: f64,
+    /// How many orders are a new customer's; the others are those of regular ones.
+    pub(super) newcomers: f64,
 }
 
 impl LoadArgs {
     pub(super) fn mix(&self) -> Mix {
         let defaults = if self.ambient {
-            Mix { declines: 2.0, cancels: 1.0, scarce: 2.0 }
+            Mix { declines: 2.0, cancels: 1.0, scarce: 2.0, reads: 35.0, newcomers: 5.0 }
         } else {
-            Mix { declines: 5.0, cancels: 3.0, scarce: 10.0 }
+            Mix { declines: 5.0, cancels: 3.0, scarce: 10.0, reads: 0.0, newcomers: 0.0 }
         };
         Mix {
             declines: self.declines.unwrap_or(defaults.declines),
             cancels: self.cancels.unwrap_or(defaults.cancels),
             scarce: self.scarce.unwrap_or(defaults.scarce),
+            ..defaults
         }
     }
 

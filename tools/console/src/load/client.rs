@@ -33,6 +33,8 @@ pub(super) struct OrderResult {
     /// Whether its customer cancelled it; the customer then determines its duration.
     pub(super) cancelled_by_customer: bool,
     pub(super) has_to_be_confirmed: bool,
+    /// How long a read took, or why it failed, if it was planned.
+    pub(super) read: Option<Result<Duration, String>>,
 }
 
 /// How an order ended.
@@ -121,6 +123,9 @@ impl Client {
         }
         if planned.followed {
             result.seen_ended_after = self.watch(order.order_id, due, result.cancelled_by_customer).await;
+        }
+        if let Some(read) = planned.read {
+            result.read = Some(read.make(&self.suite, &order, &planned.order.customer_id).await);
         }
         result
     }

@@ -8,6 +8,7 @@ mod ended_orders;
 mod latency;
 mod plan;
 mod progress;
+mod read;
 mod report;
 mod window;
 

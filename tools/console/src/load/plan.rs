@@ -5,7 +5,10 @@ use std::{ops::RangeInclusive, time::Duration};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::index};
 use uuid::Uuid;
 
-use super::args::{LoadArgs, Mix};
+use super::{
+    args::{LoadArgs, Mix},
+    read::Read,
+};
 use crate::suite::{NewOrder, NewProduct, OrderLine, Suite};
 
 /// Products with enough stock.
@@ -26,6 +29,8 @@ pub(super) struct Planned {
     pub(super) cancel_after: Option<Duration>,
     /// Whether the client polls it to its end.
     pub(super) followed: bool,
+    /// What its client reads afterwards.
+    pub(super) read: Option<Read>,
     /// A good card, enough stock, no cancellation, and no fault injected meanwhile.
     pub(super) has_to_be_confirmed: bool,
 }
@@ -65,6 +70,9 @@ async fn supply(suite: &Suite, sku: &str, units: i64, price: i64) -> anyhow::Res
 #[derive(Debug)]
 pub(super) struct Orders {
     rng: StdRng,
+    /// Of reads and new customers, apart: with or without them a seed places the same orders.
+    others: StdRng,
+    seed: u64,
     placed: u64,
     mix: Mix,
     lines: RangeInclusive<usize>,
@@ -78,6 +86,8 @@ impl Orders {
     pub(super) fn new(args: &LoadArgs, seed: u64) -> Self {
         Orders {
             rng: StdRng::seed_from_u64(seed),
+            others: StdRng::seed_from_u64(!seed),
+            seed,
             placed: 0,
             mix: args.mix(),
             lines: args.lines.clone(),
@@ -85,6 +95,19 @@ impl Orders {
             followed: args.followed(),
             ambient: args.ambient,
         }
+    }
+
+    fn customer(&mut self) -> String {
+        match self.others.random_bool(self.mix.newcomers / 100.0) {
+            true => format!("newcomer-{:x}-{}", self.seed, self.placed),
+            false => format!("customer-{}", self.placed % 97),
+        }
+    }
+
+    /// So many reads for each order that they are their share of both.
+    fn read(&mut self) -> Option<Read> {
+        let per_order = self.mix.reads / (100.0 - self.mix.reads);
+        self.others.random_bool(per_order).then(|| Read::any(&mut self.others))
     }
 
     fn lines(&mut self) -> Vec<OrderLine> {
@@ -107,19 +130,18 @@ impl Iterator for Orders {
     type Item = Planned;
 
     fn next(&mut self) -> Option<Planned> {
-        let lines = self.lines();
+        let (lines, customer_id, read) = (self.lines(), self.customer(), self.read());
         let rng = &mut self.rng;
         let card = if rng.random_bool(self.mix.declines / 100.0) { "tok_declined" } else { "tok_visa" };
         // About as long as a saga takes, so that cancellations arrive at every step and after its end.
         let cancelled = rng.random_bool(self.mix.cancels / 100.0);
         let cancel_after = cancelled.then(|| Duration::from_millis(rng.random_range(0..=150)));
         let followed = rng.random_bool(self.followed);
-        let customer_id = format!("customer-{}", self.placed % 97);
         self.placed += 1;
         let scarce = lines.iter().any(|line| line.sku.starts_with(SCARCE_PREFIX));
         let has_to_be_confirmed = card == "tok_visa" && !scarce && !cancelled && !self.ambient;
         let order = NewOrder { customer_id, lines, payment_method: card.to_owned() };
-        Some(Planned { key: Uuid::now_v7(), order, cancel_after, followed, has_to_be_confirmed })
+        Some(Planned { key: Uuid::now_v7(), order, cancel_after, followed, read, has_to_be_confirmed })
     }
 }
 
@@ -141,6 +163,8 @@ pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use clap::Parser;
 
     use super::*;
@@ -176,6 +200,22 @@ mod tests {
         assert!((0.03..0.07).contains(&share(&orders, |p| p.order.payment_method == "tok_declined")));
         assert!((0.01..0.05).contains(&share(&orders, |p| p.cancel_after.is_some())));
         assert!(orders.iter().all(|p| (2..=4).contains(&p.order.lines.len())));
+    }
+
+    #[test]
+    fn ambient_load_reads_and_has_new_customers() {
+        let ambient = orders(&["--ambient"], 1);
+        let reads = ambient.iter().filter(|planned| planned.read.is_some()).count() as f64;
+        let of_all = reads / (reads + ambient.len() as f64);
+        assert!((0.33..0.37).contains(&of_all), "{of_all}");
+        for read in [Read::Order, Read::Saga, Read::Product, Read::Stock, Read::OrdersOfCustomer] {
+            assert!(share(&ambient, |planned| planned.read == Some(read)) > 0.08, "{read:?}");
+        }
+        let is_new = |planned: &Planned| planned.order.customer_id.starts_with("newcomer-");
+        assert!((0.035..0.065).contains(&share(&ambient, is_new)));
+        let new: HashSet<_> = ambient.iter().filter(|planned| is_new(planned)).map(|p| &p.order.customer_id).collect();
+        assert_eq!(new.len(), ambient.iter().filter(|planned| is_new(planned)).count(), "each is new once");
+        assert!(orders(&[], 1).iter().all(|planned| planned.read.is_none() && !is_new(planned)));
     }
 
     #[test]

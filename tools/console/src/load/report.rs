@@ -35,6 +35,10 @@ pub(super) struct Report {
     saga_confirmed: Latency,
     /// From the moment an order was due until its client saw the end of its saga; the same orders as `saga`.
     seen_by_client: Latency,
+    /// From a read to its answer.
+    reads: Latency,
+    /// Why the others failed; they are no defects of orders.
+    failed_reads: Vec<String>,
 }
 
 impl Report {
@@ -45,6 +49,7 @@ impl Report {
         }
         let measured = || results.iter().filter(|result| result.measured);
         let not_cancelled = || measured().filter(|result| !result.cancelled_by_customer);
+        let reads = || results.iter().filter_map(|result| result.read.as_ref());
         let ends = Ends::of(results);
         let confirmed = || not_cancelled().filter(|result| result.end == End::Confirmed);
         let defects: Vec<String> = results.iter().filter(|result| !result.is_good()).map(defect).collect();
@@ -62,6 +67,8 @@ impl Report {
             saga: Latency::of(not_cancelled().filter_map(OrderResult::saga_took)),
             saga_confirmed: Latency::of(confirmed().filter_map(OrderResult::saga_took)),
             seen_by_client: Latency::of(not_cancelled().filter_map(|result| result.seen_ended_after)),
+            reads: Latency::of(reads().filter_map(|read| read.as_ref().ok().copied())),
+            failed_reads: reads().filter_map(|read| read.as_ref().err().cloned()).collect(),
         }
     }
 }
@@ -107,6 +114,12 @@ impl fmt::Display for Report {
             let Latency { count, p50_ms, p95_ms, p99_ms, max_ms, .. } = latency;
             let [p50, p95, p99, max] = [p50_ms, p95_ms, p99_ms, max_ms].map(|ms| format!("{ms:.1}"));
             table.row([name.to_owned(), count.to_string(), p50, p95, p99, max]);
+        }
+        if self.reads.count > 0 || !self.failed_reads.is_empty() {
+            let Latency { count, p95_ms, .. } = self.reads;
+            writeln!(f, "\n{count} reads, 95 of 100 within {p95_ms:.1} ms; {} failed", self.failed_reads.len())?;
+            shortened(&self.failed_reads, SHOWN, self.failed_reads.len())
+                .try_for_each(|why| writeln!(f, "          - {why}"))?;
         }
         let verdict = if self.passed { "every order ended as it must" } else { "NOT every order ended as it must" };
         writeln!(f, "\n{table}\n{:.1} orders ended a second while orders were placed", self.ended_per_second)?;
@@ -195,6 +208,20 @@ mod tests {
         cancelled.ended_at = Some(OffsetDateTime::UNIX_EPOCH + Duration::from_secs(60));
         let report = Report::new(1, Duration::from_secs(1), Duration::ZERO, &[result(End::Confirmed), cancelled]);
         assert_eq!((report.saga.count, report.saga.max_ms.round()), (1, 40.0));
+    }
+
+    #[test]
+    fn reads_are_counted_and_fail_no_load() {
+        let read = |read| OrderResult { read: Some(read), ..result(End::Confirmed) };
+        let mut results: Vec<_> = (1..=100).map(|ms| read(Ok(Duration::from_millis(ms)))).collect();
+        results.extend([read(Err("no answer".to_owned())), result(End::Confirmed)]);
+        let report = Report::new(1, Duration::from_secs(1), Duration::ZERO, &results);
+        assert!(report.passed, "a demonstration breaks services, and what reads from them");
+        let shown = report.to_string();
+        assert!(shown.contains("\n100 reads, 95 of 100 within 95.0 ms; 1 failed\n"), "{shown}");
+        assert!(shown.contains("- no answer"), "{shown}");
+        let without = Report::new(1, Duration::from_secs(1), Duration::ZERO, &[result(End::Confirmed)]).to_string();
+        assert!(!without.contains("reads"), "{without}");
     }
 
     #[test]

@@ -49,8 +49,8 @@ pub(super) static READINGS: [Reading; 7] = [
     },
     Reading {
         name: "find_orders",
-        about: "Orders with their sagas, newest first, 50 on a page: by order, saga or customer, or by their saga's state, the step at \
-            which it failed, and its age.",
+        about: "Orders with their sagas, newest first, 50 on a page: by order, saga, customer or correlation id, or by their saga's \
+            state, the step at which it failed, and its age.",
         what: What::Orders,
     },
     Reading {
@@ -92,7 +92,7 @@ impl Reading {
                 Argument::text("prefix", "The beginning of the metrics' names, such as `saga_` or `outbox_`", true),
             ],
             What::Orders => vec![
-                Argument::text("q", "An order's, a saga's or a customer's id", false),
+                Argument::text("q", "An order's, a saga's or a customer's id, or a correlation id", false),
                 Argument::text(
                     "saga_status",
                     "STARTED, IN_PROGRESS, COMPLETED, TIMED_OUT, COMPENSATING, COMPENSATED or FAILED",
@@ -136,7 +136,7 @@ async fn orders(desk: &Desk, arguments: &Arguments) -> Result<Value, Refusal> {
     let q = given(arguments, "q");
     let filter = Filter {
         id: q.and_then(|q| q.parse().ok()),
-        customer: q,
+        name: q,
         saga_status: given(arguments, "saga_status"),
         failed_at_step: given(arguments, "failed_at_step"),
         older_than: parsed::<u32>(arguments, "older_than_seconds")?.map(f64::from),

@@ -9,7 +9,11 @@ use serde_json::json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{Money, ORDER, Suite, SuiteError, http::TIME_LIMIT, with_json};
+use super::{
+    Money, ORDER, Suite, SuiteError,
+    http::{Page, TIME_LIMIT},
+    with_json,
+};
 
 /// A customer's order, before it is placed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -156,6 +160,12 @@ impl Suite {
     /// All orders of a customer, newest first.
     pub async fn orders_of(&self, customer_id: &str) -> Result<Vec<Order>, SuiteError> {
         self.http.list_of(|| self.get(ORDER, &format!("orders?customer_id={customer_id}"))).await
+    }
+
+    /// A page of them.
+    pub async fn latest_orders_of(&self, customer_id: &str) -> Result<Vec<Order>, SuiteError> {
+        let page: Page<Order> = self.http.json(self.get(ORDER, &format!("orders?customer_id={customer_id}"))).await?;
+        Ok(page.items)
     }
 
     pub async fn cancel(&self, order_id: Uuid, reason: &str) -> Result<(), SuiteError> {

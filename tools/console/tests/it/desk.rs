@@ -11,7 +11,7 @@ fn order(n: u8) -> String {
 }
 
 #[tokio::test]
-async fn orders_are_found_by_order_saga_customer_and_state() {
+async fn orders_are_found_by_order_saga_name_and_state() {
     let world = World::new().await;
     let watch = Watch::start(&world);
     watch.until_ok("/").await;
@@ -25,6 +25,7 @@ async fn orders_are_found_by_order_saga_customer_and_state() {
     assert_eq!(found("q=alice&saga_status=&step=&older_than=").await, [1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(found(&format!("q={}", order(3))).await, [3]);
     assert_eq!(found(&format!("q={}", order(3).replace("0000000a", "0000000b"))).await, [3], "by its saga");
+    assert_eq!(found("q=c").await, [1, 2, 3, 4, 5, 7], "by the correlation id of their requests");
     assert_eq!(found("saga_status=COMPLETED").await, [1]);
     assert_eq!(found("saga_status=IN_PROGRESS").await, [5]);
     assert_eq!(found("saga_status=COMPENSATED").await, [2, 3, 4, 7]);
