@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 
+DOCUMENTS = ("docs/contracts.json", "docs/asyncapi.json")
 # Events without publisher and reader, each with the reason why it may be removed.
 ENDED = {}
 MARKS = ("additive", "contract")
@@ -32,13 +33,16 @@ WORDS = {"description", "example", "examples", "title", "$ref", "properties", "r
 
 
 class Release:
-    def __init__(self, contracts, migrations):
-        self.contracts, self.migrations = contracts, migrations
+    def __init__(self, contracts, migrations, asyncapi=None):
+        self.contracts, self.migrations, self.asyncapi = contracts, migrations, asyncapi or {}
+        components = self.asyncapi.get("components", {})
+        self.messages = components.get("messages", {})
+        self.parts = components.get("schemas", {}) | (contracts or {}).get("parts", {})
 
     def schema(self, schema):
         """The schema itself, where it is only named."""
         while "$ref" in schema:
-            schema = self.contracts["parts"][schema["$ref"].rsplit("/", 1)[1]]
+            schema = self.parts[schema["$ref"].rsplit("/", 1)[1]]
         return schema
 
     def newest(self):
@@ -77,6 +81,8 @@ def differences(path, old, before, new, after):
     for name, schema in before.get("properties", {}).items():
         if name in properties:
             yield from differences(f"{path}/{name}", old, schema, new, properties[name])
+        elif name not in needed:
+            yield f"{path}/{name}: the earlier release has it"
     if "items" in before and "items" in after:
         yield from differences(f"{path}/*", old, before["items"], new, after["items"])
     for word in ("oneOf", "allOf"):
@@ -85,6 +91,18 @@ def differences(path, old, before, new, after):
             yield f"{path}: {word} has other alternatives than before"
         for number, pair in enumerate(zip(*choices)):
             yield from differences(f"{path}/{word}/{number}", old, pair[0], new, pair[1])
+
+
+def subjects_are_kept(old, new):
+    for subject, channel in old.asyncapi.get("channels", {}).items():
+        if subject not in new.asyncapi["channels"] and not channel["messages"].keys() <= ENDED.keys():
+            yield f"{subject} is a subject of the earlier release, and nothing is published there any more"
+
+
+def headers_only_grow(old, new):
+    for event in sorted(old.messages.keys() & new.messages.keys()):
+        before, after = old.messages[event]["headers"], new.messages[event]["headers"]
+        yield from differences(f"headers of {event}", old, before, new, after)
 
 
 def consumers_keep_their_triggers(old, new):
@@ -132,9 +150,12 @@ def numbers_are_new(old, new):
         last[folder] = max(int(number), last.get(folder, 0))
 
 
-def example(body=None, consumers=None, migrations=None, event="Paid.v1"):
-    contracts = {"events": {event: body or {"type": "object"}}, "parts": {}, "consumers": consumers or {}}
-    return Release(contracts, migrations or {})
+def example(schema=None, consumers=None, migrations=None, event="Paid.v1", subject="events.pay.Paid", headers=None):
+    contracts = {"events": {event: schema or {"type": "object"}}, "parts": {}, "consumers": consumers or {}}
+    message = {"headers": {"allOf": [{"$ref": "#/components/schemas/All"}]}}
+    components = {"messages": {event: message}, "schemas": {"All": headers or body()}}
+    asyncapi = {"channels": {subject: {"messages": {event: {}}}}, "components": components}
+    return Release(contracts, migrations or {}, asyncapi)
 
 
 def body(required=("id",), **properties):
@@ -142,15 +163,22 @@ def body(required=("id",), **properties):
 
 
 ONE = {"migrations/pay/0001_paid.sql": "create table paid ();"}
-# What each rule must find, and what it must accept: the earlier release, the later one.
+# What each rule must find in the later release after the earlier one, and the name that it must say; what it must accept.
 PLANTED = {
-    events_are_kept: [(example(), example(event="Paid.v2"))],
+    events_are_kept: [(example(), example(event="Paid.v2"), "Paid.v1 is")],
     bodies_only_grow: [
-        (example(body()), example(body(required=()))),
-        (example(body()), example(body(required=("id", "note"), note={"type": "string"}))),
-        (example(body()), example(body(id={"type": "integer"}))),
-        (example(body(why={"enum": ["a"]})), example(body(why={"enum": ["a", "b"]}))),
-        (example(body(of={"items": {"type": "string"}})), example(body(of={"items": {"type": "integer"}}))),
+        (example(body()), example(body(required=())), "Paid.v1/id: "),
+        (example(body()), example(body(required=("id", "note"), note={"type": "string"})), "Paid.v1/note: "),
+        (example(body(note={"type": "string"})), example(body()), "Paid.v1/note: "),
+        (example(body()), example(body(id={"type": "integer"})), "Paid.v1/id: type "),
+        (example(body(why={"enum": ["a"]})), example(body(why={"enum": ["a", "b"]})), "Paid.v1/why: "),
+        (example(body(of={"items": {"type": "string"}})), example(body(of={"items": {"type": "integer"}})), "Paid.v1/of/*: "),
+    ],
+    subjects_are_kept: [(example(), example(subject="events.paying.Paid"), "events.pay.Paid is")],
+    headers_only_grow: [
+        (example(), example(headers=body(required=())), "headers of Paid.v1/allOf/0/id: "),
+        (example(), example(headers=body(required=("id", "time"))), "headers of Paid.v1/allOf/0/time: "),
+        (example(), example(headers=body(id={"type": "string", "pattern": "^[0-9]+$"})), "headers of Paid.v1/allOf/0/id: "),
     ],
     consumers_keep_their_triggers: [(example(consumers={"a": "x"}), example(consumers={"a": "y"}))],
     migrations_are_kept: [
@@ -203,28 +231,31 @@ def by_name(paths, read):
 
 def earlier(commit):
     paths = git("ls-tree", "-r", "--name-only", commit, "migrations", *CARRIED).split()
-    has_contracts = bool(git("ls-tree", commit, "docs/contracts.json"))
-    contracts = json.loads(git("show", f"{commit}:docs/contracts.json")) if has_contracts else None
-    return Release(contracts, by_name(paths, lambda path: git("show", f"{commit}:{path}")))
+    documents = [
+        json.loads(git("show", f"{commit}:{path}")) if git("ls-tree", commit, path) else None for path in DOCUMENTS
+    ]
+    return Release(documents[0], by_name(paths, lambda path: git("show", f"{commit}:{path}")), documents[1])
 
 
 def present():
     paths = [str(path) for folder in ("migrations", *CARRIED) for path in pathlib.Path(folder).rglob("*.sql")]
     migrations = by_name(paths, lambda path: pathlib.Path(path).read_text())
-    return Release(json.loads(pathlib.Path("docs/contracts.json").read_text()), migrations)
+    contracts, asyncapi = (json.loads(pathlib.Path(path).read_text()) for path in DOCUMENTS)
+    return Release(contracts, migrations, asyncapi)
 
 
 def main(commit):
     for rule, examples in PLANTED.items():
-        for old, new in examples:
-            if not list(rule(old, new)):
+        for old, new, *names in examples:
+            found = list(rule(old, new))
+            if not found or not all(any(name in what for what in found) for name in names):
                 sys.exit(f"error: {rule.__name__} does not find what was planted for it: {new.contracts} {new.migrations}")
         if wrong := list(rule(*SOUND)):
             sys.exit(f"error: {rule.__name__} finds something where nothing is wrong: {wrong}")
     old, new = earlier(commit), present()
     if old.contracts is None:
         print(f"{commit} has no docs/contracts.json: events are not compared")
-        old.contracts = new.contracts
+        old.contracts, old.parts = new.contracts, old.parts | new.parts
     broken = [f"{rule.__name__}: {what}" for rule in PLANTED for what in rule(old, new)]
     if broken:
         sys.exit("\n".join(["error: this release cannot run beside " + commit, *broken]))

@@ -122,7 +122,7 @@ impl TestSuite {
             .with_context(|| format!("starting {service}"))
     }
 
-    /// Audits everything once nothing is in flight.
+    /// Audits everything once nothing is in flight, and whether what was published is documented.
     pub async fn audit(&self) -> anyhow::Result<()> {
         self.audit_with(Options { settle: Duration::from_secs(30), ..Options::default() }).await
     }
@@ -130,7 +130,7 @@ impl TestSuite {
     pub async fn audit_with(&self, options: Options) -> anyhow::Result<()> {
         let report = self.report(&options).await?;
         ensure!(report.clean, "the audit found violations:\n{report}");
-        Ok(())
+        self.all_events_are_documented().await
     }
 
     /// The report of an audit.

@@ -4,6 +4,7 @@
 
 mod actions;
 mod arrows;
+mod asyncapi;
 mod audit;
 mod breakers;
 mod broker;

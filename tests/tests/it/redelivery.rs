@@ -74,7 +74,8 @@ async fn every_event_tripled_takes_effect_once() -> Test {
     suite.audit().await
 }
 
-async fn one_order_of_every_kind(suite: &TestSuite, participants: &Participants) -> Test {
+/// Orders that end in every way, and products that change: all steps are taken.
+pub(crate) async fn one_order_of_every_kind(suite: &TestSuite, participants: &Participants) -> Test {
     // Few enough that no product is replenished.
     participants.sell("A", 500, 90).await?;
     participants.sell("RARE", 500, 1).await?;

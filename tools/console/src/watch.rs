@@ -3,6 +3,7 @@
 
 mod alerts;
 mod board;
+mod events;
 mod metrics;
 mod page;
 mod rounds;
@@ -27,7 +28,7 @@ use crate::{
 const SERVICE: ServiceInfo = ServiceInfo {
     name: "console",
     title: "Console",
-    description: "Audits the running suite repeatedly, and receives alerts.",
+    description: "Audits the running suite repeatedly, and receives alerts. [The events of the suite](/asyncapi.json), as AsyncAPI.",
     version: env!("CARGO_PKG_VERSION"),
 };
 
@@ -101,6 +102,7 @@ pub async fn command(args: &AuditArgs) -> anyhow::Result<bool> {
         let pages = mcp::routes(desk.clone(), board.clone())
             .merge(page::routes(board, alerts.clone(), desk.clone()))
             .merge(runbook::routes(desk.clone()))
+            .merge(events::routes())
             .merge(desk::routes(desk))
             .merge(alerts::routes(alerts, metrics))
             .layer(from_fn_with_state(Hosts::new(&args.watch.hosts), expect_own));

@@ -1,5 +1,13 @@
-//! Prints the contracts between builds of the services, for docs/contracts.json: the JSON schema of every version of
-//! every event that is published or read, and the subject of every durable consumer.
+//! Prints a file that describes the events, for `./scripts/check generated`:
+//!
+//! - docs/contracts.json, the contracts between builds of the services: the JSON schema of every version of every event that is
+//!   published or read, and the subject of every durable consumer;
+//! - docs/asyncapi.json, the same for other programs and for people, as AsyncAPI;
+//! - docs/schemas/EVENT.json, the JSON schema of one event alone. `schemas` prints these names.
+
+mod asyncapi;
+mod headers;
+mod json_schema;
 
 use std::{collections::BTreeMap, error::Error};
 
@@ -11,7 +19,7 @@ use contracts::{
         events::{EventVisitor, visit_events},
     },
 };
-use saga::Event;
+use saga::{Event, EventType};
 use serde::Serialize;
 use utoipa::{
     ToSchema,
@@ -25,25 +33,29 @@ struct Contracts {
     events: BTreeMap<String, RefOr<Schema>>,
     /// The schemas that `$ref` in events refers to.
     parts: BTreeMap<String, RefOr<Schema>>,
+    /// The type of each event.
+    #[serde(skip)]
+    types: BTreeMap<String, EventType>,
 }
 
 impl Contracts {
     /// Adds a version that is published, or still read.
-    fn add<B: ToSchema>(&mut self, wire_name: String) {
+    fn add<B: ToSchema>(&mut self, event: EventType) {
         let mut parts = Vec::new();
         B::schemas(&mut parts);
         self.parts.extend(parts);
-        self.events.insert(wire_name, B::schema());
+        self.events.insert(event.wire_name(), B::schema());
+        self.types.insert(event.wire_name(), event);
     }
 }
 
 impl EventVisitor for Contracts {
     fn visit<E: Event + ToSchema>(&mut self) {
-        self.add::<E>(E::TYPE.wire_name());
+        self.add::<E>(E::TYPE);
     }
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn contracts() -> Result<Contracts, Box<dyn Error>> {
     let mut all = Contracts::default();
     visit_events(&mut all);
     all.visit::<ProductCreated>();
@@ -61,6 +73,25 @@ fn main() -> Result<(), Box<dyn Error>> {
             return Err(format!("{} is missing in visit_events", event.wire_name()).into());
         }
     }
-    println!("{}", serde_json::to_string_pretty(&all)?);
+    Ok(all)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let file = std::env::args().nth(1).ok_or("usage: contracts FILE|schemas")?;
+    let all = contracts()?;
+    let json = match file.as_str() {
+        "schemas" => {
+            all.events.keys().for_each(|event| println!("docs/schemas/{event}.json"));
+            return Ok(());
+        }
+        "docs/contracts.json" => serde_json::to_string_pretty(&all)?,
+        "docs/asyncapi.json" => serde_json::to_string_pretty(&asyncapi::document(&all)?)?,
+        _ => {
+            let event = file.strip_prefix("docs/schemas/").and_then(|name| name.strip_suffix(".json"));
+            let schema = event.and_then(|event| json_schema::alone(&all, event));
+            serde_json::to_string_pretty(&schema.ok_or_else(|| format!("{file} is not made here"))?)?
+        }
+    };
+    println!("{json}");
     Ok(())
 }
