@@ -35,7 +35,7 @@ begin
                 execute format('alter table %s rename to %I', of.name, '_event_archive_' || right(of.relname, 8));
                 archived := archived + 1;
             end if;
-        exception when lock_not_available then
+        exception when lock_not_available or duplicate_table then
             exit;
         end;
     end loop;
@@ -61,12 +61,16 @@ begin
     where o.event_id = any (ids) and not exists (select from outbox_published p where p.event_id = o.event_id);
 
     for archive in
-        -- An id begins with its time, in milliseconds.
-        select distinct to_regclass('_event_archive_' || to_char(to_timestamp(
-            ('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint / 1000.0) at time zone 'utc', 'YYYYMMDD'))
-        from unnest(ids) as id
+        -- An id begins with its time, in milliseconds. Not by name alone, which would find a temporary table first.
+        select c.oid
+        from pg_class c
+        where c.relnamespace = (select p.relnamespace from pg_class p where p.oid = 'outbox_published'::regclass)
+            and c.relname in (
+                select '_event_archive_' || to_char(to_timestamp(
+                    ('x' || left(replace(id::text, '-', ''), 12))::bit(48)::bigint / 1000.0) at time zone 'utc', 'YYYYMMDD')
+                from unnest(ids) as id
+            )
     loop
-        continue when archive is null;
         return query execute format(
             'select event_id, event_type, aggregate_sequence, payload::jsonb - array[''payment_method'', ''shipping_address''], published_at
             from %s where event_id = any ($1)', archive) using ids;

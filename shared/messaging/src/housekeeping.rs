@@ -60,7 +60,7 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
         DAYS_AHEAD,
         interval(settings.inbox_retention),
         // A day that could not be archived yet, because it is in use, is not dropped at once.
-        interval(settings.outbox_retention * 2),
+        interval((settings.outbox_retention * 2).min(settings.inbox_retention)),
     )
     .fetch_one(&mut *conn)
     .await?;

@@ -211,7 +211,7 @@ async fn an_agent_drives_every_tool() -> Test {
     world.suite.publish_all_again(ORDER).await?;
     eventually(async || {
         let journey = agent.done("order_journey", json!({"order_id": order_id})).await?;
-        ensure!(journey["entries"][0]["readers"][0]["duplicates"] == 1, "{journey:#}");
+        ensure!(journey["entries"][0]["readers"][0]["duplicates"].as_u64() >= Some(1), "{journey:#}");
         anyhow::Ok(())
     })
     .await?;
@@ -298,8 +298,9 @@ async fn an_agent_drives_every_tool() -> Test {
     ensure!(!refused && batch["selected"] == 0, "{batch:#}");
 
     let id = agent.done("run", json!({"kind": "audit", "reason": "a test"})).await?["id"].clone();
-    agent.done("stop_run", json!({"id": id, "reason": "a test"})).await?;
-    eventually(async || anyhow::Ok(agent.done("inspect_run", json!({})).await?["run"]["state"] == "stopped")).await?;
+    // An audit may have ended already.
+    agent.call("stop_run", json!({"id": id, "reason": "a test"})).await?;
+    eventually(async || anyhow::Ok(agent.done("inspect_run", json!({})).await?["run"]["state"] != "running")).await?;
     ensure!(agent.call("answer_run", json!({"id": id, "text": "late", "reason": "a test"})).await?.0);
 
     // Of these there is nothing in a sound suite: the services refuse them.

@@ -60,7 +60,7 @@ impl Agent {
     }
 
     async fn run_becomes(&mut self, state: &str) -> anyhow::Result<Value> {
-        eventually(async || {
+        testkit::eventually(Duration::from_secs(150), async || {
             let run = self.latest_run().await?;
             ensure!(run["state"] == state, "{run:#}");
             anyhow::Ok(Some(run))
@@ -243,7 +243,7 @@ async fn a_scenario_whose_reader_is_gone_undoes_what_it_did() -> Test {
         .stderr(Stdio::piped());
     let mut process = tokio::process::Command::from(command).kill_on_drop(true).spawn()?;
     drop((process.stdout.take(), process.stderr.take()));
-    let ended = tokio::time::timeout(Duration::from_secs(60), process.wait()).await??;
+    let ended = tokio::time::timeout(Duration::from_secs(150), process.wait()).await??;
     ensure!(ended.success(), "{ended}");
     suite.audit().await
 }

@@ -15,7 +15,11 @@ use anyhow::{Context as _, bail, ensure};
 use bootstrap::CancellationToken;
 use rand::{SeedableRng as _, rngs::StdRng, seq::IndexedRandom as _};
 use sqlx::PgConnection;
-use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet, time::sleep};
+use tokio::{
+    sync::mpsc::UnboundedReceiver,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 use uuid::Uuid;
 
 use self::{
@@ -34,6 +38,8 @@ use crate::{
 const ORDERS_BEFORE: usize = 8;
 /// How long the shop may take from the answer until everything has ended and the audit is clean.
 const RECOVERY: Duration = Duration::from_secs(180);
+/// How long an answer is waited for: less than any damage lasts by itself.
+const PATIENCE: Duration = Duration::from_secs(45 * 60);
 /// How long the orders that a drill has left may take to end by themselves.
 const CLEANING: Duration = Duration::from_secs(10);
 const UNITS: i64 = 1_000_000;
@@ -74,8 +80,12 @@ pub async fn command(args: &DrillArgs) -> anyhow::Result<bool> {
         suite: suite.clone(),
     };
     if args.mend {
-        let undone = saboteur.undo().await?;
-        say(undone.map_or("There was nothing to undo.".to_owned(), |drill| format!("Undone: {drill}.")));
+        let Some(undone) = saboteur.undo(None).await? else {
+            say("There was nothing to undo.");
+            return Ok(true);
+        };
+        say(format!("Undone: {}.", undone.drill.name));
+        tidy_up(&suite, &args.stores, &undone.sku).await?;
         return Ok(true);
     }
     // The last bits of a UUIDv7 are random.
@@ -88,7 +98,8 @@ pub async fn command(args: &DrillArgs) -> anyhow::Result<bool> {
     };
     let undone = play.clean_up().await;
     say(format!("It was {}. {}", drill.name, drill.debrief));
-    let (score, solved) = played.and_then(|played| undone.map(|()| played))?;
+    undone?;
+    let (score, solved) = played?;
     say(format!("Score: {score}"));
     Ok(solved)
 }
@@ -104,6 +115,7 @@ pub fn seeds() -> Vec<(&'static str, u64)> {
 }
 
 struct Play {
+    id: Uuid,
     suite: Suite,
     saboteur: Saboteur,
     drill: &'static Drill,
@@ -133,6 +145,7 @@ impl Play {
         let price = 500 + i64::from(Uuid::now_v7().as_bytes()[15]) * 10;
         suite.sell(&NewProduct::of(&sku, "Something to sell", price, UNITS), Duration::from_secs(20)).await?;
         Ok(Play {
+            id: Uuid::now_v7(),
             load: Load::new(&suite, &sku),
             loading: JoinSet::new(),
             load_stop: CancellationToken::new(),
@@ -153,7 +166,7 @@ impl Play {
         let open = self.load.wait_for_all(&mut database, Duration::from_secs(30)).await?;
         ensure!(open.is_empty(), "orders do not end already before the drill");
         self.loading.spawn(self.load.clone().run(rate, self.load_stop.clone()));
-        self.held = self.saboteur.damage(self.drill, &self.sku).await?;
+        self.held = self.saboteur.damage(self.id, self.drill, &self.sku).await?;
         let damaged = Instant::now();
         brief(seed, &self.sku);
         let answer = self.answer().await?;
@@ -165,7 +178,7 @@ impl Play {
             say("That is not what is wrong.");
         } else if self.drill.mended_by == MendedBy::Administrator {
             self.held.abort_all();
-            self.saboteur.undo().await?;
+            self.saboteur.undo(Some(self.id)).await?;
             say("That is it, and who administers it has mended it. What it has left is yours.");
         } else {
             say("That is it.");
@@ -184,7 +197,8 @@ impl Play {
     /// The first answer that can be read.
     async fn answer(&mut self) -> anyhow::Result<Answer> {
         loop {
-            let Some(line) = self.input.recv().await else { bail!("the input ended before an answer") };
+            let line = timeout(PATIENCE, self.input.recv()).await.context("nobody has answered")?;
+            let Some(line) = line else { bail!("the input ended before an answer") };
             match Answer::parse(&line) {
                 Ok(answer) => return Ok(answer),
                 Err(why) => say(why),
@@ -220,21 +234,39 @@ impl Play {
         Ok(None)
     }
 
-    /// Undoes the damage, and what it has left.
+    /// Undoes the damage, if this drill has done any, and what it has left.
     async fn clean_up(&mut self) -> anyhow::Result<()> {
         self.held.abort_all();
         self.load_stop.cancel();
+        self.saboteur.undo(Some(self.id)).await.context("the damage is not undone: --mend tries again")?;
         while self.loading.join_next().await.is_some() {}
-        self.saboteur.undo().await.context("the damage is not undone: --mend tries again")?;
+        tidy_up(&self.suite, &self.stores, &self.sku).await
+    }
+}
+
+/// Ends what still waits of the orders of a drill's product: dead letters are replayed, or discarded; whatever has lost its event
+/// would wait for its deadline, and is cancelled.
+async fn tidy_up(suite: &Suite, stores: &Stores, sku: &str) -> anyhow::Result<()> {
+    let mut database = audit::connect_database(&stores.database_url).await?;
+    let end = Instant::now() + CLEANING;
+    loop {
+        let open: Vec<(Uuid, Uuid)> = load::open_orders(&mut database, sku).await?;
         for service in SERVICES {
-            demo::resolve_dead_letters(&self.suite, service).await?;
+            demo::resolve_dead_letters(suite, service, |letter| {
+                open.iter().any(|(_, saga_id)| letter.saga_id == Some(*saga_id))
+            })
+            .await?;
         }
-        // An order whose event is gone would wait for its deadline.
-        let mut database = audit::connect_database(&self.stores.database_url).await?;
-        for order_id in self.load.wait_for_all(&mut database, CLEANING).await? {
-            self.suite.cancel(order_id, "left by a drill").await?;
+        if open.is_empty() || Instant::now() >= end + CLEANING {
+            return Ok(());
         }
-        Ok(())
+        if Instant::now() >= end {
+            for (order_id, _) in open {
+                // It may have ended meanwhile.
+                let _ = suite.cancel(order_id, "left by a drill").await;
+            }
+        }
+        sleep(Duration::from_millis(500)).await;
     }
 }
 

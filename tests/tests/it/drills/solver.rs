@@ -81,7 +81,10 @@ pub(super) async fn diagnose(agent: &mut Agent) -> anyhow::Result<Option<Diagnos
         let cause = match cause {
             Some(cause) => cause,
             None if relay["last_failure"].to_string().contains("maximum bytes") => "stream_full",
-            None if relay["last_failure"].is_null() => "lease_held",
+            // Longer than any relay takes that works.
+            None if relay["last_failure"].is_null() && relay["oldest_pending_seconds"].as_f64() > Some(8.0) => {
+                "lease_held"
+            }
             None => continue,
         };
         return Ok(diagnosis(format!("relay_{service}"), cause, &ids(&waiting)));

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::processes::Processes;
-use crate::suite::{Service, Suite, SuiteError};
+use crate::suite::{DeadLetter, Service, Suite, SuiteError};
 
 /// How to undo one fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,16 +36,21 @@ impl Undo {
             Undo::Process(verb, process) => processes.run(verb, process).await.map(drop),
             Undo::Disarm(service) => Ok(suite.disarm(*service).await?),
             Undo::DisarmGateway => Ok(suite.disarm_gateway().await?),
-            Undo::ResolveDeadLetters(service) => Ok(resolve_dead_letters(suite, *service).await?),
+            // The preflight has found none, so all of them are the scenario's.
+            Undo::ResolveDeadLetters(service) => Ok(resolve_dead_letters(suite, *service, |_| true).await?),
             Undo::ResumeConsumer(service, step) => Ok(suite.resume_consumer(*service, step).await?),
         }
     }
 }
 
-/// The preflight has found none, so all of them are the scenario's.
-pub(crate) async fn resolve_dead_letters(suite: &Suite, service: Service) -> Result<(), SuiteError> {
+/// Replays these pending dead letters, and discards those for which that does not help.
+pub(crate) async fn resolve_dead_letters(
+    suite: &Suite,
+    service: Service,
+    concerned: impl Fn(&DeadLetter) -> bool,
+) -> Result<(), SuiteError> {
     const REASON: &str = "left by a scenario or a drill that did not complete";
-    for letter in suite.pending_dead_letters(service).await? {
+    for letter in suite.pending_dead_letters(service).await?.into_iter().filter(concerned) {
         // It may have no replay left.
         let replayed = suite.replay(service, letter.id, REASON).await;
         if !replayed.is_ok_and(|letter| letter.status == "RESOLVED") {

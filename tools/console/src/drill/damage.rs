@@ -11,16 +11,19 @@ use sqlx::{
 };
 use tokio::{
     task::JoinSet,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
+use uuid::Uuid;
 
 use super::table::{DRILLS, Damage, Drill};
 use crate::{audit, suite::Suite};
 
 /// How sessions of drills are named at the server.
-const SESSION: &str = "drill";
+const SESSION: &str = "pas-de-trois-drill";
 /// How long undoing is tried: a server may be about to start again.
 const UNDOING: Duration = Duration::from_secs(60);
+/// How long one attempt may take.
+const ATTEMPT: Duration = Duration::from_secs(30);
 /// No message fits.
 const FULL: i64 = 1;
 
@@ -33,9 +36,11 @@ pub(super) struct Saboteur {
 }
 
 /// Damage as it is noted.
-struct Noted {
-    drill: &'static Drill,
-    sku: String,
+pub(super) struct Noted {
+    /// Of one play: whoever ends undoes only its own.
+    id: Uuid,
+    pub(super) drill: &'static Drill,
+    pub(super) sku: String,
     /// The size of the stream before, in bytes.
     stream_bytes: i64,
 }
@@ -44,16 +49,16 @@ impl Saboteur {
     /// Does the damage. Dropped half done, it may still happen, until it is undone.
     ///
     /// Returns the sessions that have to be held until it is undone.
-    pub(super) async fn damage(&self, drill: &'static Drill, sku: &str) -> anyhow::Result<JoinSet<()>> {
+    pub(super) async fn damage(&self, id: Uuid, drill: &'static Drill, sku: &str) -> anyhow::Result<JoinSet<()>> {
         let (mut owner, mut held) = (self.owner().await?, JoinSet::new());
         let stream_bytes = match drill.damage {
             Damage::FullStream(service) => self.stream(service.stream()).await?.1.max_bytes,
             _ => 0,
         };
-        let note = "create schema drill; create table drill.note (name text, sku text, stream_bytes bigint)";
+        let note = "create schema drill; create table drill.note (id uuid, name text, sku text, stream_bytes bigint)";
         sqlx::raw_sql(note).execute(&mut owner).await.context("another drill plays, or was left: --mend ends it")?;
-        let note = sqlx::query("insert into drill.note values ($1, $2, $3)");
-        note.bind(drill.name).bind(sku).bind(stream_bytes).execute(&mut owner).await?;
+        let note = sqlx::query("insert into drill.note values ($1, $2, $3, $4)");
+        note.bind(id).bind(drill.name).bind(sku).bind(stream_bytes).execute(&mut owner).await?;
         match drill.damage {
             Damage::Sql { damage, .. } => {
                 for sql in damage {
@@ -80,11 +85,11 @@ impl Saboteur {
         Ok(held)
     }
 
-    /// Undoes what is noted, if anything is, and ends the sessions of other drills. Returns the drill's name.
-    pub(super) async fn undo(&self) -> anyhow::Result<Option<&'static str>> {
+    /// Undoes what is noted, if anything is, and ends the sessions that do it: of one play, or of any. Returns what it was.
+    pub(super) async fn undo(&self, of: Option<Uuid>) -> anyhow::Result<Option<Noted>> {
         let end = Instant::now() + UNDOING;
         loop {
-            match self.try_undo().await {
+            match timeout(ATTEMPT, self.try_undo(of)).await.unwrap_or_else(|elapsed| Err(elapsed.into())) {
                 Err(error) if Instant::now() >= end => return Err(error),
                 Err(_) => sleep(Duration::from_millis(500)).await,
                 done => return done,
@@ -92,31 +97,43 @@ impl Saboteur {
         }
     }
 
-    async fn try_undo(&self) -> anyhow::Result<Option<&'static str>> {
+    async fn try_undo(&self, of: Option<Uuid>) -> anyhow::Result<Option<Noted>> {
         let mut owner = self.owner().await?;
+        let Some(noted) = noted(&mut owner).await?.filter(|noted| of.is_none_or(|id| id == noted.id)) else {
+            return Ok(None);
+        };
         // Of one that was killed, or interrupted, the server may still be about to do the damage.
         let others = "select pg_terminate_backend(pid, 5000) from pg_stat_activity
-            where application_name = $1 and datname = current_database() and pid <> pg_backend_pid()";
+            where application_name = $1 and usename = current_user and datname = current_database()
+                and pid <> pg_backend_pid()";
         sqlx::query(others).bind(SESSION).execute(&mut owner).await?;
-        let Some(Noted { drill, sku, stream_bytes }) = noted(&mut owner).await? else { return Ok(None) };
-        match drill.damage {
-            Damage::Sql { undo, .. } | Damage::Endless { undo, .. } => {
-                for sql in undo {
-                    run(&mut owner, sql, &sku).await?;
-                }
-            }
-            Damage::Transaction(_) => {}
+        match noted.drill.damage {
             Damage::Gateway(_) => self.suite.disarm_gateway().await?,
-            Damage::FullStream(service) => self.limit_stream(service.stream(), stream_bytes).await?,
+            Damage::FullStream(service) => self.limit_stream(service.stream(), noted.stream_bytes).await?,
+            Damage::Sql { .. } | Damage::Transaction(_) | Damage::Endless { .. } => {}
         }
-        sqlx::raw_sql("drop schema drill cascade").execute(&mut owner).await?;
+        let mut transaction = owner.begin().await?;
+        // First the triggers, with whoever runs them now: then nothing is damaged behind the back of what follows.
+        run(&mut transaction, "drop function if exists drill.act() cascade", &noted.sku).await?;
+        if let Damage::Sql { undo, .. } | Damage::Endless { undo, .. } = noted.drill.damage {
+            for sql in undo {
+                run(&mut transaction, sql, &noted.sku).await?;
+            }
+        }
+        run(&mut transaction, "drop schema drill cascade", &noted.sku).await?;
+        transaction.commit().await?;
         owner.close().await?;
-        Ok(Some(drill.name))
+        Ok(Some(noted))
     }
 
     pub(super) async fn owner(&self) -> anyhow::Result<PgConnection> {
         let options = PgConnectOptions::from_str(&self.owner_url).context("OWNER_DATABASE_URL")?;
-        let limits = [("lock_timeout", "20000"), ("client_min_messages", "warning")];
+        let limits = [
+            ("lock_timeout", "20000"),
+            ("statement_timeout", "0"),
+            ("idle_in_transaction_session_timeout", "0"),
+            ("client_min_messages", "warning"),
+        ];
         let connection = PgConnection::connect_with(&options.application_name(SESSION).options(limits)).await;
         connection.context("cannot connect as the database's owner")
     }
@@ -142,15 +159,15 @@ async fn noted(owner: &mut PgConnection) -> anyhow::Result<Option<Noted>> {
         return Ok(None);
     }
     let note: Option<PgRow> =
-        sqlx::query("select name, sku, stream_bytes from drill.note").fetch_optional(&mut *owner).await?;
+        sqlx::query("select id, name, sku, stream_bytes from drill.note").fetch_optional(&mut *owner).await?;
     let Some(note) = note else {
         // It ended before it did anything.
         sqlx::raw_sql("drop schema drill cascade").execute(owner).await?;
         return Ok(None);
     };
-    let name: String = note.get(0);
+    let name: String = note.try_get(1)?;
     let drill = DRILLS.iter().find(|drill| drill.name == name).with_context(|| format!("no drill is called {name}"))?;
-    Ok(Some(Noted { drill, sku: note.get(1), stream_bytes: note.get(2) }))
+    Ok(Some(Noted { id: note.try_get(0)?, drill, sku: note.try_get(2)?, stream_bytes: note.try_get(3)? }))
 }
 
 async fn run(owner: &mut PgConnection, sql: &str, sku: &str) -> anyhow::Result<()> {

@@ -120,3 +120,15 @@ impl Load {
         }
     }
 }
+
+/// The orders of a product whose sagas have not ended, each with its saga.
+pub(super) async fn open_orders(database: &mut PgConnection, sku: &str) -> sqlx::Result<Vec<(Uuid, Uuid)>> {
+    let query = sqlx::query_as(
+        "select o.order_id, o.saga_id
+        from saga.saga_instance s
+        join orders.customer_order o on o.order_id = s.business_key
+        where s.status not in ('COMPLETED', 'COMPENSATED')
+            and exists (select from orders.order_line l where l.order_id = o.order_id and l.sku = $1)",
+    );
+    query.bind(sku).fetch_all(database).await
+}

@@ -178,8 +178,12 @@ pub(super) static DRILLS: [Drill; 20] = [
                         values (new.event_id, 1, 'inventory', 'the broker refused it')",
                 "new"
             ),
-            undo: &["update inventory.outbox set state = 'PENDING', attempts = 0, next_attempt_at = now() \
-                where state = 'PARKED' and to_regclass('drill.event') is not null"],
+            undo: &["do $$ begin
+                if to_regclass('drill.event') is not null then
+                    update inventory.outbox set state = 'PENDING', attempts = 0, next_attempt_at = now()
+                    where state = 'PARKED' and event_id in (select event_id from drill.event);
+                end if;
+            end $$"],
         },
         concerns: Late,
         mended_by: Player,
@@ -200,7 +204,6 @@ pub(super) static DRILLS: [Drill; 20] = [
             undo: &["do $$ begin
                 if to_regclass('drill.event') is not null then
                     insert into orders.outbox overriding system value select * from drill.event on conflict do nothing;
-                    delete from drill.event;
                 end if;
             end $$"],
         },
@@ -222,6 +225,7 @@ pub(super) static DRILLS: [Drill; 20] = [
             ),
             undo: &["do $$ begin
                 if to_regclass('drill.event') is not null then
+                    update inventory.outbox p set payload = e.payload from drill.event e where p.event_id = e.event_id;
                     update inventory.outbox_published p set payload = e.payload from drill.event e where p.event_id = e.event_id;
                 end if;
             end $$"],

@@ -282,6 +282,7 @@ mod tests {
                 "pause_relay",
                 "resume_relay",
                 "reset_breaker",
+                "check_timeouts",
                 "disarm_fault",
                 "rebuild_catalogue",
             ]
