@@ -42,5 +42,12 @@ async fn exactly_the_dead_letters_of_a_dry_run_are_discarded() -> Test {
     let other = json!({"frozen_set": parked["frozen_set"], "dry_run": false, "reason": "r"});
     discard(other).await?.expect(422)?;
     ensure!(suite.number("select count(*) from orders.frozen_set").await? == 5);
+    suite
+        .execute("update orders.frozen_set set selected_at = now() - interval '8 days' where selected_of = 'OUTBOX'")
+        .await?;
+    let participant = order.app.participant();
+    let mut conn = participant.pools.work.acquire().await?;
+    messaging::housekeeping::tidy(&mut conn, &participant.settings.messaging).await?;
+    ensure!(suite.number("select count(*) from orders.frozen_set").await? == 4, "kept as long as dead letters");
     Ok(())
 }
