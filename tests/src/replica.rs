@@ -27,6 +27,7 @@ pub struct Tuning {
     pub relay_lease: Duration,
     pub relay_poll: Duration,
     pub relay_batch: u16,
+    pub outbox_parked_replay_after: Option<Duration>,
     /// Long, so that a test cannot rely on it: losses must be detected when they happen.
     pub reconcile_every: Duration,
     pub catalogue_rebuild_every: Duration,
@@ -56,6 +57,7 @@ impl Default for Tuning {
             relay_lease: Duration::from_secs(2),
             relay_poll: Duration::from_millis(500),
             relay_batch: 1000,
+            outbox_parked_replay_after: None,
             reconcile_every: Duration::from_secs(600),
             catalogue_rebuild_every: Duration::from_secs(600),
             resilience: "",
@@ -234,6 +236,9 @@ fn arguments(suite: &TestSuite, service: Service, inventory_url: &str) -> Vec<St
         ("--retries-enabled", tuning.retries_enabled.to_string()),
         ("--dead-letter-auto-replay", tuning.dead_letter_auto_replay.to_string()),
     ];
+    if let Some(after) = tuning.outbox_parked_replay_after {
+        arguments.push(("--outbox-parked-replay-after", humantime(after)));
+    }
     match service {
         ORDER => arguments.extend([
             ("--inventory-url", inventory_url.to_owned()),

@@ -63,7 +63,10 @@ pub async fn run(outbox: Outbox) -> anyhow::Result<()> {
     let every = Duration::from_secs(1);
     let event = |due: &saga_store::timeout::DueSaga| TripTimedOut::of(due.expired());
     let (step, definition) = (&DETECT_TIMEOUT, &SAGA);
-    running.spawn(Detector { outbox: outbox.clone(), definition, step, event, every, batch: 100 }.run(stop.clone()));
+    let (auto_compensate, metrics) = (true, Metrics::default());
+    let detector =
+        Detector { outbox: outbox.clone(), definition, step, event, every, batch: 100, auto_compensate, metrics };
+    running.spawn(detector.run(stop.clone()));
     for subscription in subscriptions(&outbox) {
         for publisher in subscription.event.publishers {
             running.spawn(Consumer::new(&outbox, subscription.clone(), *publisher).run(stop.clone()));

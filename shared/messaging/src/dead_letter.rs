@@ -23,9 +23,9 @@ use crate::{
 
 pub use batch::{BatchRequest, Batches, DEFAULT_RAMP, auto_replay, replay_batch, waves};
 pub use dry_run::{DryRun, Foreseen, dry_run};
-pub use entry::{Action, DeadLetter, Filter, Selection, actions, count_pending, get, list};
+pub use entry::{Action, DeadLetter, Filter, Selection, actions, count_pending, get, list, undecided};
 pub use progress::{Batch, Stop, batch, batches};
-pub use replay::{ReplayError, ReplayOutcome, Replays, discard, replay};
+pub use replay::{ReplayError, ReplayOutcome, Replays, discard, discard_all, replay};
 
 /// Why an event became a dead letter.
 #[derive(Debug)]

@@ -96,10 +96,11 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
     let acting = sqlx::query!("delete from outbox_action where acted_at < now() - $1::interval", kept());
     let breakers = sqlx::query!("delete from breaker_change where changed_at < now() - $1::interval", kept());
     let replays = sqlx::query!("delete from dead_letter_replay where requested_at < now() - $1::interval", kept());
+    let sets = sqlx::query!("delete from frozen_set where selected_at < now() - $1::interval", kept());
     // Leases of replicas that ended without releasing them. An expired lease is free before it is deleted.
     let leases = sqlx::query!("delete from lease where expires_at < now() - interval '1 hour'");
     let mut rows_deleted = letters.all.unsigned_abs();
-    for old in [attempts, publishing, acting, breakers, replays, leases] {
+    for old in [attempts, publishing, acting, breakers, replays, sets, leases] {
         rows_deleted += old.execute(&mut *conn).await?.rows_affected();
     }
     Ok(Tidied {

@@ -16,6 +16,7 @@ mod direct;
 mod dry_run;
 mod envelope;
 mod error;
+pub mod frozen_set;
 pub mod housekeeping;
 pub mod inbox;
 mod isolation;

@@ -112,7 +112,7 @@ metrics! {
     outbox_age_at_publish: HistogramWithExemplars<TraceLabel> = seconds(), "outbox_age_at_publish" Seconds,
         "From an event's transaction to its acknowledgement by the broker";
     outbox_retries_helped: Counter, "outbox_retries_helped", "Events published after the broker had refused them";
-    outbox_parked: Counter, "outbox_parked", "Events parked after their last attempt";
+    outbox_parked: Counter, "outbox_parked", "Events parked because the broker refused them";
     outbox_republished: Counter, "outbox_republished", "Events published again because the stream lost them";
     relay_active: Gauge, "relay_active", "1 while this replica's relay is active";
     relay_takeovers: Counter, "relay_takeovers", "Times this replica's relay became active";

@@ -3,6 +3,7 @@
 mod history;
 mod inspect;
 mod parked;
+mod past;
 mod published;
 
 use std::{ops::RangeInclusive, time::Duration};
@@ -14,9 +15,11 @@ use uuid::Uuid;
 
 use crate::interval;
 
-pub use history::{PastEvent, of_aggregate};
-pub use inspect::{Attempt, Entry, attempts, get, list};
-pub use parked::{Action, Parked, actions, discard, parked, requeue};
+pub use history::{Change, history};
+pub use inspect::{Entry, get, list};
+pub use parked::{Parked, discard, parked, requeue};
+pub(crate) use parked::{park, replay_parked};
+pub use past::{PastEvent, of_aggregate};
 pub use published::{Whereabouts, republish, whereabouts};
 
 /// The range of ids older than `before`, or of all ids.
@@ -250,39 +253,4 @@ pub(crate) async fn postpone(pool: &PgPool, event_id: Uuid, wait: Duration) -> R
         .execute(pool)
         .await?;
     Ok(())
-}
-
-/// Counts a refusal of this message; after the last attempt the event is parked. Returns whether it is parked.
-pub(crate) async fn count_refusal(
-    pool: &PgPool,
-    relay: &str,
-    event_id: Uuid,
-    error: &str,
-    wait: Duration,
-    max_attempts: i32,
-) -> Result<bool, sqlx::Error> {
-    let parked = sqlx::query_scalar!(
-        r#"with counted as (
-            update outbox
-            set attempts = attempts + 1, last_error = $3, next_attempt_at = now() + $4,
-                state = case when attempts + 1 >= $5 then 'PARKED' else 'PENDING' end
-            where event_id = $2
-            returning event_id, attempts, state
-        ), kept as (
-            insert into outbox_attempt (event_id, attempt, relay, error)
-            select event_id, attempts, $1, $3
-            from counted
-            on conflict (event_id, attempt) do update
-            set attempted_at = excluded.attempted_at, relay = excluded.relay, error = excluded.error
-        )
-        select state = 'PARKED' as "parked!" from counted"#,
-        relay,
-        event_id,
-        error,
-        interval(wait),
-        max_attempts,
-    )
-    .fetch_optional(pool)
-    .await?;
-    Ok(parked.unwrap_or(false))
 }

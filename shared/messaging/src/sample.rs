@@ -27,7 +27,7 @@ pub struct Reading {
 
 pub const SAMPLED: &[Sampled] = &[
     Sampled::new("outbox_pending", "Events that wait to be published", &[]),
-    Sampled::new("outbox_parked_events", "Events that the broker refused too often", &[]),
+    Sampled::new("outbox_parked_events", "Events that the broker refused, and that wait", &[]),
     Sampled::new("outbox_oldest_pending_age_seconds", "Age of the oldest event that waits to be published", &[]),
     Sampled::new("dead_letters_pending", "Pending dead letters, by step", &["step"]),
     Sampled::new("dead_letters_oldest_age_seconds", "Age of the oldest pending dead letter", &[]),

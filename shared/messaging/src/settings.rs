@@ -19,15 +19,16 @@ pub struct MessagingArgs {
     /// How often the relay compares its last acknowledgement with the stream.
     #[arg(long, env = "RECONCILE_EVERY", default_value = "30s", value_parser = humantime::parse_duration)]
     pub reconcile_every: Duration,
-    /// After how many refusals of one message the event is parked.
-    #[arg(long, env = "RELAY_MAX_ATTEMPTS", default_value_t = 5)]
-    pub relay_max_attempts: i32,
+    /// How long an event stays parked before the relay tries it again, and twice as long after each further refusal, at most a day.
+    /// Without it, parked events wait for an operator.
+    #[arg(long, env = "OUTBOX_PARKED_REPLAY_AFTER", value_parser = at_least_a_second)]
+    pub outbox_parked_replay_after: Option<Duration>,
     /// The most events that a consumer processes in one transaction.
     #[arg(long, env = "CONSUMER_BATCH", default_value_t = 200, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
     pub consumer_batch: usize,
     /// How long a consumer's request for events stays open. Use 1s where the broker has several servers and services have
     /// accounts: there a server delivers to the request of a replica that has ended, as long as the request is open.
-    #[arg(long, env = "PULL_EXPIRES", default_value = "10s", value_parser = pull_expires)]
+    #[arg(long, env = "PULL_EXPIRES", default_value = "10s", value_parser = at_least_a_second)]
     pub pull_expires: Duration,
     /// How long an event of a version that this build cannot read is returned, so that a replica of another build can process
     /// it; after that it becomes a dead letter.
@@ -60,7 +61,7 @@ impl Default for MessagingArgs {
             relay_batch: 1000,
             relay_poll: Duration::from_millis(500),
             reconcile_every: Duration::from_secs(30),
-            relay_max_attempts: 5,
+            outbox_parked_replay_after: None,
             consumer_batch: 200,
             pull_expires: Duration::from_secs(10),
             unknown_version_wait: Duration::from_secs(5 * 60),
@@ -74,21 +75,37 @@ impl Default for MessagingArgs {
     }
 }
 
-/// Not zero, which the broker takes for a request that never ends and has no heartbeats; and so rare that it costs nothing.
-fn pull_expires(text: &str) -> Result<Duration, String> {
-    let expires = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if expires >= Duration::from_secs(1) { Ok(expires) } else { Err("it must be at least 1s".to_owned()) }
+/// For a pull request: not zero, which the broker takes for a request that never ends and has no heartbeats; and so rare that it
+/// costs nothing.
+fn at_least_a_second(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if duration >= Duration::from_secs(1) { Ok(duration) } else { Err("it must be at least 1s".to_owned()) }
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches as _;
+
     use super::*;
 
     #[test]
+    fn parked_events_wait_for_an_operator_unless_it_is_set() {
+        let parsed = |arguments: &[&str]| {
+            let command = MessagingArgs::augment_args(clap::Command::new("service"));
+            let matches = command.try_get_matches_from([&["service"], arguments].concat()).ok()?;
+            Some(MessagingArgs::from_arg_matches(&matches).expect("valid").outbox_parked_replay_after)
+        };
+        assert_eq!(parsed(&[]), Some(None));
+        let half_an_hour = Some(Duration::from_secs(1800));
+        assert_eq!(parsed(&["--outbox-parked-replay-after", "30m"]), Some(half_an_hour));
+        assert_eq!(parsed(&["--outbox-parked-replay-after", "0s"]), None);
+    }
+
+    #[test]
     fn pull_requests_of_less_than_a_second_are_refused() {
-        assert_eq!(pull_expires("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(at_least_a_second("1s"), Ok(Duration::from_secs(1)));
         for text in ["0s", "999ms", "-1s", "soon"] {
-            assert!(pull_expires(text).is_err(), "{text}");
+            assert!(at_least_a_second(text).is_err(), "{text}");
         }
         let command = MessagingArgs::augment_args(clap::Command::new("service"));
         assert!(command.try_get_matches_from(["service", "--pull-expires", "0s"]).is_err());

@@ -4,12 +4,14 @@
 #[cfg(feature = "faults")]
 mod annotations;
 mod breakers;
+mod bulk;
 mod consumers;
 mod dead_letter_replays;
 mod dead_letters;
 #[cfg(feature = "faults")]
 mod faults;
 mod outbox;
+mod outbox_bulk;
 mod record;
 mod relay;
 mod timeouts;
@@ -48,6 +50,7 @@ pub(crate) fn routes(participant: Participant, subscriptions: Vec<Subscription>)
         .routes(routes!(dead_letters::list_dead_letters))
         .routes(routes!(dead_letters::count_dead_letters))
         .routes(routes!(dead_letters::get_dead_letter, dead_letters::discard_dead_letter))
+        .routes(routes!(dead_letters::discard_dead_letters))
         .routes(routes!(dead_letter_replays::replay_dead_letter))
         .routes(routes!(dead_letter_replays::replay_dead_letters))
         .routes(routes!(dead_letter_replays::list_dead_letter_replays))
@@ -55,7 +58,8 @@ pub(crate) fn routes(participant: Participant, subscriptions: Vec<Subscription>)
         .routes(routes!(outbox::list_outbox))
         .routes(routes!(outbox::get_outbox_entry, outbox::discard_outbox_entry))
         .routes(routes!(outbox::requeue_outbox_entry))
-        .routes(routes!(outbox::requeue_outbox))
+        .routes(routes!(outbox_bulk::requeue_outbox))
+        .routes(routes!(outbox_bulk::discard_outbox))
         .routes(routes!(relay::get_relay))
         .routes(routes!(relay::pause_relay))
         .routes(routes!(relay::resume_relay))

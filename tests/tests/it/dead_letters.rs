@@ -3,6 +3,7 @@
 mod auto_replay;
 mod batch;
 mod batch_ends;
+mod discard;
 mod dry_run;
 mod forgotten;
 mod single;

@@ -35,7 +35,7 @@ const READING: [&str; 19] = [
     "metrics",
     "order_journey",
 ];
-const UNDOABLE: [&str; 15] = [
+const UNDOABLE: [&str; 18] = [
     "cancel_order",
     "check_timeouts",
     "disarm_fault",
@@ -43,9 +43,12 @@ const UNDOABLE: [&str; 15] = [
     "pause_relay",
     "place_order",
     "rebuild_catalogue",
+    "rehearse_discard",
     "rehearse_replay",
+    "rehearse_requeue",
     "replay_dead_letter",
     "replay_dead_letters",
+    "requeue_outbox_entries",
     "requeue_outbox_entry",
     "reset_breaker",
     "resume_consumer",
@@ -54,7 +57,8 @@ const UNDOABLE: [&str; 15] = [
 ];
 /// Scenarios and drills are for admins, which the tests of runs check.
 const RUNNING: [&str; 3] = ["answer_run", "run", "stop_run"];
-const ADMINS: [&str; 3] = ["arm_fault", "discard_dead_letter", "discard_outbox_entry"];
+const ADMINS: [&str; 5] =
+    ["arm_fault", "discard_dead_letter", "discard_dead_letters", "discard_outbox_entries", "discard_outbox_entry"];
 
 /// A console that serves tools, and the suite that it serves.
 pub(crate) struct World {
@@ -168,7 +172,8 @@ async fn each_role_has_exactly_its_tools() -> Test {
                 UNDOABLE.iter().chain(&RUNNING).chain(&ADMINS).find(|name| **name == tool).context("known")?;
             let all = json!({"service": "order", "id": Uuid::nil(), "event_id": Uuid::nil(), "step": "confirm_order",
                 "point": "in_step", "kind": "error", "customer_id": "c", "sku": "A", "quantity": 1,
-                "payment_method": "tok_visa", "idempotency_key": "k", "kind": "audit", "text": "t", "reason": "r"});
+                "payment_method": "tok_visa", "idempotency_key": "k", "kind": "audit", "text": "t",
+                "frozen_set": Uuid::nil(), "reason": "r"});
             let wanted = world.agent("dev-admin-token").await?.client.list_all_tools().await?;
             let schema = wanted.into_iter().find(|of| of.name == tool).context("no such tool")?.input_schema;
             let given = schema["required"].as_array().context("required")?.iter().filter_map(Value::as_str);
@@ -277,7 +282,18 @@ async fn an_agent_drives_every_tool() -> Test {
         "{attention:#}"
     );
     ensure!(attention["stuck"] == json!([]) && attention["failure"].is_null(), "{attention:#}");
+    // Events that are parked, and requeued together.
+    let held = world.participants.place(&[("A", 1)], "tok_visa").await?;
+    world.suite.execute("update orders.outbox set state = 'PARKED', attempts = 1").await?;
+    let found =
+        agent.done("rehearse_requeue", because(json!({"event_type": "OrderCreated", "min_attempts": 1}))).await?;
+    ensure!(found["matched"] == 1 && found["requeued"] == 0, "{found:#}");
+    let frozen = because(json!({"frozen_set": found["frozen_set"]}));
+    ensure!(agent.done("requeue_outbox_entries", frozen.clone()).await?["requeued"] == 1);
+    let (refused, discarded) = agent.confirmed("discard_outbox_entries", frozen).await?;
+    ensure!(!refused && discarded["matched"] == 1 && discarded["discarded"] == 0, "{discarded:#}");
     agent.done("resume_relay", because(json!({}))).await?;
+    world.participants.saga_becomes(&held, "COMPLETED").await?;
     agent.done("reset_breaker", because(json!({"step": "confirm_order"}))).await?;
     agent.done("rebuild_catalogue", json!({"reason": "a test"})).await?;
     let checked = agent.done("check_timeouts", because(json!({}))).await?;
@@ -296,6 +312,11 @@ async fn an_agent_drives_every_tool() -> Test {
     let (refused, batch) =
         agent.confirmed("replay_dead_letters", because(json!({"saga_id": placed["saga_id"]}))).await?;
     ensure!(!refused && batch["selected"] == 0, "{batch:#}");
+
+    let found = agent.done("rehearse_discard", because(json!({"saga_id": placed["saga_id"]}))).await?;
+    let frozen = because(json!({"frozen_set": found["frozen_set"]}));
+    let (refused, discarded) = agent.confirmed("discard_dead_letters", frozen).await?;
+    ensure!(!refused && discarded["discarded"] == 0, "{discarded:#}");
 
     let id = agent.done("run", json!({"kind": "audit", "reason": "a test"})).await?["id"].clone();
     // An audit may have ended already.
@@ -322,7 +343,7 @@ async fn an_agent_drives_every_tool() -> Test {
         recorded.iter().all(|(actor, _, why)| actor == "agent" && why.as_deref() == Some("a test")),
         "{recorded:#?}"
     );
-    ensure!(recorded.len() == 19, "{recorded:#?}");
+    ensure!(recorded.len() == 24, "{recorded:#?}");
     agent.called.insert("audit".to_owned());
     let all = sorted(&[&READING, &UNDOABLE, &RUNNING, &ADMINS]);
     ensure!(agent.called.iter().eq(&all), "{:#?} of {all:#?}", agent.called);

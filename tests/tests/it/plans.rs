@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use crate::{database::code, prelude::*};
 
 /// Tables that are read in full because they stay short, and the statements that read others in full.
-const READ_WHOLE: [(&str, &str); 14] = [
+const READ_WHOLE: [(&str, &str); 16] = [
     ("lease", "select holder"),
     ("lease", "delete from lease where expires_at"),
     ("relay_lease", ""),
@@ -18,8 +18,10 @@ const READ_WHOLE: [(&str, &str); 14] = [
     ("outbox_action", "delete"),
     ("dead_letter", "with gone as (\n            delete from dead_letter"),
     ("dead_letter", "with waiting"),
+    ("dead_letter", "with found as materialized (\n            select dead_letter_id"),
     ("delivery_attempt", "with waiting"),
     ("dead_letter_replay", "delete"),
+    ("frozen_set", "delete"),
     ("product", "with debt"),
     ("product_view", "delete from product_view"),
 ];

@@ -191,7 +191,7 @@ async fn let_wait(suite: &TestSuite, events: i32) -> Test {
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_refused_event_is_parked_and_only_its_followers_wait() -> Test {
+async fn a_refused_event_is_parked_at_once_and_only_its_followers_wait() -> Test {
     let (suite, inventory) = TestSuite::alone(INVENTORY).await?;
     create_products(&inventory, 0..2).await?;
     let room = room_for_a_short_name(&suite).await?;
@@ -203,12 +203,10 @@ async fn a_refused_event_is_parked_and_only_its_followers_wait() -> Test {
     patch("P-0", "a follower".to_owned()).await?;
     patch("P-1", "another aggregate".to_owned()).await?;
     let parked = inventory.client.until_items("/api/admin/outbox?state=PARKED", 1).await?.remove(0);
-    ensure!(parked["aggregate_id"] == "P-0" && parked["attempts"] == 5, "{parked:#}");
+    ensure!(parked["aggregate_id"] == "P-0" && parked["attempts"] == 1, "{parked:#}");
     ensure!(suite.number(PUBLISHED).await? == 3, "the other aggregate's event was held up, or the follower overtook");
     suite.message_size("INVENTORY", -1).await?;
     let path = format!("/api/admin/outbox/{}", parked["event_id"].as_str().unwrap());
-    let history = inventory.client.get(&path).await?.expect(200)?;
-    ensure!(history["history"].as_array().is_some_and(|h| h.len() == 5), "{history:#}");
     inventory.client.act(&format!("{path}/requeue")).await?;
     suite.becomes(PUBLISHED, 5).await?;
     in_order_without_gaps(&suite, "INVENTORY", 5).await
@@ -238,7 +236,7 @@ async fn the_relay_says_why_it_cannot_publish_until_it_can() -> Test {
 }
 
 /// A size that an event with a short name fits into, and one with a name of 400 bytes does not.
-async fn room_for_a_short_name(suite: &TestSuite) -> anyhow::Result<i32> {
+pub(crate) async fn room_for_a_short_name(suite: &TestSuite) -> anyhow::Result<i32> {
     let stream = suite.jetstream().await?.get_stream("INVENTORY").await?;
     let state = &stream.cached_info().state;
     Ok(i32::try_from(state.bytes / state.messages)? + 150)

@@ -4,12 +4,16 @@
 
 mod call;
 mod confirm;
+mod field;
 
 use contracts::{ORDER, PAYMENT};
 use saga::Service;
 
 pub(crate) use call::{Arguments, IDEMPOTENCY_KEY, Refusal, Who, given, perform};
 pub(crate) use confirm::Confirmations;
+pub(crate) use field::{Field, FieldKind};
+
+use field::{AGE, AGGREGATE, AT_MOST, CURSOR, EVENT_TYPE, FROZEN_SET, LIMIT, REFUSALS, SAGA, STEP, field};
 
 /// One operation.
 #[derive(Debug, Clone, Copy)]
@@ -60,22 +64,6 @@ pub(crate) enum At {
     Only(Service),
 }
 
-/// An argument that goes into the request's body, or into its query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Field {
-    pub(crate) name: &'static str,
-    pub(crate) about: &'static str,
-    pub(crate) kind: FieldKind,
-    /// Where in the body, as a JSON pointer; its name if empty.
-    pointer: &'static str,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FieldKind {
-    Text,
-    Number,
-}
-
 impl Operation {
     const fn new(name: &'static str, title: &'static str, role: Role, path: &'static str, about: &'static str) -> Self {
         let at = At::Any;
@@ -114,6 +102,7 @@ impl Operation {
         match self.name {
             "place_order" => true,
             "arm_fault" => matches!(field, "point" | "kind"),
+            "discard_dead_letters" | "discard_outbox_entries" => true,
             _ => false,
         }
     }
@@ -133,26 +122,17 @@ impl Operation {
         self.verb != Verb::Get
     }
 
+    /// What can be done with the set that this one has frozen: to the same kind of entries.
+    pub(crate) fn of_its_set(&self) -> impl Iterator<Item = &'static Operation> {
+        let kind = self.path.rsplit_once('/').map_or(self.path, |(kind, _)| kind);
+        OPERATIONS.iter().filter(move |next| next.fields.contains(&FROZEN_SET) && next.path.starts_with(kind))
+    }
+
     /// The name of the argument in its path: `id`, `step`.
     pub(crate) fn key(&self) -> Option<&'static str> {
         Some(self.path.split_once('{')?.1.split_once('}')?.0)
     }
 }
-
-const fn field(name: &'static str, kind: FieldKind, about: &'static str) -> Field {
-    Field { name, about, kind, pointer: "" }
-}
-
-impl Field {
-    const fn at(mut self, pointer: &'static str) -> Self {
-        self.pointer = pointer;
-        self
-    }
-}
-
-const LIMIT: Field = field("limit", FieldKind::Number, "The most entries: 1 to 200, 50 if left out");
-const SAGA: Field = field("saga_id", FieldKind::Text, "Only those of this saga").at("/filter/saga_id");
-const CURSOR: Field = field("cursor", FieldKind::Text, "next_cursor of the page before");
 
 /// All operations: what reads, then what acts, by what they concern.
 pub(crate) static OPERATIONS: &[Operation] = {
@@ -197,7 +177,7 @@ pub(crate) static OPERATIONS: &[Operation] = {
         Operation::reads(
             "inspect_event",
             "admin/outbox/{event_id}",
-            "An event with its body and each attempt to publish it.",
+            "An event with its body and its history: refused, requeued, published, by whom and why.",
         ),
         Operation::reads(
             "list_consumers",
@@ -262,7 +242,7 @@ pub(crate) static OPERATIONS: &[Operation] = {
             "Replays the pending dead letters of a step or a saga, in waves that grow until one fails.",
         )
         .with(&[
-            field("step", FieldKind::Text, "Only those of this step").at("/filter/step"),
+            STEP,
             SAGA,
             field("limit", FieldKind::Number, "How many at most"),
         ])
@@ -276,6 +256,53 @@ pub(crate) static OPERATIONS: &[Operation] = {
             "Discards the dead letter: the step will never be taken for this event.",
         )
         .deletes()
+        .destroys(),
+        Operation::new(
+            "rehearse_discard",
+            "Select dead letters",
+            Operator,
+            "admin/dlq/discard",
+            "Says which dead letters a discard of many would concern, changes none of them, and freezes the set.",
+        )
+        .with(&[STEP, SAGA, AT_MOST])
+        .base(r#"{"filter": {}, "dry_run": true, "reason": ""}"#),
+        Operation::new(
+            "discard_dead_letters",
+            "Discard many",
+            Admin,
+            "admin/dlq/discard",
+            "Discards the dead letters that rehearse_discard has selected: their steps will never be taken for these events.",
+        )
+        .with(&[FROZEN_SET])
+        .base(r#"{"dry_run": false, "reason": ""}"#)
+        .destroys(),
+        Operation::new(
+            "rehearse_requeue",
+            "Select parked events",
+            Operator,
+            "admin/outbox/requeue",
+            "Says which parked events a requeue or discard of many would concern, changes none, and freezes the set.",
+        )
+        .with(&[EVENT_TYPE, AGGREGATE, AGE, REFUSALS, AT_MOST])
+        .base(r#"{"filter": {}, "dry_run": true, "reason": ""}"#),
+        Operation::new(
+            "requeue_outbox_entries",
+            "Requeue many",
+            Operator,
+            "admin/outbox/requeue",
+            "Lets the relay publish parked events again: those that rehearse_requeue has selected, or of a type, age, and so on.",
+        )
+        .with(&[FROZEN_SET, EVENT_TYPE, AGGREGATE, AGE, REFUSALS, AT_MOST])
+        .base(r#"{"dry_run": false, "reason": ""}"#),
+        Operation::new(
+            "discard_outbox_entries",
+            "Discard many",
+            Admin,
+            "admin/outbox/discard",
+            "Discards the parked events that rehearse_requeue has selected: they will never be published, and later events will.",
+        )
+        .with(&[FROZEN_SET])
+        .base(r#"{"dry_run": false, "reason": ""}"#)
         .destroys(),
         Operation::new(
             "requeue_outbox_entry",

@@ -163,6 +163,33 @@ pub(super) async fn replayable(
     .await
 }
 
+/// The number of entries that an operator can still decide, and the ids of the oldest ones.
+pub async fn undecided(pool: &PgPool, selection: &Selection, limit: i64) -> Result<(i64, Vec<Uuid>), sqlx::Error> {
+    let found = sqlx::query!(
+        r#"with found as materialized (
+            select dead_letter_id
+            from dead_letter
+            where (status = 'PENDING' or (status = 'REPLAYED' and updated_at < now() - interval '2 minutes'))
+                and ($1::text is null or step = $1)
+                and ($2::text is null or event_type = $2 or starts_with(event_type, $2 || '.v'))
+                and ($3::uuid is null or saga_id = $3)
+                and ($4::text is null or reason = $4)
+                and ($5::timestamptz is null or created_at < $5)
+        )
+        select (select count(*) from found) as "count!",
+            array(select dead_letter_id from found order by dead_letter_id limit $6) as "ids!""#,
+        selection.step.as_deref(),
+        selection.event_type.as_deref(),
+        selection.saga_id,
+        selection.reason.as_deref(),
+        selection.created_before,
+        limit,
+    )
+    .fetch_one(pool)
+    .await?;
+    Ok((found.count, found.ids))
+}
+
 /// The number of entries that need an operator.
 pub async fn count_pending(pool: &PgPool) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar!(r#"select count(*) as "count!" from dead_letter where status = 'PENDING'"#)

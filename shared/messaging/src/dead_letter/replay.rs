@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::PgPool;
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
@@ -169,30 +169,36 @@ async fn write_back(pool: &PgPool, dead_letter_id: Uuid, outcome: &ReplayOutcome
 
 /// Discards the entry: its event will not be applied.
 pub async fn discard(replays: &Replays, dead_letter_id: Uuid, actor: &str, reason: &str) -> Result<(), ReplayError> {
-    let mut transaction = replays.pool.begin().await?;
-    let Some(step) = mark_discarded(&mut transaction, dead_letter_id, reason).await? else {
-        drop(transaction);
+    if discard_all(replays, &[dead_letter_id], actor, reason).await?.is_empty() {
         let letter = get(&replays.pool, dead_letter_id).await?.ok_or(ReplayError::NotFound)?;
         return Err(ReplayError::NotPending(letter.status));
-    };
-    let by = By { actor: actor.to_owned(), reason: Some(reason.to_owned()), replay_id: None };
-    record_actions(&mut transaction, &by, "discard", [(dead_letter_id, "discarded".to_owned())]).await?;
-    transaction.commit().await?;
-    replays.count(&step, "discard", "resolved");
+    }
     Ok(())
 }
 
-/// Returns the entry's step; `None` when it cannot be discarded now.
-async fn mark_discarded(conn: &mut PgConnection, entry: Uuid, reason: &str) -> Result<Option<String>, sqlx::Error> {
-    sqlx::query_scalar!(
+/// Discards those of the entries that are undecided, and returns them.
+pub async fn discard_all(
+    replays: &Replays,
+    dead_letter_ids: &[Uuid],
+    actor: &str,
+    reason: &str,
+) -> Result<Vec<Uuid>, sqlx::Error> {
+    let mut transaction = replays.pool.begin().await?;
+    let discarded = sqlx::query!(
         "update dead_letter
         set status = 'DISCARDED', notes = $2, updated_at = now()
-        where dead_letter_id = $1
+        where dead_letter_id = any($1)
             and (status = 'PENDING' or (status = 'REPLAYED' and updated_at < now() - interval '2 minutes'))
-        returning step",
-        entry,
+        returning dead_letter_id, step",
+        dead_letter_ids,
         reason,
     )
-    .fetch_optional(conn)
-    .await
+    .fetch_all(&mut *transaction)
+    .await?;
+    let by = By { actor: actor.to_owned(), reason: Some(reason.to_owned()), replay_id: None };
+    let outcomes = discarded.iter().map(|letter| (letter.dead_letter_id, "discarded".to_owned()));
+    record_actions(&mut transaction, &by, "discard", outcomes).await?;
+    transaction.commit().await?;
+    discarded.iter().for_each(|letter| replays.count(&letter.step, "discard", "resolved"));
+    Ok(discarded.into_iter().map(|letter| letter.dead_letter_id).collect())
 }

@@ -1,46 +1,51 @@
-//! Past events: those of one aggregate that belong to no saga, as long as they are kept.
+//! What happened to one event of the outbox: each state that it entered, when, by whom, and why.
 
-use saga::Event;
 use serde::Serialize;
-use serde_json::Value;
-use sqlx::PgConnection;
+use sqlx::PgPool;
 use time::OffsetDateTime;
-use uuid::Uuid;
 
-/// An event with its body.
+use super::Entry;
+
+/// A state that an event entered.
 #[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct PastEvent {
-    pub event_id: Uuid,
-    /// With its version: `ProductCreated.v1`.
-    pub event_type: String,
-    /// Grows with each event of the aggregate.
-    pub aggregate_sequence: i64,
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
-    pub payload: Value,
-    /// Null while it waits for the relay.
-    #[serde(with = "time::serde::rfc3339::option")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = OutboxChange))]
+pub struct Change {
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+    /// `PENDING`: it was written or requeued; `PARKED`: the broker refused it; `PUBLISHED`, `DISCARDED`.
+    pub state: String,
+    /// The relay that tried to publish it, or who requeued or discarded it; `relay` if it was requeued after a while. Null when it
+    /// was written.
     #[cfg_attr(feature = "openapi", schema(required = true))]
-    pub published_at: Option<OffsetDateTime>,
+    pub by: Option<String>,
+    /// The broker's error, or the reason of the action.
+    #[cfg_attr(feature = "openapi", schema(required = true))]
+    pub why: Option<String>,
 }
 
-/// The latest events of an aggregate, of the kind that `E` belongs to, with a sequence below `before`, latest first, from this service's outbox and its archive.
-pub async fn of_aggregate<E: Event>(
-    conn: &mut PgConnection,
-    id: &str,
-    before: Option<i64>,
-    limit: i64,
-) -> Result<Vec<PastEvent>, sqlx::Error> {
-    sqlx::query_as!(
-        PastEvent,
-        r#"select event_id as "event_id!", event_type as "event_type!", aggregate_sequence as "aggregate_sequence!",
-            payload as "payload!", published_at
-        from aggregate_events($1, $2, $3, $4)"#,
-        E::TYPE.aggregate,
-        id,
-        before.unwrap_or(i64::MAX),
-        limit,
-    )
-    .fetch_all(conn)
-    .await
+/// Oldest first. Of several publications, after the broker has lost the event, only the last one is known. Refusals and actions are
+/// kept as long as dead letters.
+pub async fn history(pool: &PgPool, entry: &Entry) -> Result<Vec<Change>, sqlx::Error> {
+    let written = Change { at: entry.created_at, state: "PENDING".to_owned(), by: None, why: None };
+    let later = sqlx::query_as!(
+        Change,
+        r#"select at as "at!", state as "state!", by, why
+        from (
+            select attempted_at as at, 'PARKED' as state, relay as by, error as why
+            from outbox_attempt
+            where event_id = $1
+            union all
+            select acted_at, case action when 'REQUEUE' then 'PENDING' else 'DISCARDED' end, actor, reason
+            from outbox_action
+            where event_id = $1
+            union all
+            select published_at, 'PUBLISHED', relay, null
+            from outbox_published
+            where event_id = $1
+        ) change
+        order by at"#,
+        entry.event_id,
+    );
+    let later = later.fetch_all(pool).await?;
+    Ok(std::iter::once(written).chain(later).collect())
 }

@@ -112,27 +112,3 @@ async fn select(
     .fetch_all(pool)
     .await
 }
-
-/// One failed attempt to publish.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = OutboxAttempt))]
-pub struct Attempt {
-    pub attempt: i32,
-    #[serde(with = "time::serde::rfc3339")]
-    pub attempted_at: OffsetDateTime,
-    pub relay: String,
-    pub error: String,
-}
-
-pub async fn attempts(pool: &PgPool, event_id: Uuid) -> Result<Vec<Attempt>, sqlx::Error> {
-    sqlx::query_as!(
-        Attempt,
-        "select attempt, attempted_at, relay, error
-        from outbox_attempt
-        where event_id = $1
-        order by attempt",
-        event_id,
-    )
-    .fetch_all(pool)
-    .await
-}

@@ -25,6 +25,9 @@ const BATCH_WINDOW: Duration = Duration::from_millis(5);
 /// The delay of an event that an injected fault keeps from being published.
 const INJECTED_DELAY: Duration = Duration::from_millis(200);
 
+/// How often the relay looks for parked events that are due.
+const REPLAY_CHECK: Duration = Duration::from_secs(1);
+
 /// The active relay from acquiring the lease to losing it.
 pub(super) struct Leader<'a> {
     relay: &'a Relay,
@@ -38,6 +41,7 @@ pub(super) struct Leader<'a> {
     singly: bool,
     renewed: Instant,
     reconciled: Instant,
+    replayed: Instant,
     connects: u64,
 }
 
@@ -54,6 +58,7 @@ impl<'a> Leader<'a> {
             singly: false,
             renewed: now,
             reconciled: now,
+            replayed: now,
             connects: 0,
         }
     }
@@ -149,7 +154,7 @@ impl<'a> Leader<'a> {
         let Some(stop) = published.stop else { return Ok(published.acks.len() == rows.len()) };
         match stop {
             Stop::Refused { event_id, error } => {
-                self.refused(event_id, &error).await?;
+                self.park_refused(event_id, &error).await?;
                 self.reconcile().await?;
             }
             Stop::Injected { event_id } => self.postpone(event_id).await?,
@@ -207,20 +212,14 @@ impl<'a> Leader<'a> {
         self.reconcile().await
     }
 
-    async fn refused(&self, event_id: Uuid, error: &str) -> Result<(), RelayError> {
-        let settings = &self.relay.settings;
-        let wait = Duration::from_millis(rand::random_range(200..=400));
-        let max = settings.relay_max_attempts;
-        let count = outbox::count_refusal(&self.relay.pool, &self.lease.holder, event_id, error, wait, max);
-        let parked = statement_timeout(count).await?;
-        tracing::warn!(%event_id, error, parked, "the broker refuses this event");
-        if parked {
-            self.relay.metrics.outbox_parked.inc();
-        }
+    async fn park_refused(&self, event_id: Uuid, error: &str) -> Result<(), RelayError> {
+        statement_timeout(outbox::park(&self.relay.pool, &self.lease.holder, event_id, error)).await?;
+        tracing::warn!(%event_id, error, "the broker refuses this event, which is parked");
+        self.relay.metrics.outbox_parked.inc();
         Ok(())
     }
 
-    /// Renews the lease and reconciles with the stream when they are due.
+    /// Renews the lease, requeues parked events and reconciles with the stream when they are due.
     async fn maintain(&mut self) -> Result<(), RelayError> {
         let settings = &self.relay.settings;
         if self.renewed.elapsed() > settings.relay_lease / 4 {
@@ -228,6 +227,15 @@ impl<'a> Leader<'a> {
                 return Err(RelayError::LeaseLost);
             }
             self.renewed = Instant::now();
+        }
+        if let Some(after) = settings.outbox_parked_replay_after
+            && self.replayed.elapsed() > REPLAY_CHECK
+        {
+            let events = statement_timeout(outbox::replay_parked(&mut self.conn, self.lease.epoch, after)).await?;
+            if events > 0 {
+                tracing::info!(events, "parked events are tried again");
+            }
+            self.replayed = Instant::now();
         }
         if self.reconciled.elapsed() > settings.reconcile_every || self.connects != self.relay.bus.connects() {
             self.reconcile().await?;

@@ -116,7 +116,7 @@ pub struct LeaseState {
     /// Events that wait to be published.
     #[serde(rename = "lag")]
     pub pending: i64,
-    /// Events that were refused too often and wait for an operator.
+    /// Events that the broker refused and that wait for an operator.
     pub parked: i64,
     /// Age of the oldest event that waits, in seconds.
     #[cfg_attr(feature = "openapi", schema(required = true))]

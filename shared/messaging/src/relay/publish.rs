@@ -53,7 +53,7 @@ pub(super) struct Published {
 
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The broker refuses this message.
+    /// The broker refuses this message, and always will.
     Refused { event_id: Uuid, error: String },
     /// An injected fault keeps this event from being published.
     Injected { event_id: Uuid },
@@ -253,10 +253,16 @@ fn classify(row: &PendingRow, error: &async_nats::error::Error<PublishErrorKind>
     match error.kind() {
         PublishErrorKind::WrongLastSequence => Stop::OutOfStep,
         PublishErrorKind::TimedOut => Stop::Silent(chain(error)),
-        PublishErrorKind::MaxPayloadExceeded => Stop::Refused { event_id: row.event_id, error: error.to_string() },
-        PublishErrorKind::Other if is_too_large(error) => Stop::Refused { event_id: row.event_id, error: chain(error) },
+        PublishErrorKind::MaxPayloadExceeded => too_large(row, "the broker", error),
+        PublishErrorKind::Other if is_too_large(error) => too_large(row, "its stream", error),
         _ => Stop::Away(chain(error)),
     }
+}
+
+fn too_large(row: &PendingRow, of: &str, error: &async_nats::error::Error<PublishErrorKind>) -> Stop {
+    let bytes = row.payload.len();
+    let error = format!("the event, with a body of {bytes} bytes, is larger than {of} accepts: {}", chain(error));
+    Stop::Refused { event_id: row.event_id, error }
 }
 
 fn is_too_large(error: &async_nats::error::Error<PublishErrorKind>) -> bool {

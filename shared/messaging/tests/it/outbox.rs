@@ -2,7 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
-use messaging::{Bus, Context, Outbox, PublishError, Relay};
+use async_nats::jetstream;
+use messaging::{Bus, Context, Outbox, PublishError, Relay, outbox, topology};
 use testkit::{Nats, eventually};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -36,6 +37,24 @@ async fn a_step_publishes_only_the_events_it_lists() {
     let ring = Rang { door: Uuid::now_v7(), by: "friend".to_owned() };
     let refused = work.publish(&OPEN_DOOR, &Context::background("test"), 1, &ring);
     assert!(matches!(refused, Err(PublishError::NotEmitted { step: "open_door", event: "Rang" })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn an_event_larger_than_the_broker_accepts_is_parked_at_once() {
+    let house = House::start().await;
+    let limited = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/small_broker.conf"));
+    let broker = Nats::with_config(limited, &[] as &[(&str, &str)]).await.unwrap();
+    let client = async_nats::connect(broker.url()).await.unwrap();
+    topology::ensure_stream(&jetstream::new(client.clone()), HOUSE, &Default::default()).await.unwrap();
+    let outbox = Outbox::new(house.pool.clone(), Bus::new(client, HOUSE), house.metrics.clone());
+    for by in ["friend", &"x".repeat(2_000), "neighbour"] {
+        house.write(by).await.unwrap();
+    }
+    Relay::of(&outbox).run_once().await.unwrap();
+    assert_eq!((house.count("outbox").await, house.count("outbox_published").await), (1, 2));
+    let parked = outbox::list(&house.pool, Some("PARKED"), None, 10).await.unwrap().remove(0);
+    let why = parked.last_error.unwrap();
+    assert!(parked.attempts == 1 && why.contains("is larger than the broker accepts"), "{why}");
 }
 
 /// A server without JetStream stands for one that lost the others: it keeps its clients.

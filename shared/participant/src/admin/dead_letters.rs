@@ -2,13 +2,19 @@
 
 use axum::{extract::State, http::HeaderMap};
 use bootstrap::{Filtered, Json, JsonResult, Page, PageQuery, Path, Problem, detached};
-use messaging::dead_letter::{self, Action, DeadLetter, Filter, ReplayError, Selection};
+use messaging::{
+    dead_letter::{self, Action, DeadLetter, Filter, ReplayError, Selection},
+    frozen_set::Of,
+};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::{Shared, Why, actor};
+use super::{
+    Shared, Why, actor,
+    bulk::{DiscardBody, FrozenBulk},
+};
 
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
@@ -112,6 +118,27 @@ pub(crate) async fn discard_dead_letter(
     let (replays, actor) = (admin.replays.clone(), actor(&headers));
     detached(async move { dead_letter::discard(&replays, id, &actor, &reason).await.map_err(problem) }).await?;
     get_dead_letter(State(admin), Path(id)).await
+}
+
+/// Discard the dead letters of a dry run
+#[utoipa::path(post, path = "/api/admin/dlq/discard", tag = "administration", request_body = FrozenBulk<Selection>,
+    responses((status = 200, description = "The result; with `dry_run` the entries that match, and their frozen set", body = DiscardBody)))]
+pub(crate) async fn discard_dead_letters(
+    State(admin): Shared,
+    headers: HeaderMap,
+    Json(wanted): Json<FrozenBulk<Selection>>,
+) -> JsonResult<DiscardBody> {
+    wanted.expect_frozen()?;
+    let (replays, actor) = (admin.replays.clone(), actor(&headers));
+    let pool = &admin.participant.pools.http;
+    let undecided = async |filter: &Selection, limit| dead_letter::undecided(pool, filter, limit).await;
+    let selected = wanted.selected(pool, Of::DeadLetters, &actor, undecided).await?;
+    if wanted.dry_run {
+        return Ok(Json(DiscardBody { selected, discarded: 0 }));
+    }
+    let (ids, reason) = (selected.ids.clone(), wanted.reason);
+    let discard = async move { dead_letter::discard_all(&replays, &ids, &actor, &reason).await };
+    Ok(Json(DiscardBody { selected, discarded: detached(discard).await?.len() }))
 }
 
 fn not_found() -> Problem {

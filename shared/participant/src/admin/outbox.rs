@@ -1,13 +1,13 @@
-//! The outbox: pending, parked, published and discarded events, every attempt, and the actions of operators.
+//! The outbox: pending, parked, published and discarded events, each with its history; an operator requeues or discards a parked one.
 
 use axum::{extract::State, http::HeaderMap};
 use bootstrap::{Filtered, Json, JsonResult, Page, PageQuery, Path, Problem, detached};
-use messaging::outbox::{self, Action, Attempt, Entry, Parked};
+use messaging::outbox::{self, Change, Entry};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::{Bulk, Shared, Why, actor, expect_reason};
+use super::{Shared, Why, actor, expect_reason};
 
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
@@ -47,8 +47,7 @@ pub(crate) struct OutboxHistory {
     headers: serde_json::Value,
     #[schema(value_type = Object)]
     payload: serde_json::Value,
-    history: Vec<Attempt>,
-    actions: Vec<Action>,
+    history: Vec<Change>,
 }
 
 /// Pending, parked, published and discarded events, newest first
@@ -63,7 +62,7 @@ pub(crate) async fn list_outbox(
     Ok(Json(Page::from_rows(rows, &page, |row| row.event_id)))
 }
 
-/// One event with every attempt to publish it
+/// One event with its history: written, refused and parked, requeued, published or discarded, when, by whom, and why
 #[utoipa::path(get, path = "/api/admin/outbox/{event_id}", tag = "administration",
     params(("event_id" = Uuid, Path, description = "The event's id")),
     responses((status = 200, description = "The entry", body = OutboxHistory),
@@ -75,9 +74,8 @@ pub(crate) async fn get_outbox_entry(State(admin): Shared, Path(event_id): Path<
     Ok(Json(OutboxHistory {
         headers: std::mem::take(&mut entry.headers),
         payload: std::mem::take(&mut entry.payload),
+        history: outbox::history(pool, &entry).await?,
         entry,
-        history: outbox::attempts(pool, event_id).await?,
-        actions: outbox::actions(pool, event_id).await?,
     }))
 }
 
@@ -124,41 +122,8 @@ pub(crate) async fn discard_outbox_entry(
 ) -> JsonResult<OutboxHistory> {
     expect_reason(&why.reason)?;
     let (pool, actor) = (admin.participant.pools.http.clone(), actor(&headers));
-    let discard = async move { outbox::discard(&mut *pool.acquire().await?, event_id, &actor, &why.reason).await };
+    let discard = async move { outbox::discard(&mut *pool.acquire().await?, &[event_id], &actor, &why.reason).await };
     let discarded = detached(discard).await?;
     let entry = get_outbox_entry(State(admin), Path(event_id)).await?;
-    if discarded { Ok(entry) } else { Err(Problem::conflict("Only a parked event can be discarded.")) }
-}
-
-/// The result of a bulk requeue.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct RequeueBody {
-    dry_run: bool,
-    /// The number of parked events that match the filter.
-    matched: i64,
-    /// The number of events that are pending again.
-    requeued: usize,
-    /// The oldest matching ones, up to the limit.
-    event_ids: Vec<Uuid>,
-}
-
-/// Retry many parked events, or report which
-#[utoipa::path(post, path = "/api/admin/outbox/requeue", tag = "administration", request_body = Bulk<Parked>,
-    responses((status = 200, description = "The result; with `dry_run` the events that match", body = RequeueBody)))]
-pub(crate) async fn requeue_outbox(
-    State(admin): Shared,
-    headers: HeaderMap,
-    Json(wanted): Json<Bulk<Parked>>,
-) -> JsonResult<RequeueBody> {
-    let limit = wanted.limit()?;
-    let Bulk { filter, dry_run, reason, .. } = wanted;
-    let (pool, actor) = (admin.participant.pools.http.clone(), actor(&headers));
-    let (matched, event_ids) = outbox::parked(&pool, &filter, limit).await?;
-    if dry_run {
-        return Ok(Json(RequeueBody { dry_run, matched, requeued: 0, event_ids }));
-    }
-    let ids = event_ids.clone();
-    let requeue = async move { outbox::requeue(&mut *pool.acquire().await?, &ids, &actor, Some(&reason)).await };
-    let requeued = detached(requeue).await?.len();
-    Ok(Json(RequeueBody { dry_run, matched, requeued, event_ids }))
+    if discarded.is_empty() { Err(Problem::conflict("Only a parked event can be discarded.")) } else { Ok(entry) }
 }

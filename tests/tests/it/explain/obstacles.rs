@@ -57,9 +57,14 @@ async fn the_broker_refuses_an_event_and_the_next_one_waits() -> Test {
     let (suite, participants) = TestSuite::selling(100, 1_000).await?;
     suite.message_size("ORDER", 64).await?;
     let placed = participants.place(&[("A", 1)], "tok_visa").await?;
-    found(&participants.order, &placed, "publication_refused", &["refused OrderCreated", "retried"]).await?;
-    let (_, parked) =
-        found(&participants.order, &placed, "publication_parked", &["OrderCreated is parked", "5 times"]).await?;
+    let words = ["OrderCreated is parked", "larger than its stream accepts"];
+    let (_, parked) = found(&participants.order, &placed, "publication_parked", &words).await?;
+    participants.order.client.act("/api/admin/relay/pause").await?;
+    follow(&parked, &participants.order).await?;
+    let words = ["refused OrderCreated 1 times", "retried"];
+    found(&participants.order, &placed, "publication_refused", &words).await?;
+    participants.order.client.act("/api/admin/relay/resume").await?;
+    let (_, parked) = found(&participants.order, &placed, "publication_parked", &["OrderCreated is parked"]).await?;
     ensure!(participants.cancel(&placed).await? == 202);
     let words = ["OrderCancelled waits for OrderCreated"];
     let (explanation, _) = found(&participants.order, &placed, "publication_held", &words).await?;

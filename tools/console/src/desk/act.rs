@@ -56,7 +56,7 @@ pub(super) async fn operate(
     let session = desk.sessions.of_form(&headers, arguments.remove("csrf").as_deref())?;
     let outcome = perform(&desk.suite, &desk.confirmations, operation, &arguments, &session.who).await;
     let (status, main) = match outcome {
-        Ok(answer) => (StatusCode::OK, done(operation, &answer)),
+        Ok(answer) => (StatusCode::OK, done(operation, &arguments, &answer)),
         Err(Refusal::Unconfirmed(token, _)) => {
             arguments.insert("confirm".to_owned(), token);
             (StatusCode::OK, confirmation(operation, &arguments, &session))
@@ -120,7 +120,7 @@ fn confirmation(operation: &Operation, arguments: &Arguments, session: &Session)
     }
 }
 
-fn done(operation: &Operation, answer: &serde_json::Value) -> Markup {
+fn done(operation: &Operation, arguments: &Arguments, answer: &serde_json::Value) -> Markup {
     let shown = serde_json::to_string_pretty(answer).unwrap_or_default();
     html! {
         h1 { (operation.title) }
@@ -131,7 +131,36 @@ fn done(operation: &Operation, answer: &serde_json::Value) -> Markup {
         } @else {
             p.good role="status" { "Done, and recorded." }
         }
+        @if let Some(set) = answer["frozen_set"].as_str() {
+            p {
+                (answer["ids"].as_array().map_or(0, Vec::len)) " of " (answer["matched"]) " are selected. "
+                @for next in operation.of_its_set() {
+                    a.act href={ "/operations/" (next.name) "?frozen_set=" (set)
+                        "&service=" (arguments.get("service").map_or("", String::as_str)) } { (next.title) } " "
+                }
+            }
+        }
         details { summary { "The service's answer" } pre { (shown) } }
         p { a href="/" { "Overview" } " · " a href="/actions" { "What was done" } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_dry_run_leads_to_what_its_set_is_for() {
+        let arguments = Arguments::from([("service".to_owned(), "order".to_owned())]);
+        let answer = json!({"matched": 3, "ids": ["a", "b"], "frozen_set": "7"});
+        let page = |name| done(operation(name).expect("known"), &arguments, &answer).into_string();
+        let leads = |page: &str, name| page.contains(&format!("/operations/{name}?frozen_set=7&amp;service=order"));
+        let parked = page("rehearse_requeue");
+        assert!(parked.contains("2 of 3 are selected"), "{parked}");
+        assert!(leads(&parked, "requeue_outbox_entries") && leads(&parked, "discard_outbox_entries"), "{parked}");
+        let letters = page("rehearse_discard");
+        assert!(leads(&letters, "discard_dead_letters") && !letters.contains("outbox"), "{letters}");
     }
 }

@@ -1,4 +1,4 @@
-//! One event as it was published, with each attempt to publish it; one dead letter.
+//! One event as it was published, with its history; one dead letter.
 
 use axum::{
     extract::{Path, State},
@@ -25,8 +25,7 @@ pub(super) async fn show(
     Path((service, event_id)): Path<(String, Uuid)>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    const PARTS: [(&str, &str); 4] =
-        [("Body", "payload"), ("Headers", "headers"), ("Attempts", "history"), ("Actions", "actions")];
+    const PARTS: [(&str, &str); 3] = [("Body", "payload"), ("Headers", "headers"), ("History", "history")];
     inspected(&desk, &headers, "inspect_event", &service, ("event_id", event_id), &PARTS).await
 }
 

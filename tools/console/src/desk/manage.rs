@@ -27,6 +27,8 @@ struct Kind {
     /// The fields to show, as JSON pointers, with their headings.
     columns: &'static [(&'static str, &'static str)],
     operations: &'static [&'static str],
+    /// Those that concern none or many of them.
+    of_many: &'static [&'static str],
 }
 
 static KINDS: [Kind; 6] = [
@@ -45,11 +47,12 @@ static KINDS: [Kind; 6] = [
             ("/replay_count", "Replays"),
         ],
         operations: &["replay_dead_letter", "discard_dead_letter"],
+        of_many: &["replay_dead_letters", "rehearse_discard", "discard_dead_letters"],
     },
     Kind {
         path: "outboxes",
         title: "Parked events",
-        about: "Events that the broker refused again and again. Those of the same aggregate wait behind them.",
+        about: "Events that the broker refused. Those of the same aggregate wait behind them.",
         list: "outbox?state=PARKED&limit=100",
         key: Some("event_id"),
         columns: &[
@@ -60,6 +63,7 @@ static KINDS: [Kind; 6] = [
             ("/created_at", "Since"),
         ],
         operations: &["requeue_outbox_entry", "discard_outbox_entry"],
+        of_many: &["rehearse_requeue", "requeue_outbox_entries", "discard_outbox_entries"],
     },
     Kind {
         path: "consumers",
@@ -69,6 +73,7 @@ static KINDS: [Kind; 6] = [
         key: Some("step"),
         columns: &[("/step", "Step"), ("/stream", "Stream"), ("/paused", "Paused"), ("/pulling", "Pulling")],
         operations: &["pause_consumer", "resume_consumer"],
+        of_many: &[],
     },
     Kind {
         path: "relays",
@@ -86,6 +91,7 @@ static KINDS: [Kind; 6] = [
             ("/last_failure_at", "At"),
         ],
         operations: &["pause_relay", "resume_relay"],
+        of_many: &[],
     },
     Kind {
         path: "breakers",
@@ -101,6 +107,7 @@ static KINDS: [Kind; 6] = [
             ("/retry_in_seconds", "Probes in, s"),
         ],
         operations: &["reset_breaker"],
+        of_many: &[],
     },
     Kind {
         path: "faults",
@@ -117,6 +124,7 @@ static KINDS: [Kind; 6] = [
             ("/missing", "Missing"),
         ],
         operations: &["disarm_fault"],
+        of_many: &["arm_fault"],
     },
 ];
 
@@ -154,8 +162,13 @@ async fn shown(desk: &Desk, kind: &Kind, may_act: bool) -> Markup {
         h1 { (kind.title) }
         p.quiet { (kind.about) }
         (table(kind, &found, may_act))
-        @if !may_act { p { a href="/login" { "Log in" } " to act on them." } }
-        @else if kind.path == "faults" { p { a href="/operations/arm_fault" { "Arm a fault" } } }
+        @if may_act {
+            p {
+                @for operation in kind.of_many.iter().filter_map(|name| operation(name)) {
+                    a.act href={ "/operations/" (operation.name) } { (operation.title) } " "
+                }
+            }
+        } @else { p { a href="/login" { "Log in" } " to act on them." } }
     }
 }
 
@@ -245,6 +258,9 @@ mod tests {
             for name in kind.operations {
                 let operation = operation(name).unwrap_or_else(|| panic!("{name} does not exist"));
                 assert_eq!(operation.key(), kind.key, "{name}");
+            }
+            for name in kind.of_many {
+                assert!(operation(name).is_some_and(|operation| operation.key().is_none()), "{name}");
             }
         }
     }

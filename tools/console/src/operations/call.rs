@@ -220,6 +220,15 @@ mod tests {
         assert_eq!(sent.expect("a request").body, json!({"filter": {"saga_id": "7"}, "reason": "r"}));
         let sent = request("rehearse_replay", &[("service", "order"), ("saga_id", "7"), ("reason", "r")]);
         assert_eq!(sent.expect("a request").body, json!({"filter": {"saga_id": "7"}, "dry_run": true}));
+        let many =
+            [("service", "order"), ("reason", "r"), ("older_than_seconds", "60"), ("event_type", "OrderCreated")];
+        let filter = json!({"older_than_seconds": 60, "event_type": "OrderCreated"});
+        let sent = request("rehearse_requeue", &many).expect("a request").body;
+        assert_eq!(sent, json!({"filter": filter, "dry_run": true, "reason": "r"}));
+        let sent = request("requeue_outbox_entries", &many).expect("a request").body;
+        assert_eq!(sent, json!({"filter": filter, "dry_run": false, "reason": "r"}));
+        let sent = request("discard_outbox_entries", &[("service", "order"), ("frozen_set", "7"), ("reason", "r")]);
+        assert_eq!(sent.expect("a request").body, json!({"frozen_set": "7", "dry_run": false, "reason": "r"}));
         assert!(OPERATIONS.iter().all(|operation| serde_json::from_str::<Value>(operation.base).is_ok()));
         let sent = request("list_outbox", &[("service", "order"), ("state", "PARKED")]).expect("a request");
         assert_eq!((sent.path.as_str(), sent.body), ("admin/outbox", json!({"state": "PARKED"})));
@@ -266,7 +275,14 @@ mod tests {
         ];
         assert_eq!(of(Role::Viewer), reading);
         assert!(OPERATIONS.iter().all(|o| o.acts() != (o.role == Role::Viewer)), "a viewer only reads");
-        assert_eq!(of(Role::Admin), ["discard_dead_letter", "discard_outbox_entry", "arm_fault"]);
+        let throwing = [
+            "discard_dead_letter",
+            "discard_dead_letters",
+            "discard_outbox_entries",
+            "discard_outbox_entry",
+            "arm_fault",
+        ];
+        assert_eq!(of(Role::Admin), throwing);
         assert_eq!(
             of(Role::Operator),
             [
@@ -276,6 +292,9 @@ mod tests {
                 "replay_dead_letter",
                 "rehearse_replay",
                 "replay_dead_letters",
+                "rehearse_discard",
+                "rehearse_requeue",
+                "requeue_outbox_entries",
                 "requeue_outbox_entry",
                 "pause_consumer",
                 "resume_consumer",

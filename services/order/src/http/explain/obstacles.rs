@@ -155,14 +155,14 @@ fn obstacle(known: &Known, awaited: &Awaited, waits: bool, fact: &Fact) -> Optio
         ),
         "REFUSED" if of_event => new(
             ObstacleKind::PublicationRefused,
-            format!("The broker has refused {on} {attempts} times, at last with: {why}. Publication is retried."),
+            format!("The broker has refused {on} {attempts} times, at last with: {why}. It is requeued, and retried."),
         ),
         "HELD" if of_event => new(
             ObstacleKind::PublicationHeld,
             format!("{on} waits for {why}, an earlier event of the same aggregate that the broker refuses."),
         ),
         "PARKED" if of_event => {
-            let what = format!("{on} is parked: the broker refused it {attempts} times, at last with: {why}.");
+            let what = format!("{on} is parked since the broker refused it: {why}.");
             let request = format!("POST /api/admin/outbox/{}/requeue", awaited.event_id);
             let remedy = "Requeue the event, once the cause is fixed.";
             new(ObstacleKind::PublicationParked, what).remedy(publisher, remedy, request)
