@@ -23,6 +23,8 @@ choose_data_folder() { # remembers POSTGRES_DATA, in a folder that the server's 
             folder=/var/tmp/pas-de-trois-$(printf %s "$run" | cksum | cut -d' ' -f1)
             say "the user $server_user cannot access $run: the database goes to $folder"
             [[ ! -e $folder ]] || die "$folder is left from an earlier run: delete it if you do not need it"
+            mkdir "$folder"
+            chown "$server_user" "$folder"
         fi
     fi
     remember POSTGRES_DATA "$folder"
