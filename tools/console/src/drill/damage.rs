@@ -55,10 +55,14 @@ impl Saboteur {
             Damage::FullStream(service) => self.stream(service.stream()).await?.1.max_bytes,
             _ => 0,
         };
-        let note = "create schema drill; create table drill.note (id uuid, name text, sku text, stream_bytes bigint)";
-        sqlx::raw_sql(note).execute(&mut owner).await.context("another drill plays, or was left: --mend ends it")?;
+        // The schema and its note appear together: without a note nobody could tell whose it is.
+        let mut transaction = owner.begin().await?;
+        let schema = "create schema drill; create table drill.note (id uuid, name text, sku text, stream_bytes bigint)";
+        let made = sqlx::raw_sql(schema).execute(&mut *transaction).await;
+        made.context("another drill plays, or was left: --mend ends it")?;
         let note = sqlx::query("insert into drill.note values ($1, $2, $3, $4)");
-        note.bind(id).bind(drill.name).bind(sku).bind(stream_bytes).execute(&mut owner).await?;
+        note.bind(id).bind(drill.name).bind(sku).bind(stream_bytes).execute(&mut *transaction).await?;
+        transaction.commit().await?;
         match drill.damage {
             Damage::Sql { damage, .. } => {
                 for sql in damage {
@@ -159,12 +163,8 @@ async fn noted(owner: &mut PgConnection) -> anyhow::Result<Option<Noted>> {
         return Ok(None);
     }
     let note: Option<PgRow> =
-        sqlx::query("select id, name, sku, stream_bytes from drill.note").fetch_optional(&mut *owner).await?;
-    let Some(note) = note else {
-        // It ended before it did anything.
-        sqlx::raw_sql("drop schema drill cascade").execute(owner).await?;
-        return Ok(None);
-    };
+        sqlx::query("select id, name, sku, stream_bytes from drill.note").fetch_optional(owner).await?;
+    let Some(note) = note else { return Ok(None) };
     let name: String = note.try_get(1)?;
     let drill = DRILLS.iter().find(|drill| drill.name == name).with_context(|| format!("no drill is called {name}"))?;
     Ok(Some(Noted { id: note.try_get(0)?, drill, sku: note.try_get(2)?, stream_bytes: note.try_get(3)? }))
