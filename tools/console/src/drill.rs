@@ -96,9 +96,9 @@ pub async fn command(args: &DrillArgs) -> anyhow::Result<bool> {
         played = play.begin_and_judge(seed, args.rate) => played,
         () = interrupted() => Err(anyhow::anyhow!("interrupted")),
     };
-    let undone = play.clean_up().await;
-    say(format!("It was {}. {}", drill.name, drill.debrief));
-    undone?;
+    if play.clean_up().await? {
+        say(format!("It was {}. {}", drill.name, drill.debrief));
+    }
     let (score, solved) = played?;
     say(format!("Score: {score}"));
     Ok(solved)
@@ -127,6 +127,7 @@ struct Play {
     input: UnboundedReceiver<String>,
     /// Sessions that hold the damage.
     held: JoinSet<()>,
+    briefed: bool,
 }
 
 impl Play {
@@ -152,6 +153,7 @@ impl Play {
             stores: args.stores.clone(),
             input: demo::lines_of_input(),
             held: JoinSet::new(),
+            briefed: false,
             suite,
             saboteur,
             drill,
@@ -164,11 +166,15 @@ impl Play {
         self.load.place_some(ORDERS_BEFORE).await;
         let mut database = audit::connect_database(&self.stores.database_url).await?;
         let open = self.load.wait_for_all(&mut database, Duration::from_secs(30)).await?;
-        ensure!(open.is_empty(), "orders do not end already before the drill");
+        ensure!(
+            open.is_empty(),
+            "orders do not end before the drill has begun: one that was killed may be left (--mend)"
+        );
         self.loading.spawn(self.load.clone().run(rate, self.load_stop.clone()));
         self.held = self.saboteur.damage(self.id, self.drill, &self.sku).await?;
         let damaged = Instant::now();
         brief(seed, &self.sku);
+        self.briefed = true;
         let answer = self.answer().await?;
         say(format!("Answered after {} s.", damaged.elapsed().as_secs()));
         self.load_stop.cancel();
@@ -234,13 +240,14 @@ impl Play {
         Ok(None)
     }
 
-    /// Undoes the damage, if this drill has done any, and what it has left.
-    async fn clean_up(&mut self) -> anyhow::Result<()> {
+    /// Undoes the damage and what it has left; returns whether there was any.
+    async fn clean_up(&mut self) -> anyhow::Result<bool> {
         self.held.abort_all();
         self.load_stop.cancel();
-        self.saboteur.undo(Some(self.id)).await.context("the damage is not undone: --mend tries again")?;
+        let undone = self.saboteur.undo(Some(self.id)).await.context("the damage is not undone: --mend tries again")?;
         while self.loading.join_next().await.is_some() {}
-        tidy_up(&self.suite, &self.stores, &self.sku).await
+        tidy_up(&self.suite, &self.stores, &self.sku).await?;
+        Ok(self.briefed || undone.is_some())
     }
 }
 

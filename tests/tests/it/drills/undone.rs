@@ -57,6 +57,7 @@ async fn what_one_that_was_killed_has_left_can_be_undone() -> Test {
     world.suite.execute("update inventory.relay_lease set paused = false").await?;
     let mut second = Drill::begin(&world, "a wrong price")?;
     ensure!(!second.ends().await?, "a second one beside it");
+    ensure!(!second.said.join("\n").contains("It was"), "it tells what it has not done: {:?}", second.said);
     ensure!(world.suite.number("select count(*) from drill.note").await? == 1, "{:?}", second.said);
     mended(&world).await?;
     nothing_is_left(&world).await
