@@ -211,7 +211,7 @@ async fn dead_letters(agent: &mut Agent, stuck: &[Stuck]) -> anyhow::Result<Opti
 async fn processor(agent: &mut Agent, paying: &[&Stuck]) -> anyhow::Result<Option<Diagnosis>> {
     let breakers = agent.done("list_breakers", json!({"service": "payment"})).await?.to_string();
     let said = paying.iter().map(|of| of.what.as_str()).chain([breakers.as_str()]).collect::<Vec<_>>().join("\n");
-    let cause = if said.contains("503") {
+    let cause = if said.contains("503 Service Unavailable") {
         "processor_fails"
     } else if said.contains("elapsed") || said.contains("timed out") {
         "processor_slow"
