@@ -35,7 +35,8 @@ begin
     end loop;
 end $$;
 
--- Only order begins sagas and lets finished ones be purged.
+-- Only order begins sagas, coordinates orchestrated ones, and lets finished ones be purged.
 grant insert on saga.saga_instance to order_service;
+grant select, insert, update, delete on saga.coordinator, saga.coordination to order_service;
 grant execute on function saga.purge_terminal(interval, integer), saga.activity() to order_service;
 grant execute on function payment.at_gateway(uuid) to order_service;

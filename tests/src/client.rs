@@ -154,7 +154,8 @@ impl Client {
 
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.http.request(method, format!("{}{path}", self.base));
-        if path.starts_with("/api/admin") { request.bearer_auth("dev-admin-token") } else { request }
+        let needs_token = path.starts_with("/api/admin") || path.starts_with("/api/saga/");
+        if needs_token { request.bearer_auth("dev-admin-token") } else { request }
     }
 
     pub async fn send(&self, request: RequestBuilder) -> anyhow::Result<Answer> {

@@ -20,8 +20,8 @@ pub struct Participants {
 impl Participants {
     pub(crate) async fn start(suite: &TestSuite, faults: fn() -> Faults) -> anyhow::Result<Self> {
         let inventory = suite.start_with(INVENTORY, faults(), "").await?;
-        let order = suite.start_with(ORDER, faults(), &inventory.url).await?;
         let payment = suite.start_with(PAYMENT, faults(), "").await?;
+        let order = suite.start_calling(ORDER, faults(), [&inventory.url, &payment.url]).await?;
         let mut participants = Participants::of(order, inventory, payment);
         for service in Self::others() {
             participants.others.push(suite.start_with(service, faults(), "").await?);

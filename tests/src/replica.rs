@@ -31,6 +31,7 @@ pub struct Tuning {
     /// Long, so that a test cannot rely on it: losses must be detected when they happen.
     pub reconcile_every: Duration,
     pub catalogue_rebuild_every: Duration,
+    pub coordinator_lease: Duration,
     /// Overrides of steps' policies, as in RESILIENCE.
     pub resilience: &'static str,
     pub breakers_enabled: bool,
@@ -60,6 +61,7 @@ impl Default for Tuning {
             outbox_parked_replay_after: None,
             reconcile_every: Duration::from_secs(600),
             catalogue_rebuild_every: Duration::from_secs(600),
+            coordinator_lease: Duration::from_secs(2),
             resilience: "",
             breakers_enabled: true,
             retries_enabled: true,
@@ -117,9 +119,9 @@ impl Replica {
         suite: &TestSuite,
         service: Service,
         faults: Faults,
-        inventory_url: &str,
+        servers: [&str; 2],
     ) -> anyhow::Result<Replica> {
-        let arguments = arguments(suite, service, inventory_url);
+        let arguments = arguments(suite, service, servers);
         // The services' types for configuration, startup and application differ, and have the same names.
         macro_rules! start {
             ($service:ident, $app:path, $tasks:expr) => {{
@@ -214,7 +216,7 @@ impl Replica {
     }
 }
 
-fn arguments(suite: &TestSuite, service: Service, inventory_url: &str) -> Vec<String> {
+fn arguments(suite: &TestSuite, service: Service, [inventory_url, payment_url]: [&str; 2]) -> Vec<String> {
     let tuning = &suite.tuning;
     let role = format!("{service}_service");
     let mut arguments: Vec<(&str, String)> = vec![
@@ -242,6 +244,8 @@ fn arguments(suite: &TestSuite, service: Service, inventory_url: &str) -> Vec<St
     match service {
         ORDER => arguments.extend([
             ("--inventory-url", inventory_url.to_owned()),
+            ("--payment-url", payment_url.to_owned()),
+            ("--coordinator-lease", humantime(tuning.coordinator_lease)),
             ("--catalogue-rebuild-every", humantime(tuning.catalogue_rebuild_every)),
             ("--compensation-check-every", humantime(tuning.timeout_check_every)),
             ("--placement-outbox-age", humantime(tuning.placement_outbox_age)),

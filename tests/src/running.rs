@@ -48,6 +48,14 @@ impl Running {
         Ok(running)
     }
 
+    /// Starts the real program at this address.
+    pub async fn at(suite: &TestSuite, service: Service, address: &str) -> anyhow::Result<Self> {
+        let mut running = Self::launch(suite, service, service.0, &[("LISTEN", address)])?;
+        running.client = Client::new(&format!("http://{address}"));
+        running.ready().await.with_context(|| running.process.log())?;
+        Ok(running)
+    }
+
     /// The same, without waiting until it is ready.
     pub fn launch(
         suite: &TestSuite,
@@ -64,6 +72,7 @@ impl Running {
             .env("NATS_URL", &suite.nats_url)
             .env("GATEWAY_URL", &suite.gateway.base_url)
             .env("INVENTORY_URL", "http://127.0.0.1:1")
+            .env("PAYMENT_URL", "http://127.0.0.1:1")
             .env("ALLOW_UNSAFE_DURABILITY", "true")
             .env("RELAY_LEASE", "1s")
             .env("RUST_LOG", "warn")

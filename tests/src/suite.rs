@@ -117,9 +117,17 @@ impl TestSuite {
         faults: Faults,
         inventory_url: &str,
     ) -> anyhow::Result<Replica> {
-        Box::pin(Replica::start(self, service, faults, inventory_url))
-            .await
-            .with_context(|| format!("starting {service}"))
+        self.start_calling(service, faults, [inventory_url, "http://127.0.0.1:1"]).await
+    }
+
+    /// One more replica, which calls two others at these addresses, if it calls them.
+    pub async fn start_calling(
+        &self,
+        service: saga::Service,
+        faults: Faults,
+        servers: [&str; 2],
+    ) -> anyhow::Result<Replica> {
+        Box::pin(Replica::start(self, service, faults, servers)).await.with_context(|| format!("starting {service}"))
     }
 
     /// Audits everything once nothing is in flight, and whether what was published is documented.

@@ -32,6 +32,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("COMPENSATION_CHECK_EVERY", "500ms"),
     ("CONSUMER_ACK_WAIT", "1s"),
     ("RELAY_LEASE", "500ms"),
+    ("COORDINATOR_LEASE", "1s"),
     ("RELAY_POLL", "150ms"),
     ("RECONCILE_EVERY", "1s"),
     ("REPLENISH_ENABLED", "false"),

@@ -1,7 +1,8 @@
 //! One run of the checker, and its result.
 
 use std::{
-    fmt,
+    fmt::{self, Debug},
+    hash::Hash,
     time::{Duration, Instant},
 };
 
@@ -14,6 +15,12 @@ use crate::{Bounds, Guards, Saga};
 #[derive(Debug, Clone)]
 pub struct Report {
     pub saga: Saga,
+    pub explored: Explored,
+}
+
+/// What a run of the checker has seen.
+#[derive(Debug, Clone)]
+pub struct Explored {
     pub unique_states: usize,
     pub states: usize,
     pub max_depth: usize,
@@ -47,50 +54,71 @@ impl Default for Limits {
     }
 }
 
-/// Explores the states breadth first, so that a counterexample is short.
+/// Checks the choreographed saga.
 pub fn check(saga: Saga, limits: Limits) -> Report {
+    let explored = explore(saga, limits, |(order, action)| format!("{action:?} of order {order}"));
+    Report { saga, explored }
+}
+
+/// Explores the states breadth first, so that a counterexample is short.
+pub fn explore<M>(model: M, limits: Limits, step: impl Fn(&M::Action) -> String) -> Explored
+where
+    M: Model<State: Clone + Debug + Hash + PartialEq + Send + Sync, Action: Clone + Debug + PartialEq>
+        + Send
+        + Sync
+        + 'static,
+{
     let began = Instant::now();
     let finish = match limits.refute {
         Some(name) => HasDiscoveries::AllOf([name].into()),
         None => HasDiscoveries::AnyFailures,
     };
-    let mut builder = saga.checker().threads(limits.threads).finish_when(finish);
+    let properties = model.properties();
+    let mut builder = model.checker().threads(limits.threads).finish_when(finish);
     if let Some(time) = limits.time {
         builder = builder.timeout(time);
     }
     let checker = builder.spawn_bfs().join();
     let discoveries = checker.discoveries();
     let elapsed = began.elapsed();
-    let properties: Vec<PropertyResult> = saga
-        .properties()
-        .iter()
-        .map(|property| {
-            let path = discoveries.get(property.name);
-            let found = path.is_some();
-            let holds = if property.expectation == Expectation::Sometimes { found } else { !found };
-            let steps = path.map(|path| path.clone().into_actions()).unwrap_or_default();
-            let path = steps.iter().map(|(order, action)| format!("{action:?} of order {order}")).collect();
-            PropertyResult { name: property.name, holds, path }
-        })
-        .collect();
-    Report {
-        saga,
+    let properties = properties.iter().map(|property| {
+        let path = discoveries.get(property.name);
+        let found = path.is_some();
+        let holds = if property.expectation == Expectation::Sometimes { found } else { !found };
+        let steps = path.map(|path| path.clone().into_actions()).unwrap_or_default();
+        PropertyResult { name: property.name, holds, path: steps.iter().map(&step).collect() }
+    });
+    Explored {
         unique_states: checker.unique_state_count(),
         states: checker.state_count(),
         max_depth: checker.max_depth(),
         elapsed,
         complete: limits.time.is_none_or(|most| elapsed < most),
-        properties,
+        properties: properties.collect(),
     }
 }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Bounds { orders, stock, faults, replicas, .. } = self.saga.bounds;
+impl Explored {
+    /// The table header above a run of the twin.
+    pub const HEADER: &str = "\
+| states | depth | seconds | properties | |
+|---|---|---|---|---|";
+
+    /// Every state was visited, and every property holds.
+    pub fn is_proven(&self) -> bool {
+        self.complete && self.properties.iter().all(|p| p.holds)
+    }
+
+    pub fn result(&self, name: &str) -> Option<&PropertyResult> {
+        self.properties.iter().find(|p| p.name == name)
+    }
+
+    /// The end of a row of the table.
+    fn row(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = self.properties.iter().filter(|p| p.holds).count();
         write!(
             f,
-            "| {orders} | {stock} | {faults} | {replicas} | {} | {} | {:.1} | {held} of {} | {} |",
+            "{} | {} | {:.1} | {held} of {} | {} |",
             self.unique_states,
             self.max_depth,
             self.elapsed.as_secs_f64(),
@@ -103,25 +131,8 @@ impl fmt::Display for Report {
         }
         Ok(())
     }
-}
-
-impl Report {
-    /// The table header above the reports.
-    pub const HEADER: &str = "\
-| orders | units | faults | replicas | states | depth | seconds | properties | |
-|---|---|---|---|---|---|---|---|---|";
-
-    /// Every state was visited, and every property holds.
-    pub fn is_proven(&self) -> bool {
-        self.complete && self.properties.iter().all(|p| p.holds)
-    }
-
-    pub fn result(&self, name: &str) -> Option<&PropertyResult> {
-        self.properties.iter().find(|p| p.name == name)
-    }
 
     pub fn to_json(&self) -> Value {
-        let bounds = &self.saga.bounds;
         let property = |p: &PropertyResult| json!({"name": p.name, "holds": p.holds, "steps": p.path});
         json!({
             "unique_states": self.unique_states,
@@ -130,12 +141,41 @@ impl Report {
             "seconds": self.elapsed.as_secs_f64(),
             "complete": self.complete,
             "proven": self.is_proven(),
-            "bounds": {
-                "orders": bounds.orders, "stock": bounds.stock, "faults": bounds.faults, "drives": bounds.retries,
-                "max_attempts": bounds.max_attempts, "replicas": bounds.replicas, "bad_cards": bounds.bad_cards,
-            },
-            "guards": if self.saga.guards == Guards::ALL { json!("all") } else { json!(format!("{:?}", self.saga.guards)) },
             "properties": self.properties.iter().map(property).collect::<Vec<_>>(),
         })
+    }
+}
+
+impl fmt::Display for Explored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "| ")?;
+        self.row(f)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Bounds { orders, stock, faults, replicas, .. } = self.saga.bounds;
+        write!(f, "| {orders} | {stock} | {faults} | {replicas} | ")?;
+        self.explored.row(f)
+    }
+}
+
+impl Report {
+    /// The table header above the reports.
+    pub const HEADER: &str = "\
+| orders | units | faults | replicas | states | depth | seconds | properties | |
+|---|---|---|---|---|---|---|---|---|";
+
+    pub fn to_json(&self) -> Value {
+        let bounds = &self.saga.bounds;
+        let mut report = self.explored.to_json();
+        report["bounds"] = json!({
+            "orders": bounds.orders, "stock": bounds.stock, "faults": bounds.faults, "drives": bounds.retries,
+            "max_attempts": bounds.max_attempts, "replicas": bounds.replicas, "bad_cards": bounds.bad_cards,
+        });
+        report["guards"] =
+            if self.saga.guards == Guards::ALL { json!("all") } else { json!(format!("{:?}", self.saga.guards)) };
+        report
     }
 }

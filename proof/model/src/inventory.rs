@@ -85,6 +85,7 @@ impl World {
         if let Some(reservation) = &mut order.reservation {
             let mut row = domain::Reservation {
                 order_id: Uuid::nil(),
+                saga_id: Uuid::nil(),
                 status: reservation.status,
                 version: domain::Reservation::DECIDED,
                 held: SKU

@@ -21,6 +21,7 @@ mod order;
 pub mod payment;
 pub mod property;
 mod step;
+pub mod twin;
 pub mod world;
 
 pub use action::Action;

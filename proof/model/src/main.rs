@@ -7,7 +7,8 @@ use anyhow::Context;
 use clap::Parser;
 use model::{
     Bounds, Saga,
-    check::{Limits, Report, check},
+    check::{Explored, Limits, Report, check, explore},
+    twin::{self, Twin},
 };
 use serde_json::json;
 
@@ -51,16 +52,22 @@ fn main() -> anyhow::Result<ExitCode> {
         println!("{report}");
         reports.push(report);
     }
-    let states = reports.iter().map(|report| report.unique_states).max().unwrap_or(0);
-    let seconds: f64 = reports.iter().map(|report| report.elapsed.as_secs_f64()).sum();
+    let twin_faults = if arguments.quick { 2 } else { 4 };
+    let twin = Twin::new(twin_faults, 2, twin::Guards::ALL).context("the table of the twin lacks a step")?;
+    let twin = explore(twin, limits, |action| format!("{action:?}"));
+    println!("\nThe orchestrated twin, with {twin_faults} faults:\n\n{}", Explored::HEADER);
+    println!("{twin}");
+    let runs = || reports.iter().map(|report| &report.explored).chain([&twin]);
+    let states = runs().map(|run| run.unique_states).max().unwrap_or(0);
+    let seconds: f64 = runs().map(|run| run.elapsed.as_secs_f64()).sum();
     let wanted = if arguments.quick { 0 } else { arguments.states };
-    let proven = states >= wanted && reports.iter().all(Report::is_proven);
+    let proven = states >= wanted && runs().all(Explored::is_proven);
     let verdict = if proven { "proven" } else { "NOT PROVEN" };
     println!("{states} states within the widest bounds, all bounds in {seconds:.1} s: {verdict}");
     if let Some(file) = arguments.json {
         let runs: Vec<_> = reports.iter().map(Report::to_json).collect();
         let whole = json!({"layer": "L0 model check", "proven": proven, "unique_states": states, "seconds": seconds,
-            "wanted_states": wanted, "runs": runs});
+            "wanted_states": wanted, "runs": runs, "twin": twin.to_json()});
         reports::write_json(&whole, &file)?;
     }
     Ok(if proven { ExitCode::SUCCESS } else { ExitCode::FAILURE })

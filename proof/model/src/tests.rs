@@ -14,7 +14,7 @@ use crate::{
 fn every_property_holds_within_the_small_bounds() {
     for bounds in Bounds::QUICK {
         let report = check(Saga::new(*bounds), Limits::default());
-        assert!(report.is_proven(), "{}\n{report}", Report::HEADER);
+        assert!(report.explored.is_proven(), "{}\n{report}", Report::HEADER);
     }
 }
 
@@ -22,7 +22,7 @@ fn every_property_holds_within_the_small_bounds() {
 fn refute(name: &'static str, bounds: Bounds, guards: Guards) -> Vec<String> {
     let limits = Limits { threads: 1, refute: Some(name), ..Limits::default() };
     let report = check(Saga { bounds, guards }, limits);
-    let result = report.result(name).expect("a property of the saga");
+    let result = report.explored.result(name).expect("a property of the saga");
     assert!(!result.holds, "the property was not refuted:\n{report}");
     result.path.clone()
 }
@@ -74,5 +74,43 @@ fn the_model_covers_every_event_and_step_of_the_saga() {
         let (kind, _) = Kind::ALL.into_iter().find(|(_, of)| *of == event).expect("an event of the model");
         let reader = Reader::of(step).expect("a step of the model");
         assert!(kind.readers().contains(&reader), "{}", step.name);
+    }
+}
+
+mod of_the_twin {
+    use crate::{
+        check::{Explored, Limits, explore},
+        twin::{Guards, Twin, names},
+    };
+
+    fn explored(faults: u8, guards: Guards, refute: Option<&'static str>) -> Explored {
+        let twin = Twin::new(faults, 2, guards).expect("a complete table");
+        explore(twin, Limits { threads: 1, refute, ..Limits::default() }, |action| format!("{action:?}"))
+    }
+
+    #[test]
+    fn every_property_of_the_twin_holds_within_the_small_bounds() {
+        let explored = explored(2, Guards::ALL, None);
+        assert!(explored.is_proven(), "{explored}");
+    }
+
+    fn refuted(name: &'static str, faults: u8, guards: Guards) {
+        let explored = explored(faults, guards, Some(name));
+        assert!(explored.result(name).is_some_and(|result| !result.holds), "it was not refuted: {explored}");
+    }
+
+    #[test]
+    fn a_coordinator_that_keeps_its_state_in_memory_forgets_an_order() {
+        refuted(names::ENDED, 1, Guards { stored: false, ..Guards::ALL });
+    }
+
+    #[test]
+    fn without_an_idempotency_key_a_card_is_charged_twice() {
+        refuted(names::ONCE, 1, Guards { keyed: false, ..Guards::ALL });
+    }
+
+    #[test]
+    fn without_tombstones_a_late_command_holds_stock() {
+        refuted(names::UNDONE, 1, Guards { tombstones: false, ..Guards::ALL });
     }
 }

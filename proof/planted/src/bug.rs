@@ -1,4 +1,4 @@
-//! The nineteen planted bugs: each is a patch of the same name in this crate's folder, with its provocation here.
+//! The twenty-one planted bugs: each is a patch of the same name in this crate's folder, with its provocation here.
 
 use std::{future::Future, pin::Pin};
 
@@ -136,6 +136,15 @@ pub const ALL: &[Bug] = &[
         .not_shown("the database of chaos has no standby")
         // A relay that renews its lease waits for the standby before it can publish.
         .settings(&[("RELAY_LEASE", "10m"), ("RECONCILE_EVERY", "10m")]),
+    Bug::new("coordinator_in_memory", "G1", &[GOOD_ORDERS], provoked_by!(saga::kill_the_coordinator))
+        .not_shown("the customers of chaos place no orchestrated orders"),
+    Bug::new(
+        "command_without_key",
+        "G4",
+        &["gateway_charges", "gateway_totals"],
+        provoked_by!(saga::lose_the_record_of_a_commanded_charge),
+    )
+    .not_shown("the customers of chaos place no orchestrated orders"),
 ];
 
 #[cfg(test)]
@@ -150,7 +159,7 @@ mod tests {
     #[test]
     fn every_patch_has_a_provocation_and_every_provocation_a_patch() {
         assert_eq!(ALL.iter().map(|bug| bug.name).collect::<Vec<_>>(), series());
-        assert_eq!(ALL.len(), 19);
+        assert_eq!(ALL.len(), 21);
     }
 
     #[test]

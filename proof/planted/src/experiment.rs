@@ -85,6 +85,28 @@ impl Experiment {
     /// Crashes one of the service's processes at the fault's point and starts it again, while orders are placed that must still
     /// be confirmed.
     pub async fn crash(&mut self, service: Service, fault: Value) -> anyhow::Result<()> {
+        self.crash_during(service, fault, async |experiment| experiment.order(3, PLENTY, GOOD).await).await
+    }
+
+    /// The same while a coordinator drives the orders' sagas.
+    pub async fn crash_orchestrated(&mut self, service: Service, fault: Value) -> anyhow::Result<()> {
+        let place = async |experiment: &Experiment| {
+            let place = async |order: NewOrder| {
+                let key = Uuid::now_v7().to_string();
+                let placed = experiment.testbed.suite().place_orchestrated_surely(&order, &key, LIMIT * 2).await;
+                anyhow::Ok(placed?.0.order_id)
+            };
+            try_join_all(NewOrder::crowd(PLENTY, 3, GOOD).into_iter().map(place)).await
+        };
+        self.crash_during(service, fault, place).await
+    }
+
+    async fn crash_during(
+        &mut self,
+        service: Service,
+        fault: Value,
+        place: impl AsyncFnOnce(&Experiment) -> anyhow::Result<Vec<Uuid>>,
+    ) -> anyhow::Result<()> {
         self.something_failed = true;
         self.arm(service, fault).await?;
         let replicas = self.testbed.replicas_of(service);
@@ -101,7 +123,7 @@ impl Experiment {
             replica.program.start().await?;
             self.testbed.ready_one(&replica, LIMIT).await
         };
-        let (orders, ()) = try_join(self.order(3, PLENTY, GOOD), restart).await?;
+        let (orders, ()) = try_join(place(self), restart).await?;
         self.must_be_confirmed.extend(orders);
         Ok(())
     }

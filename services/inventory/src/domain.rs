@@ -187,6 +187,7 @@ impl ReservationStatus {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
     pub order_id: Uuid,
+    pub saga_id: Uuid,
     pub status: ReservationStatus,
     /// Grows by one with every event of the reservation.
     pub version: i64,

@@ -104,7 +104,7 @@ fn only_a_reservation_releases_lines() {
         let line = StockLine { sku: sku("A"), quantity: 2 };
         let lines = if holds { vec![line] } else { Vec::new() };
         let order_id = Uuid::nil();
-        let mut reservation = Reservation { order_id, status, version: 7, held: lines.clone() };
+        let mut reservation = Reservation { order_id, saga_id: Uuid::nil(), status, version: 7, held: lines.clone() };
         assert_eq!(reservation.release(), lines);
         assert_eq!(reservation.release(), [], "a second release is empty");
         assert_eq!(reservation.version, 9);
@@ -206,7 +206,7 @@ proptest! {
         let reserved = after(&products, &decisions);
         let released: Vec<StockLine> = decisions.iter().flat_map(|decision| {
             let status = ReservationStatus::Reserved;
-            Reservation { order_id: Uuid::nil(), status, version: 1, held: held(decision).to_vec() }.release()
+            Reservation { order_id: Uuid::nil(), saga_id: Uuid::nil(), status, version: 1, held: held(decision).to_vec() }.release()
         }).collect();
         let units = total(&released);
         for (before, now) in products.iter().zip(reserved) {

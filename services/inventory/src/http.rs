@@ -1,5 +1,6 @@
 //! The routes of the inventory service.
 
+mod commands;
 mod input;
 mod products;
 mod reservations;
@@ -15,5 +16,7 @@ pub(crate) fn routes(app: App) -> OpenApiRouter {
         .routes(routes!(products::replenish_product))
         .routes(routes!(products::product_events))
         .routes(routes!(reservations::get_reservation))
+        .routes(routes!(commands::command_reserve_stock))
+        .routes(routes!(commands::command_release_stock))
         .with_state(app)
 }

@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::{
     App,
     domain::{self, Ending, OrderStatus, OverdueAction},
-    steps,
+    orchestration, steps,
     store::{self, EndedOrder, OrderRow},
 };
 
@@ -107,7 +107,9 @@ pub(crate) enum ResumeOutcome {
 /// Retries the compensations of these sagas on an operator's request; returns the outcome of each known saga.
 pub(crate) async fn resume(app: &App, saga_ids: &[Uuid], why: &str) -> Result<HashMap<Uuid, ResumeOutcome>, StepError> {
     let mut tx = app.participant.step_by_request(&DRIVE_COMPENSATION).await?;
-    let sagas = compensation::lock_by_ids(tx.conn(), saga_ids).await?;
+    let orchestrated = app.twin.own(&mut tx, saga_ids).await?;
+    let saga_ids: Vec<Uuid> = saga_ids.iter().copied().filter(|saga_id| !orchestrated.contains(saga_id)).collect();
+    let sagas = compensation::lock_by_ids(tx.conn(), &saga_ids).await?;
     let mut tx = tx.lock(sagas).await?;
     let sagas = tx.causes();
     let orders = store::lock_orders(tx.conn(), sagas.iter().map(|saga| OrderId(saga.business_key))).await?;
@@ -128,6 +130,9 @@ pub(crate) async fn resume(app: &App, saga_ids: &[Uuid], why: &str) -> Result<Ha
         outcomes.insert(saga.saga_id, outcome);
     }
     tx.commit().await?;
+    if !orchestrated.is_empty() {
+        outcomes.extend(orchestration::resume(app, &orchestrated, why).await?);
+    }
     Ok(outcomes)
 }
 

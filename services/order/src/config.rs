@@ -14,9 +14,15 @@ pub struct Config {
     pub base: BaseArgs,
     #[command(flatten)]
     pub participant: ParticipantArgs,
-    /// The URL of inventory's REST API, from which the product view is rebuilt.
+    /// The URL of inventory's REST API, from which the product view is rebuilt, and for commands of orchestrated sagas.
     #[arg(long, env = "INVENTORY_URL", default_value = "http://127.0.0.1:8082")]
     pub inventory_url: String,
+    /// The URL of payment's REST API, for commands of orchestrated sagas.
+    #[arg(long, env = "PAYMENT_URL", default_value = "http://127.0.0.1:8083")]
+    pub payment_url: String,
+    /// Another replica goes on with the orchestrated sagas of one that has not been heard of for this long.
+    #[arg(long, env = "COORDINATOR_LEASE", default_value = "5s", value_parser = humantime::parse_duration)]
+    pub coordinator_lease: Duration,
     /// How often the product view is compared with inventory, which repairs the loss of events.
     #[arg(long, env = "CATALOGUE_REBUILD_EVERY", default_value = "10m", value_parser = humantime::parse_duration)]
     pub catalogue_rebuild_every: Duration,

@@ -2,6 +2,7 @@
 
 mod explain;
 mod history;
+mod orchestrated;
 mod orders;
 mod place;
 mod products;
@@ -17,6 +18,7 @@ use crate::App;
 pub(crate) fn routes(app: App) -> OpenApiRouter {
     OpenApiRouter::new()
         .routes(routes!(place::place_order, orders::list_orders))
+        .routes(routes!(orchestrated::place_order_orchestrated))
         .routes(routes!(orders::get_order))
         .routes(routes!(orders::cancel_order))
         .routes(routes!(explain::explain_order))

@@ -8,6 +8,7 @@ pub mod domain;
 mod http;
 mod intake;
 mod metrics;
+mod orchestration;
 mod placement;
 mod retention;
 mod steps;
@@ -26,13 +27,14 @@ use contracts::{
 };
 use faults::Faults;
 use messaging::{Subscription, subscribe};
+use orchestrator::Coordinator;
 use participant::{Part, Participant, Source};
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
 use crate::{
     intake::Intake,
-    placement::{Outcome, Placement},
+    placement::{Outcome, Placement, Style},
 };
 
 pub use compensation::drive_compensation;
@@ -73,6 +75,9 @@ pub struct App {
     intake: Intake,
     purged: metrics::Purged,
     placements: Arc<WriteBatcher<Placement, Outcome>>,
+    /// Drives the sagas of orchestrated orders.
+    twin: Arc<Coordinator<orchestration::Business>>,
+    orchestrated_placements: Arc<WriteBatcher<Placement, Outcome>>,
     /// Cancelled when the service drains: then long waits for an order's end stop.
     draining: CancellationToken,
 }
@@ -95,7 +100,8 @@ impl App {
         let revenue = metrics::register(&startup.metrics, steps);
         let intake = startup.metrics.register(Intake::register);
         let purged = startup.metrics.register(metrics::Purged::register);
-        let placements = WriteBatcher::new(PLACEMENT_LANES, MOST_PLACEMENTS);
+        let batcher = || WriteBatcher::new(PLACEMENT_LANES, MOST_PLACEMENTS);
+        let twin = orchestration::coordinator(&participant, startup, &config, revenue.clone())?;
         Ok(App {
             participant,
             config: Arc::new(config),
@@ -103,9 +109,20 @@ impl App {
             revenue,
             intake,
             purged,
-            placements,
+            placements: batcher(),
+            twin,
+            orchestrated_placements: batcher(),
             draining: startup.draining.clone(),
         })
+    }
+}
+
+impl App {
+    fn placements(&self, style: Style) -> &Arc<WriteBatcher<Placement, Outcome>> {
+        match style {
+            Style::Choreographed => &self.placements,
+            Style::Orchestrated => &self.orchestrated_placements,
+        }
     }
 }
 
@@ -147,6 +164,7 @@ pub fn tasks(app: &App, startup: &Startup) -> Vec<Task> {
         ("rebuild_catalogue", Box::pin(catalogue::run(app.clone(), stop.clone()))),
         ("drive_compensation", Box::pin(compensation::run(app.clone(), stop.clone()))),
         ("intake", Box::pin(intake::watch(app.clone(), readiness.clone(), stop.clone()))),
+        ("coordinator", Box::pin(app.twin.clone().run(stop.clone()))),
         ("retention", Box::pin(retention::run(app.clone(), stop.clone()))),
     ]
 }

@@ -7,6 +7,7 @@ use bootstrap::Problem;
 use contracts::{
     OrderId, SagaId, Sku,
     catalogue::Product,
+    orchestrated,
     order_fulfillment::{CREATE_ORDER, OrderCreated, OrderLine},
 };
 use messaging::{Context, StepError, retry_contended};
@@ -38,6 +39,32 @@ pub(crate) enum Placed {
     Replayed(Uuid),
 }
 
+impl Placed {
+    pub(crate) fn order_id(&self) -> Uuid {
+        match self {
+            Placed::New(order, _) => order.order_id.0,
+            Placed::Replayed(order_id) => *order_id,
+        }
+    }
+}
+
+/// Who has the steps of an order's saga taken: the services by their events, or a coordinator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    Choreographed,
+    Orchestrated,
+}
+
+impl Style {
+    /// Distinguishes the two for one idempotency key; nothing for the style that released builds had.
+    pub(crate) const fn mark(self) -> &'static [u8] {
+        match self {
+            Style::Choreographed => b"",
+            Style::Orchestrated => b"orchestrated",
+        }
+    }
+}
+
 /// The reason why no order was placed.
 pub(crate) enum Refusal {
     Unacceptable(Vec<Objection>),
@@ -52,14 +79,14 @@ pub(crate) enum Refusal {
 pub(crate) type Outcome = Result<Placed, Refusal>;
 
 /// Places the orders; each has its own outcome, independent of the others.
-pub(crate) async fn place(app: App, placements: Vec<Placement>) -> Vec<Outcome> {
-    match retry_contended(|| create_order(&app, &placements)).await {
+pub(crate) async fn place(app: App, style: Style, placements: Vec<Placement>) -> Vec<Outcome> {
+    match retry_contended(|| create_order(&app, style, &placements)).await {
         Ok(outcomes) => outcomes,
         // One of them cannot be written: each is retried in its own transaction.
         Err(StepError::Failed(_)) if placements.len() > 1 => {
             let mut outcomes = Vec::with_capacity(placements.len());
             for placement in placements {
-                outcomes.push(place_alone(app.clone(), placement).await);
+                outcomes.push(place_alone(app.clone(), style, placement).await);
             }
             outcomes
         }
@@ -70,9 +97,10 @@ pub(crate) async fn place(app: App, placements: Vec<Placement>) -> Vec<Outcome> 
     }
 }
 
-pub(crate) async fn place_alone(app: App, placement: Placement) -> Outcome {
+pub(crate) async fn place_alone(app: App, style: Style, placement: Placement) -> Outcome {
     let one = std::slice::from_ref(&placement);
-    let outcomes = retry_contended(|| create_order(&app, one)).await.map_err(|e| Refusal::Failed(Arc::new(e)))?;
+    let outcomes =
+        retry_contended(|| create_order(&app, style, one)).await.map_err(|e| Refusal::Failed(Arc::new(e)))?;
     outcomes.into_iter().next().unwrap_or_else(|| Err(Refusal::Failed(Arc::new(missing_rows()))))
 }
 
@@ -90,8 +118,12 @@ pub(crate) struct Accepted<'a> {
     pub(crate) priced: Priced,
 }
 
-async fn create_order(app: &App, placements: &[Placement]) -> Result<Vec<Outcome>, StepError> {
-    let mut tx = app.participant.step_by_request(&CREATE_ORDER).await?;
+async fn create_order(app: &App, style: Style, placements: &[Placement]) -> Result<Vec<Outcome>, StepError> {
+    let (definition, step) = match style {
+        Style::Choreographed => (app.participant.definition, &CREATE_ORDER),
+        Style::Orchestrated => (app.twin.definition(), &orchestrated::CREATE_ORDER),
+    };
+    let mut tx = StepTransaction::begin(&app.participant.http_outbox, definition, step).await?;
     let keys = look_up_keys(&mut tx, placements).await?;
     let catalogue = catalogue_of(&mut tx, placements).await?;
     let decide = |(placement, key): (_, Result<_, Refusal>)| match key? {
@@ -106,7 +138,7 @@ async fn create_order(app: &App, placements: &[Placement]) -> Result<Vec<Outcome
         Ok(Decided::Accepted(order)) => Some(order),
         Ok(Decided::Replayed(_)) | Err(_) => None,
     });
-    let mut written = write_orders(app, tx, accepted.collect()).await?;
+    let mut written = write_orders(app, style, tx, accepted.collect()).await?;
     let outcome = |decided: Result<_, _>| match decided? {
         Decided::Replayed(order_id) => Ok(Placed::Replayed(order_id)),
         Decided::Accepted(order) => {
@@ -168,6 +200,7 @@ async fn catalogue_of(
 /// Writes the orders, their sagas, events and keys, and commits.
 async fn write_orders(
     app: &App,
+    style: Style,
     mut tx: StepTransaction<()>,
     orders: Vec<&Accepted<'_>>,
 ) -> Result<HashMap<OrderId, OrderRow>, StepError> {
@@ -180,7 +213,14 @@ async fn write_orders(
         let Placement { context, customer_id, lines, .. } = order.placement;
         let baggage = app.participant.baggage(order.order_id.0, customer_id, lines.iter().map(|l| l.sku.as_str()));
         let context = context.clone().with_baggage(baggage);
-        tx.start(order.saga_id.0, order.order_id.0, context, &created(order))?;
+        match style {
+            Style::Choreographed => tx.start(order.saga_id.0, order.order_id.0, context, &created(order))?,
+            Style::Orchestrated => tx.start_orchestrated(order.saga_id.0, order.order_id.0, context),
+        }
+    }
+    if style == Style::Orchestrated {
+        let saga_ids: Vec<Uuid> = orders.iter().map(|order| order.saga_id.0).collect();
+        app.twin.begin(&mut tx, &saga_ids).await?;
     }
     let rows = store::insert_orders(tx.conn(), &orders).await?;
     let keys: Vec<_> = orders.iter().filter_map(|o| Some((o.placement.key.as_ref()?, o.order_id.0))).collect();

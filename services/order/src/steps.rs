@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::{
     App,
     domain::{self, CancelRequest, Cancellation, Ending, OrderStatus},
+    orchestration,
     store::{self, EndedOrder, OrderRow},
 };
 
@@ -106,6 +107,10 @@ pub(crate) async fn cancel_order_on_request(
 ) -> Result<Option<CancelRequest>, StepError> {
     let mut tx = app.participant.step_by_request(&CANCEL_ORDER_ON_REQUEST).await?;
     let Some(saga_id) = store::saga_of(tx.conn(), order_id).await? else { return Ok(None) };
+    if !app.twin.own(&mut tx, &[saga_id]).await?.is_empty() {
+        drop(tx);
+        return orchestration::cancel(app, context, (OrderId(order_id), saga_id), reason).await;
+    }
     let request = Request { saga_id, context: context.clone() };
     let mut tx = tx.lock(vec![request.clone()]).await?;
     let mut orders = store::lock_orders(tx.conn(), [OrderId(order_id)]).await?;

@@ -4,8 +4,7 @@
 use messaging::{Context, StepError};
 
 use crate::{
-    App,
-    domain::{self, Plan},
+    App, commands,
     store::{self, NewPayment},
 };
 
@@ -17,19 +16,7 @@ pub(crate) async fn refund(app: &App, forgotten: NewPayment, context: &Context) 
     if store::payments_of(work.conn(), &[order_id]).await?.values().any(|known| !known.payment.cancelled) {
         return Ok(false);
     }
-    let payments = store::cancel_payments(work.conn(), &[forgotten]).await?;
-    work.commit_intent().await?;
-    let stored = payments.get(&order_id).ok_or_else(|| StepError::failed("the tombstone does not exist any more"))?;
-    let answer = match domain::plan_refund(&stored.payment) {
-        Plan::Ask(ask) => Some(app.gateway.ask(&ask, &stored.intent, context).await?),
-        Plan::Known(_) | Plan::Skip(_) => None,
-    };
-    let mut work = app.participant.http_outbox.begin().await?;
-    let mut payments = store::lock_payments(work.conn(), &[order_id]).await?;
-    for stored in payments.values_mut() {
-        stored.set_status(domain::apply_refund_answer(&stored.payment, answer.as_ref())?);
-    }
-    store::save_payments(work.conn(), &payments).await?;
-    work.commit_intent().await?;
+    drop(work);
+    commands::undo(app, context, &forgotten, None).await?;
     Ok(true)
 }

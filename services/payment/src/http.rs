@@ -1,5 +1,7 @@
 //! The routes of the payment service: reading payments, and refunding a charge whose order a restored database does not have.
 
+mod commands;
+
 use axum::extract::State;
 use bootstrap::{Filtered, Json, JsonResult, Page, PageQuery, Path, Problem, RequestContext, detached};
 use contracts::{
@@ -24,6 +26,8 @@ pub(crate) fn routes(app: App) -> OpenApiRouter {
         .routes(routes!(list_payments))
         .routes(routes!(get_payment))
         .routes(routes!(refund_forgotten_charge))
+        .routes(routes!(commands::command_process_payment))
+        .routes(routes!(commands::command_refund_payment))
         .with_state(app)
 }
 

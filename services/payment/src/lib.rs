@@ -3,6 +3,7 @@
 
 #![cfg_attr(test, allow(clippy::expect_used, reason = "a failed expectation fails the test"))]
 
+mod commands;
 mod config;
 pub mod domain;
 mod forgotten;

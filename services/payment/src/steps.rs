@@ -171,7 +171,7 @@ impl ThreePhases for Refund<'_> {
 }
 
 /// A call to the card processor, and its payment.
-type Question = (Ask, Intent);
+pub(crate) type Question = (Ask, Intent);
 
 /// The report of a dry run for an event that needs a call to the card processor.
 const CALLS_THE_PROCESSOR: &str = "it would call the card processor; the outcome depends on its answer";
@@ -186,7 +186,12 @@ fn next(plan: Plan, stored: Option<&StoredPayment>) -> Next<Question, Answer> {
 }
 
 /// Calls until the outcome is known, or `gateway_patience` ends. The waits are shorter than those between deliveries.
-async fn ask(app: &App, step: &Step, (ask, intent): Question, context: &Context) -> Result<Answer, StepError> {
+pub(crate) async fn ask(
+    app: &App,
+    step: &Step,
+    (ask, intent): Question,
+    context: &Context,
+) -> Result<Answer, StepError> {
     let retry = app.participant.policy(step).retry;
     let retry = Retry { initial: retry.initial / 10, max: retry.initial * 2, ..retry };
     let question = || app.gateway.ask(&ask, &intent, context);

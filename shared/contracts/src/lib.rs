@@ -6,6 +6,7 @@ mod ids;
 mod iso_4217;
 mod manifest;
 mod money;
+pub mod orchestrated;
 pub mod order_fulfillment;
 
 pub use ids::{InvalidSku, OrderId, PaymentId, SagaId, Sku};

@@ -10,7 +10,7 @@ pub const PAYMENT: Service = Service("payment");
 
 /// A participant stands before those that it calls, because processes are started from the last to the first.
 pub const PARTICIPANTS: &[Participant] = &[
-    Participant { service: ORDER, schema: "orders", port: 8081, calls: &["inventory"] },
+    Participant { service: ORDER, schema: "orders", port: 8081, calls: &["inventory", "payment"] },
     Participant { service: INVENTORY, schema: "inventory", port: 8082, calls: &[] },
     Participant { service: PAYMENT, schema: "payment", port: 8083, calls: &["gateway_simulator"] },
 ];

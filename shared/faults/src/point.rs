@@ -51,6 +51,8 @@ named!("fault point":
         AfterPublishBeforeMark = "after_publish_before_mark",
         AfterCommitBeforeAck = "after_commit_before_ack",
         BetweenTimeoutAndCompensation = "between_timeout_and_compensation",
+        ParticipantCall = "participant_call",
+        AfterCallBeforeTransition = "after_call_before_transition",
     }
 );
 
@@ -108,6 +110,12 @@ impl FaultPoint {
             FaultPoint::BetweenTimeoutAndCompensation => {
                 "The timeout of the saga is committed and its order is not cancelled yet."
             }
+            FaultPoint::ParticipantCall => {
+                "The coordinator has stored a transition and is about to command the next step."
+            }
+            FaultPoint::AfterCallBeforeTransition => {
+                "A participant has answered a command and the coordinator has stored nothing."
+            }
         }
     }
 
@@ -116,10 +124,13 @@ impl FaultPoint {
         use Kind::{Crash, Decline, Drop, Duplicate, Error, Hang, Latency};
         match self {
             FaultPoint::GatewayCall => &[Error, Latency, Hang, Crash, Duplicate, Drop, Decline],
-            FaultPoint::BusPublish | FaultPoint::BeforeInboxClaim => &[Error, Latency, Hang, Crash, Duplicate, Drop],
-            FaultPoint::HttpIn | FaultPoint::AfterChargeBeforeRecord | FaultPoint::AfterCommitBeforeAck => {
-                &[Error, Latency, Hang, Crash, Drop]
+            FaultPoint::BusPublish | FaultPoint::BeforeInboxClaim | FaultPoint::ParticipantCall => {
+                &[Error, Latency, Hang, Crash, Duplicate, Drop]
             }
+            FaultPoint::HttpIn
+            | FaultPoint::AfterChargeBeforeRecord
+            | FaultPoint::AfterCommitBeforeAck
+            | FaultPoint::AfterCallBeforeTransition => &[Error, Latency, Hang, Crash, Drop],
             FaultPoint::InStep
             | FaultPoint::BeforeCommit
             | FaultPoint::AfterCommitBeforePublish
@@ -137,6 +148,8 @@ impl FaultPoint {
                 | FaultPoint::BeforeCommit
                 | FaultPoint::AfterCommitBeforePublish
                 | FaultPoint::AfterCommitBeforeAck
+                | FaultPoint::ParticipantCall
+                | FaultPoint::AfterCallBeforeTransition
         )
     }
 

@@ -157,6 +157,13 @@ impl UnitOfWork {
         Ok(event_id)
     }
 
+    /// What faults with a scope are compared with, for work that neither claims nor publishes an event.
+    pub fn concerns(&mut self, context: &Context, step: &Step) {
+        if self.origin.bus.faults.is_armed() {
+            self.subject = Subject { step: Some(step.name), ..fault_subject(context) };
+        }
+    }
+
     /// Updates metrics if and when this unit of work is committed. A dry run updates none.
     pub fn after_commit(&mut self, count: impl FnOnce(&Metrics) + Send + 'static) {
         self.counts.0.push(Box::new(count));

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use bootstrap::Problem;
 use messaging::{Subscription, dead_letter::Replays};
-use saga::Step;
+use saga::{Step, Trigger};
 use serde::Deserialize;
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -38,8 +38,9 @@ pub(crate) struct AdminState {
 }
 
 impl AdminState {
+    /// The steps that have breakers in this service.
     fn steps(&self) -> Vec<&'static Step> {
-        steps_of(&self.subscriptions)
+        steps_of(&self.participant, &self.subscriptions)
     }
 }
 
@@ -85,9 +86,12 @@ pub(crate) async fn answer(
     question: Question,
 ) -> serde_json::Result<Value> {
     match question {
-        Question::ListBreakers => serde_json::to_value(breakers::own(participant, &steps_of(subscriptions))),
+        Question::ListBreakers => {
+            serde_json::to_value(breakers::own(participant, &steps_of(participant, subscriptions)))
+        }
         Question::ResetBreaker { step } => {
-            let steps: Vec<_> = steps_of(subscriptions).into_iter().filter(|known| known.name == step).collect();
+            let steps: Vec<_> =
+                steps_of(participant, subscriptions).into_iter().filter(|known| known.name == step).collect();
             serde_json::to_value(breakers::reset(participant, &steps))
         }
         Question::CloseIntake { step } => serde_json::to_value(consumers::close_intake(subscriptions, &step).await),
@@ -100,8 +104,10 @@ pub(crate) async fn answer(
     }
 }
 
-fn steps_of(subscriptions: &[Subscription]) -> Vec<&'static Step> {
-    subscriptions.iter().map(|subscription| subscription.step).collect()
+fn steps_of(participant: &Participant, subscriptions: &[Subscription]) -> Vec<&'static Step> {
+    let own = participant.service;
+    let commanded = participant.coordinated().filter(|s| s.on == Trigger::Command && s.service != Some(own));
+    subscriptions.iter().map(|subscription| subscription.step).chain(commanded).collect()
 }
 
 /// The acting operator: the token authorises, the header `x-actor` names.

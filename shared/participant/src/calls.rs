@@ -4,6 +4,7 @@ use faults::{FaultPoint, Faults, Injected, Pass, Subject};
 use messaging::{Span, TraceContext};
 use opentelemetry::{KeyValue, trace::SpanKind};
 use reqwest::{Client, Request, Response};
+use saga::Step;
 
 /// An HTTP client with tracing and fault injection. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -11,6 +12,8 @@ pub struct Calls {
     client: Client,
     faults: Faults,
     declines: Declines,
+    /// The points before a call is made, and before its answer is returned.
+    points: [FaultPoint; 2],
 }
 
 /// The other system's refusal of a request, for an injected decline; none when the request cannot be refused.
@@ -40,14 +43,26 @@ impl CallError {
 
 impl Calls {
     pub fn new(client: Client, faults: Faults, declines: Declines) -> Self {
-        Calls { client, faults, declines }
+        let points = [FaultPoint::GatewayCall, FaultPoint::AfterChargeBeforeRecord];
+        Calls { client, faults, declines, points }
+    }
+
+    /// The commands of a coordinator, which no participant declines by a status.
+    pub(crate) fn commands(client: Client, faults: Faults) -> Self {
+        let points = [FaultPoint::ParticipantCall, FaultPoint::AfterCallBeforeTransition];
+        Calls { points, ..Calls::new(client, faults, |_| None) }
     }
 
     /// Makes one call, as a child of the span in its headers.
-    pub async fn make(&self, mut request: Request) -> Result<Response, CallError> {
+    pub async fn make(&self, request: Request) -> Result<Response, CallError> {
+        self.make_in(None, request).await
+    }
+
+    /// Makes one call in this step of the saga.
+    pub async fn make_in(&self, step: Option<&Step>, mut request: Request) -> Result<Response, CallError> {
         let span = open_span(&mut request);
         let answer = match self.faults.is_armed() {
-            true => self.call_with_faults(request).await,
+            true => self.call_with_faults(step, request).await,
             false => self.client.execute(request).await.map_err(CallError::from),
         };
         if let Some(mut span) = span {
@@ -60,10 +75,11 @@ impl Calls {
     }
 
     /// Passes the two fault points of a call: before it is made, and before its answer is returned.
-    async fn call_with_faults(&self, request: Request) -> Result<Response, CallError> {
-        let subject = subject(&request);
+    async fn call_with_faults(&self, step: Option<&Step>, request: Request) -> Result<Response, CallError> {
+        let subject = Subject { step: step.map(|step| step.name), ..subject(&request) };
+        let [before, after] = self.points;
         let of = || Subject::clone(&subject);
-        match self.faults.at(FaultPoint::GatewayCall, of).await.map_err(CallError::Unreachable)? {
+        match self.faults.at(before, of).await.map_err(CallError::Unreachable)? {
             Pass::Unharmed => {}
             Pass::Drop => return Err(CallError::Lost),
             Pass::Decline => {
@@ -79,7 +95,7 @@ impl Calls {
             }
         }
         let answer = self.client.execute(request).await?;
-        match self.faults.at(FaultPoint::AfterChargeBeforeRecord, of).await {
+        match self.faults.at(after, of).await {
             Ok(Pass::Unharmed) => Ok(answer),
             Ok(_) | Err(_) => Err(CallError::Lost),
         }

@@ -60,7 +60,7 @@ impl ParticipantArgs {
     }
 
     /// The saga with this deployment's deadlines. Created once per process, and never freed.
-    pub(crate) fn definition(&self, saga: &SagaDefinition) -> &'static SagaDefinition {
+    pub fn definition(&self, saga: &SagaDefinition) -> &'static SagaDefinition {
         let compensation = CompensationPolicy {
             deadline: self.compensation_deadline.unwrap_or(saga.compensation.deadline),
             ..saga.compensation

@@ -4,6 +4,7 @@
 mod admin;
 mod calls;
 mod changes;
+mod command;
 mod config;
 mod metrics;
 mod replicas;
@@ -14,7 +15,10 @@ mod sampler;
 mod shared_faults;
 mod tasks;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use anyhow::ensure;
 use bootstrap::{Pools, ReadyFlag, Startup};
@@ -34,6 +38,7 @@ use uuid::Uuid;
 
 pub use admin::{Bulk, Why, actor, expect_reason};
 pub use calls::{CallError, Calls, Declines};
+pub use command::command;
 #[cfg(feature = "faults")]
 pub use config::FaultArgs;
 pub use config::{ParticipantArgs, ResilienceArgs, TimeoutArgs};
@@ -86,6 +91,8 @@ pub struct Participant {
     shared_faults: shared_faults::SharedFaults,
     replicas: replicas::Replicas,
     timeouts: Timeouts,
+    /// The orchestrated saga whose coordinator runs in this service, if any.
+    coordinated: Arc<OnceLock<&'static SagaDefinition>>,
 }
 
 /// The timeout detector, whatever its event.
@@ -156,6 +163,7 @@ impl Participant {
             shared_faults: shared_faults::SharedFaults::new(faults.clone(), pools.relay.clone(), service),
             faults,
             timeouts: Timeouts::of::<T>(),
+            coordinated: Arc::default(),
             pools,
         }))
     }
@@ -197,6 +205,22 @@ impl Participant {
     /// Calls to another system through `client`. `declines` builds the refusal of a call, for injected faults.
     pub fn calls(&self, client: reqwest::Client, declines: Declines) -> Calls {
         Calls::new(client, self.faults.clone(), declines)
+    }
+
+    /// The coordinator of this saga runs in this service: faults can be limited to its steps, and the steps that it commands of
+    /// other services have breakers here. Call it once.
+    pub fn coordinates(&self, saga: &'static SagaDefinition) {
+        let _ = self.coordinated.set(saga);
+    }
+
+    /// The steps of the saga whose coordinator runs in this service.
+    fn coordinated(&self) -> impl Iterator<Item = &'static Step> {
+        self.coordinated.get().copied().into_iter().flat_map(|saga| saga.steps).copied()
+    }
+
+    /// A coordinator's calls to participants through `client`.
+    pub fn commands(&self, client: reqwest::Client) -> Calls {
+        Calls::commands(client, self.faults.clone())
     }
 
     /// All routes of the service: its own, and the administration of dead letters, outbox, relay, consumers,

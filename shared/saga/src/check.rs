@@ -16,6 +16,9 @@ impl SagaDefinition {
         }
         for step in self.steps {
             self.check_compensation(step, &mut wrong);
+            if self.is_orchestrated() {
+                continue;
+            }
             if self.starts_compensation(step) != (step.kind == Kind::Cancellation) {
                 wrong.push(format!("{} must be a cancellation if and only if it starts the compensation", step.name));
             }
@@ -56,8 +59,10 @@ impl SagaDefinition {
             if !seen.insert(step.name) {
                 wrong.push(format!("two steps have the name {}", step.name));
             }
-            if step.emits.is_empty() {
-                wrong.push(format!("{} emits no event", step.name));
+            if step.emits.is_empty() != self.is_orchestrated() {
+                let amount =
+                    if step.emits.is_empty() { "no event" } else { "an event, although the saga is orchestrated" };
+                wrong.push(format!("{} emits {amount}", step.name));
             }
         }
     }

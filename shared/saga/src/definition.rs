@@ -16,6 +16,8 @@ pub enum Trigger {
     Event(EventType),
     /// The saga's deadline has passed, by the clock of the database.
     Deadline,
+    /// A command of the saga's coordinator. Where steps have this trigger, none emits an event: the saga is *orchestrated*.
+    Command,
 }
 
 /// What a step means for the saga.
@@ -139,6 +141,23 @@ impl Step {
         self
     }
 
+    /// A step of an orchestrated saga, which its coordinator has `service` take.
+    pub const fn on_command(number: u8, name: &'static str, service: Service, kind: Kind) -> Self {
+        Step::new(number, name, Some(service), Trigger::Command, &[], kind)
+    }
+
+    /// How long one run of the step may take: of a command, from its first attempt until its last one's answer.
+    pub const fn within(mut self, time_limit: Duration) -> Self {
+        self.time_limit = time_limit;
+        self
+    }
+
+    /// How often it is tried.
+    pub const fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+
     pub(crate) const fn new(
         number: u8,
         name: &'static str,
@@ -179,7 +198,7 @@ impl Step {
     pub fn consumes(&self) -> Option<EventType> {
         match self.on {
             Trigger::Event(event) => Some(event),
-            Trigger::Http | Trigger::Deadline => None,
+            Trigger::Http | Trigger::Deadline | Trigger::Command => None,
         }
     }
 }
@@ -268,6 +287,11 @@ impl SagaDefinition {
             Kind::Cancellation | Kind::Compensation | Kind::Projection => false,
         };
         u8::try_from(self.steps.iter().filter(forward).count()).unwrap_or(u8::MAX)
+    }
+
+    /// Whether a coordinator has the steps taken, by commands instead of events.
+    pub fn is_orchestrated(&self) -> bool {
+        self.steps.iter().any(|step| step.on == Trigger::Command)
     }
 
     /// Whether the step can start the compensation: it emits an event that triggers compensation steps.

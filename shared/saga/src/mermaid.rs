@@ -34,7 +34,7 @@ impl SagaDefinition {
             Trigger::Deadline => {
                 let _ = writeln!(out, "    clock((deadline)) --> {}", step.name);
             }
-            Trigger::Event(_) => {}
+            Trigger::Event(_) | Trigger::Command => {}
         }
         for event in step.emits {
             for reader in self.steps.iter().filter(|s| s.on == Trigger::Event(*event)) {

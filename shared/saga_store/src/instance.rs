@@ -6,7 +6,7 @@ mod count;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use messaging::{Context, StepError, UnitOfWork, interval};
-use saga::{EventType, SagaDefinition, SagaState, Service, Status, Step, StepStatus, Transition};
+use saga::{SagaDefinition, SagaState, Service, Status, Step, StepStatus, Transition};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -49,7 +49,9 @@ pub async fn insert(conn: &mut PgConnection, first: &FirstStep<'_>, sagas: &[New
         insert into saga.saga_step
             (saga_id, position, step_number, step, service, direction, event_type, event_id, status,
             status_before, status_after, trace_id)
-        select saga_id, 1, $5, $6, $4, 'FORWARD', $7, initiating_event_id, 'COMPLETED', 'STARTED', 'STARTED', trace_id
+        -- An orchestrated saga has no event, and its own id instead.
+        select saga_id, 1, $5, $6, $4, 'FORWARD', $7, nullif(initiating_event_id, saga_id), 'COMPLETED', 'STARTED',
+            'STARTED', trace_id
         from begun",
         first.definition.saga_type,
         i16::from(first.definition.total_steps()),
@@ -160,16 +162,20 @@ impl Sagas {
     }
 
     /// Starts the saga with this transaction.
-    pub(crate) fn begin(&mut self, step: &'static Step, event: EventType, saga: NewSaga) {
+    pub(crate) fn begin(&mut self, step: &'static Step, event_type: String, saga: NewSaga) {
         let SagaDefinition { deadline, .. } = *self.definition;
         let (definition, service) = (self.definition, self.service);
-        let first = || FirstStep { definition, step, event_type: event.wire_name(), service, deadline };
+        let first = || FirstStep { definition, step, event_type, service, deadline };
         self.begun.get_or_insert_with(|| (first(), Vec::new())).1.push(saga);
     }
 
-    /// The saga's status; none when there is no such saga (any more).
+    /// The saga's state; none when there is no such saga (any more).
+    pub(crate) fn state(&self, saga_id: Option<Uuid>) -> Option<&SagaState> {
+        self.rows.get(&saga_id?).map(|row| &row.state)
+    }
+
     pub(crate) fn status(&self, saga_id: Option<Uuid>) -> Option<Status> {
-        self.rows.get(&saga_id?).map(|row| row.state.status)
+        self.state(saga_id).map(|state| state.status)
     }
 
     /// Whether a numbered step after the saga's pivot is done.

@@ -5,7 +5,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use messaging::{Batch, ClaimedWork, Context, Delivery, Metrics, Outbox, StepError, StepResult, UnitOfWork};
-use saga::{Event, Kind, Refusal, SagaDefinition, Status, Step, StepOn, StepStatus, Transition, Trigger};
+use saga::{Event, Kind, Refusal, SagaDefinition, SagaState, Status, Step, StepOn, StepStatus, Transition, Trigger};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -18,6 +18,8 @@ use crate::{
 
 /// The reason for skipping a forward step of a saga that does not move forward any more.
 const TOO_LATE: &str = "the saga does not move forward any more";
+/// What the journal has for an event where a coordinator takes the step.
+const COMMAND: &str = "command";
 /// The reason for skipping a step after the pivot of a saga that was reopened.
 pub(crate) const REOPENED: &str = "the saga is no longer COMPLETED";
 
@@ -70,8 +72,17 @@ impl StepTransaction<()> {
     ) -> Result<(), StepError> {
         let context = context.in_saga(saga_id, self.sagas.definition().saga_type);
         let first_event_id = self.work.publish(self.step, &context, 1, event)?;
-        self.sagas.begin(self.step, E::TYPE, NewSaga { saga_id, business_key, first_event_id, context });
+        self.sagas.begin(self.step, E::TYPE.wire_name(), NewSaga { saga_id, business_key, first_event_id, context });
         Ok(())
+    }
+
+    /// Starts an orchestrated saga, which publishes nothing.
+    pub fn start_orchestrated(&mut self, saga_id: Uuid, business_key: Uuid, context: Context) {
+        let context = context.in_saga(saga_id, self.sagas.definition().saga_type);
+        self.work.concerns(&context, self.step);
+        // No event began it, so its own id stands for that of the request.
+        let saga = NewSaga { saga_id, business_key, first_event_id: saga_id, context };
+        self.sagas.begin(self.step, COMMAND.to_owned(), saga);
     }
 
     /// Locks the sagas of these causes; each cause must be answered afterwards.
@@ -229,6 +240,35 @@ impl<C: Cause> StepTransaction<C> {
         self.status(cause).is_some_and(Status::moves_forward)
     }
 
+    /// The saga's state, with the transitions that this transaction has made.
+    pub fn state(&self, cause: &C) -> Option<&SagaState> {
+        self.sagas.state(cause.saga_id())
+    }
+
+    /// Records a transition of an orchestrated saga; publishes nothing. A transaction may make several of one saga.
+    pub fn record(
+        &mut self,
+        cause: &C,
+        step: &'static Step,
+        (status, transition): (StepStatus, Transition),
+        reason: Option<String>,
+    ) -> Result<(), StepError> {
+        if !step.kind.allows(transition) {
+            return Err(StepError::failed(AnswerError::NotOfItsKind { step: step.name, transition }));
+        }
+        let context = cause.context(&self.sagas);
+        self.work.concerns(&context, step);
+        let recorded = Recorded { step, status, transition, event_type: COMMAND.to_owned(), reason };
+        self.sagas.record(&context, recorded, || Ok(None))?;
+        self.leave(cause);
+        Ok(())
+    }
+
+    /// The cause needs no answer in this transaction.
+    pub fn leave(&mut self, cause: &C) {
+        self.missing.insert(cause.id(), 0);
+    }
+
     fn is_reopened(&self, cause: &C) -> bool {
         self.status(cause).is_some_and(|now| now != Status::Completed)
     }
@@ -313,11 +353,6 @@ impl StepTransaction<Overdue> {
         let unpublished = self.step.emits.first().map(|event| event.wire_name()).unwrap_or_default();
         let entry = (StepStatus::Failed, Transition::GiveUp, Some(reason));
         self.answer(saga, unpublished, entry, |_, _| Ok(None))
-    }
-
-    /// Leaves the saga unchanged this time.
-    pub fn leave(&mut self, saga: &Overdue) {
-        self.answered(saga);
     }
 }
 

@@ -14,7 +14,8 @@ use crate::{prelude::*, sources};
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
 /// The libraries, which must not depend on the domain of orders.
-const LIBRARIES: [&str; 7] = ["bootstrap", "faults", "messaging", "resilience", "saga", "saga_store", "testkit"];
+const LIBRARIES: [&str; 8] =
+    ["bootstrap", "faults", "messaging", "orchestrator", "resilience", "saga", "saga_store", "testkit"];
 
 fn arrows() -> anyhow::Result<Arrows> {
     let packages = packages()?;

@@ -35,6 +35,7 @@ mod messages;
 mod metrics;
 mod model;
 mod observability;
+mod orchestrated;
 mod overtaking;
 mod parked;
 mod plans;

@@ -200,12 +200,13 @@ fn left(status: Option<&str>, entries: &[Entry], dead_letters: &[DeadLetter]) ->
     }
     let was_refused = entries.iter().any(|entry| entry.status == "FAILED");
     let goes_forward = is(&[Status::Started, Status::InProgress]) && !was_refused;
+    let is_coordinated = entries.iter().all(|entry| entry.event_id.is_none());
     let is_cancelled = entries.iter().any(|entry| states::is_event(&entry.event_type, OrderCancelled::TYPE));
-    let is_to_be_undone = !goes_forward && !is(&[Status::Completed]) && !is_cancelled;
+    let is_to_be_undone = !goes_forward && !is(&[Status::Completed]) && (is_coordinated || !is_cancelled);
     let is_left = |step: &Step, is_awaited: bool| {
         let is_forward = step.number > 0 && !step.is_compensating();
         let is_taken = entries.iter().any(|entry| entry.step == step.name);
-        is_awaited || goes_forward && is_forward && !is_taken || is_to_be_undone && step.is_compensation()
+        is_awaited || !is_taken && (goes_forward && is_forward || is_to_be_undone && step.is_compensation())
     };
     let steps = SAGA.steps.iter().copied().map(|step| (step, is_awaited(step, entries, dead_letters)));
     steps

@@ -8,6 +8,7 @@ mod hot_product;
 mod idle;
 mod latency;
 mod link;
+mod orchestrated;
 mod relay;
 mod replicas;
 mod saturated;
@@ -51,6 +52,8 @@ pub(crate) enum Part {
     Cluster,
     /// Throughput of a relay and a consumer whose broker and database are 2 ms away
     Link,
+    /// Choreographed and orchestrated sagas compared: throughput, processor, latency, messages, a participant that is away
+    Orchestrated,
     /// The cost of telemetry: throughput without it, with 1 % and with all traces
     Telemetry,
 }
@@ -80,6 +83,7 @@ impl Part {
             Part::Replicas => replicas::measure(suite).await,
             Part::Cluster => cluster::measure(suite).await,
             Part::Link => link::measure(suite).await,
+            Part::Orchestrated => orchestrated::measure(suite).await,
             Part::Telemetry => telemetry::measure(suite).await,
         }
     }

@@ -61,7 +61,7 @@ async fn crashes(testbed: &Shared, case: &Case) -> anyhow::Result<i64> {
         where kind = 'crash' and point = $1 and service = $2 and (not $3 or step is not distinct from $4)",
     );
     let count = count.bind(case.point.as_str()).bind(case.service.0);
-    Ok(count.bind(case.step.is_some()).bind(case.step_of_event()).fetch_one(&testbed.pool).await?)
+    Ok(count.bind(case.step.is_some()).bind(case.scope()).fetch_one(&testbed.pool).await?)
 }
 
 /// Judges the suite after a group of `crashes` crashes.

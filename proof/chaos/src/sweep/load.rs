@@ -96,6 +96,24 @@ impl Clients {
         clients
     }
 
+    /// Clients that have a coordinator drive the sagas of their orders, of these kinds in turn, until they are stopped.
+    pub(super) fn of_orchestrated(testbed: &Shared, kinds: &'static [OrderKind]) -> Self {
+        let mut clients = Clients::default();
+        for client in 0..CLIENTS {
+            let (testbed, stopped) = (Arc::clone(testbed), Arc::clone(&clients.stopped));
+            clients.spawn(async move {
+                let (mut answers, mut number) = (Answers::default(), client);
+                while !stopped.load(Ordering::Relaxed) {
+                    let kind = kinds[number % kinds.len()];
+                    answers.accepted.push((place_orchestrated(testbed.suite(), kind).await?.order_id, kind));
+                    number += 1;
+                }
+                Ok(answers)
+            });
+        }
+        clients
+    }
+
     /// A supplier that changes products until it is stopped.
     pub(super) fn of_suppliers(testbed: &Shared, change: Change) -> Self {
         let mut clients = Clients::default();
@@ -152,6 +170,20 @@ pub(super) async fn confirmed_order(suite: &Suite, answers: &mut Answers) -> any
     Ok(placed)
 }
 
+/// The same, of a saga that a coordinator has driven.
+pub(super) async fn confirmed_orchestrated(suite: &Suite, answers: &mut Answers) -> anyhow::Result<Order> {
+    let order = place_orchestrated(suite, OrderKind::Plain).await?;
+    answers.accepted.push((order.order_id, OrderKind::Plain));
+    ensure!(order.status == "CONFIRMED", "order {} is {}", order.order_id, order.status);
+    Ok(order)
+}
+
+/// Repeats the request under one key until there is an answer, and the order's saga has ended as far as it can by now.
+async fn place_orchestrated(suite: &Suite, kind: OrderKind) -> anyhow::Result<Order> {
+    let (key, order) = (Uuid::now_v7().to_string(), wanted(kind, "customer"));
+    Ok(suite.place_orchestrated_surely(&order, &key, ANSWER_LIMIT).await?.0)
+}
+
 /// Repeats the cancellation until it is answered. False when it is too late, because a step after the pivot is done.
 pub(super) async fn cancel(suite: &Suite, order_id: Uuid) -> anyhow::Result<bool> {
     let cancelled = async || match suite.cancel(order_id, "changed my mind").await {
@@ -197,6 +229,11 @@ async fn order(
 }
 
 async fn place(suite: &Suite, kind: OrderKind, customer: &str) -> anyhow::Result<Order> {
+    let (key, order) = (Uuid::now_v7().to_string(), wanted(kind, customer));
+    Ok(suite.place_surely(&order, &key, ANSWER_LIMIT).await?.0)
+}
+
+fn wanted(kind: OrderKind, customer: &str) -> NewOrder {
     let (sku, quantity, card) = match kind {
         OrderKind::TooMuch => ("SCARCE", 2, "tok_visa"),
         OrderKind::Declined => ("PLENTY", 1, "tok_declined"),
@@ -204,8 +241,7 @@ async fn place(suite: &Suite, kind: OrderKind, customer: &str) -> anyhow::Result
         OrderKind::Slow => ("PLENTY", 1, "tok_slow"),
         OrderKind::Plain | OrderKind::Hasty | OrderKind::Regretted => ("PLENTY", 1, "tok_visa"),
     };
-    let (key, order) = (Uuid::now_v7().to_string(), NewOrder::of(customer, sku, quantity, card));
-    Ok(suite.place_surely(&order, &key, ANSWER_LIMIT).await?.0)
+    NewOrder::of(customer, sku, quantity, card)
 }
 
 /// The final status of the order; none when the clients are stopped before.

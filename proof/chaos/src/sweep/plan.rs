@@ -1,8 +1,8 @@
 //! The plan of crashes: which service passes which point, in which step.
 
-use contracts::{PAYMENT, SERVICES, catalogue, order_fulfillment};
+use contracts::{ORDER, PAYMENT, SERVICES, catalogue, orchestrated, order_fulfillment};
 use faults::FaultPoint;
-use saga::{Service, Step};
+use saga::{Service, Step, Trigger};
 
 /// The selected crashes.
 #[derive(Debug, Clone, Copy)]
@@ -43,9 +43,15 @@ pub struct Case {
 }
 
 impl Case {
-    /// The step as a scope of the fault, which exists only where an event is processed.
-    pub(super) fn step_of_event(&self) -> Option<&'static str> {
-        self.step.filter(|step| step.consumes().is_some()).map(|step| step.name)
+    /// The step as a scope of the fault, which exists only where an event is processed, or a coordinator has the step taken.
+    pub(super) fn scope(&self) -> Option<&'static str> {
+        self.step.filter(|step| step.consumes().is_some() || is_orchestrated(step)).map(|step| step.name)
+    }
+
+    /// Whether it is a crash in the orchestrated twin.
+    pub(super) fn is_orchestrated(&self) -> bool {
+        self.step.is_some_and(is_orchestrated)
+            || matches!(self.point, FaultPoint::ParticipantCall | FaultPoint::AfterCallBeforeTransition)
     }
 }
 
@@ -57,7 +63,7 @@ pub(super) fn groups(selection: &Selection<'_>) -> Vec<Vec<Case>> {
         let mut cases = Vec::new();
         for step in selection.steps_at(point) {
             let case = |service| Case { point, hit: 1, step: Some(step), service };
-            cases.extend(takers(step).into_iter().map(case));
+            cases.extend(takers(point, step).into_iter().map(case));
         }
         let in_any_step = selection.hits.iter().copied().filter(|hit| *hit != 1 || !point.knows_step());
         for hit in in_any_step.filter(|_| selection.steps.is_empty()) {
@@ -76,27 +82,59 @@ pub(super) fn groups(selection: &Selection<'_>) -> Vec<Vec<Case>> {
     groups
 }
 
-/// Every step of the saga and of the projections.
+/// Every step of the saga, of its orchestrated twin, and of the projections.
 pub(super) fn steps() -> impl Iterator<Item = &'static Step> {
-    order_fulfillment::SAGA.steps.iter().chain(catalogue::PROJECTIONS).copied()
+    let twin = orchestrated::SAGA.steps.iter();
+    order_fulfillment::SAGA.steps.iter().chain(twin).chain(catalogue::PROJECTIONS).copied()
+}
+
+/// Whether it is a step of the orchestrated twin, whose steps have the names of the choreographed ones.
+pub(super) fn is_orchestrated(step: &Step) -> bool {
+    orchestrated::SAGA.steps.iter().any(|twin| std::ptr::eq(*twin, step))
+}
+
+/// How reports name the step.
+pub(super) fn label(step: &Step) -> String {
+    if is_orchestrated(step) { format!("orchestrated {}", step.name) } else { step.name.to_owned() }
+}
+
+/// The service that the coordinator has take the step, if it is not its own.
+fn commanded(step: &Step) -> Option<Service> {
+    step.service.filter(|service| step.on == Trigger::Command && *service != ORDER)
 }
 
 /// Why no crash is possible in the step at this point, which knows the step; none when it is possible.
 pub(super) fn impossible(point: FaultPoint, step: &Step) -> Option<&'static str> {
     let of_transactions = matches!(point, FaultPoint::BeforeCommit | FaultPoint::AfterCommitBeforePublish);
+    let of_commands = matches!(point, FaultPoint::ParticipantCall | FaultPoint::AfterCallBeforeTransition);
+    if of_commands {
+        return commanded(step).is_none().then_some("no coordinator commands the step");
+    }
+    if is_orchestrated(step) && step.name == "detect_timeout" {
+        return Some("its transition is committed with the one of cancel_order");
+    }
     let possible = of_transactions || step.consumes().is_some();
     (!possible).then_some("no event triggers the step: nothing is delivered, claimed or acknowledged")
 }
 
-/// The services that take the step.
-fn takers(step: &Step) -> Vec<Service> {
-    step.service.map_or_else(|| SERVICES.to_vec(), |service| vec![service])
+/// The services that pass the point in the step.
+fn takers(point: FaultPoint, step: &Step) -> Vec<Service> {
+    if !is_orchestrated(step) {
+        return step.service.map_or_else(|| SERVICES.to_vec(), |service| vec![service]);
+    }
+    match (point, commanded(step)) {
+        (FaultPoint::ParticipantCall | FaultPoint::AfterCallBeforeTransition, _) | (_, None) => vec![ORDER],
+        // Its transition is committed with the one of confirm_order, or of cancel_order.
+        (_, Some(participant)) if step.name == "process_payment" => vec![participant],
+        (_, Some(participant)) => vec![ORDER, participant],
+    }
 }
 
 /// The services that pass the point.
 fn passers(point: FaultPoint) -> &'static [Service] {
     match point {
         FaultPoint::GatewayCall | FaultPoint::AfterChargeBeforeRecord => &[PAYMENT],
+        FaultPoint::ParticipantCall | FaultPoint::AfterCallBeforeTransition => &[ORDER],
         _ => &SERVICES,
     }
 }
@@ -117,10 +155,14 @@ mod tests {
 
     #[test]
     fn a_selected_step_crashes_once_at_each_point_that_knows_it() {
-        let selection = Selection { steps: &["confirm_order"], ..all(&[1, 2]) };
+        let selection = Selection { steps: &["cancel_unpaid_order"], ..all(&[1, 2]) };
         let cases = groups(&selection).concat();
-        assert_eq!(cases.len(), FaultPoint::ALL.into_iter().filter(|point| point.knows_step()).count());
-        assert!(cases.iter().all(|case| case.hit == 1 && case.step.is_some_and(|step| step.name == "confirm_order")));
+        let knowing = FaultPoint::ALL.into_iter().filter(|point| point.knows_step());
+        let step = &order_fulfillment::CANCEL_UNPAID_ORDER.step;
+        assert_eq!(cases.len(), knowing.filter(|point| impossible(*point, step).is_none()).count());
+        assert!(
+            cases.iter().all(|case| case.hit == 1 && case.step.is_some_and(|step| step.name == "cancel_unpaid_order"))
+        );
     }
 
     #[test]
@@ -128,9 +170,9 @@ mod tests {
         let cases = cases(&[1, 2, 10]);
         for point in FaultPoint::ALL.into_iter().filter(|point| point.knows_step()) {
             for step in steps() {
-                let of_this = |case: &&Case| case.point == point && case.step.is_some_and(|s| s.name == step.name);
+                let of_this = |case: &&Case| case.point == point && case.step.is_some_and(|s| std::ptr::eq(s, step));
                 let crashed: BTreeSet<&str> = cases.iter().filter(of_this).map(|case| case.service.0).collect();
-                let wanted = if impossible(point, step).is_none() { takers(step) } else { Vec::new() };
+                let wanted = if impossible(point, step).is_none() { takers(point, step) } else { Vec::new() };
                 let wanted: BTreeSet<&str> = wanted.iter().map(|service| service.0).collect();
                 assert_eq!(crashed, wanted, "{point:?} in {}", step.name);
             }

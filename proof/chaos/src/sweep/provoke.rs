@@ -32,6 +32,8 @@ const NOTICED_AFTER: Duration = Duration::from_millis(1_500);
 enum Trigger {
     /// By orders of these kinds, in turn.
     Orders(&'static [OrderKind]),
+    /// By orders of these kinds, whose sagas a coordinator drives.
+    Orchestrated(&'static [OrderKind]),
     /// By the first orders of a new customer.
     Newcomer,
     /// By changes of products.
@@ -47,6 +49,9 @@ enum Trigger {
 fn trigger(case: &Case) -> Trigger {
     if case.point == FaultPoint::BetweenTimeoutAndCompensation {
         return Trigger::Late;
+    }
+    if case.is_orchestrated() {
+        return orchestrated(case);
     }
     match case.step.map_or("", |step| step.name) {
         "create_order" => Trigger::Newcomer,
@@ -64,6 +69,16 @@ fn trigger(case: &Case) -> Trigger {
     }
 }
 
+/// The same for the orchestrated twin.
+fn orchestrated(case: &Case) -> Trigger {
+    match case.step.map_or("", |step| step.name) {
+        "cancel_order" | "refund_payment" | "release_stock" => Trigger::Orchestrated(&[OrderKind::Declined]),
+        "cancel_order_on_request" => Trigger::Cancellation,
+        "drive_compensation" => Trigger::Resumption,
+        _ => Trigger::Orchestrated(&[OrderKind::Plain]),
+    }
+}
+
 /// Arms the fault and makes clients pass the point. True when the process has crashed; clients may still wait for answers.
 pub(super) async fn provoke(testbed: &Shared, case: &Case, victim: &Replica) -> anyhow::Result<(bool, Clients)> {
     let clients = match trigger(case) {
@@ -73,6 +88,10 @@ pub(super) async fn provoke(testbed: &Shared, case: &Case, victim: &Replica) -> 
         Trigger::Orders(kinds) => {
             arm(testbed, case, victim, &scope_of_step(case)).await?;
             Clients::of_customers(testbed, case, kinds, "customer")
+        }
+        Trigger::Orchestrated(kinds) => {
+            arm(testbed, case, victim, &scope_of_step(case)).await?;
+            Clients::of_orchestrated(testbed, kinds)
         }
         Trigger::Newcomer => {
             // Only the creation of the customer's first order can pass the point.
@@ -89,7 +108,7 @@ pub(super) async fn provoke(testbed: &Shared, case: &Case, victim: &Replica) -> 
 }
 
 fn scope_of_step(case: &Case) -> Value {
-    case.step_of_event().map_or_else(|| json!({}), |step| json!({"step": step}))
+    case.scope().map_or_else(|| json!({}), |step| json!({"step": step}))
 }
 
 async fn arm(testbed: &Shared, case: &Case, victim: &Replica, scope: &Value) -> anyhow::Result<()> {
@@ -146,7 +165,7 @@ async fn late_once(testbed: &Shared, case: &Case, victim: &Replica, answers: &mu
     if !are_reserved(testbed, &orders).await {
         return Ok(false);
     }
-    let (scope, others) = match case.step_of_event() {
+    let (scope, others) = match case.scope() {
         Some(_) => (scope_of_step(case), Vec::new()),
         None => {
             let others = testbed.replicas.iter().filter(|replica| replica.service != case.service);
@@ -169,11 +188,25 @@ async fn are_reserved(testbed: &Shared, orders: &[Uuid]) -> bool {
     reserved.is_ok()
 }
 
+/// A confirmed order, of the case's kind of saga.
+async fn confirmed(testbed: &Shared, case: &Case, answers: &mut Answers) -> anyhow::Result<Order> {
+    match case.is_orchestrated() {
+        true => load::confirmed_orchestrated(testbed.suite(), answers).await,
+        false => load::confirmed_order(testbed.suite(), answers).await,
+    }
+}
+
+/// The scope of a fault that hits the order; of the orchestrated twin, in the case's step only.
+fn of_order(case: &Case, order_id: Uuid) -> Value {
+    let order_id = order_id.to_string();
+    case.scope().map_or_else(|| json!({"order_id": order_id}), |step| json!({"order_id": order_id, "step": step}))
+}
+
 async fn cancellation(testbed: &Shared, case: &Case, victim: &Replica) -> anyhow::Result<(bool, Clients)> {
     let mut clients = Clients::default();
-    let Order { order_id, .. } = load::confirmed_order(testbed.suite(), &mut clients.answers).await?;
+    let Order { order_id, .. } = confirmed(testbed, case, &mut clients.answers).await?;
     // The order is complete, so the next transaction about it is the cancellation.
-    arm(testbed, case, victim, &json!({"order_id": order_id.to_string()})).await?;
+    arm(testbed, case, victim, &of_order(case, order_id)).await?;
     let customer = Arc::clone(testbed);
     clients.spawn(async move {
         let is_cancelled = load::cancel(customer.suite(), order_id).await?;
@@ -184,12 +217,12 @@ async fn cancellation(testbed: &Shared, case: &Case, victim: &Replica) -> anyhow
 
 async fn resumption(testbed: &Shared, case: &Case, victim: &Replica) -> anyhow::Result<(bool, Clients)> {
     let mut clients = Clients::default();
-    let Order { order_id, saga_id, .. } = load::confirmed_order(testbed.suite(), &mut clients.answers).await?;
+    let Order { order_id, saga_id, .. } = confirmed(testbed, case, &mut clients.answers).await?;
     let retried = async {
         if load::cancel(testbed.suite(), order_id).await? {
             clients.answers.cancelled.insert(order_id);
         }
-        arm(testbed, case, victim, &json!({"order_id": order_id.to_string()})).await?;
+        arm(testbed, case, victim, &of_order(case, order_id)).await?;
         let operator = Arc::clone(testbed);
         clients.spawn(async move {
             load::resume(operator.suite(), saga_id).await?;

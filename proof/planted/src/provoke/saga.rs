@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use contracts::{INVENTORY, ORDER};
+use contracts::{INVENTORY, ORDER, PAYMENT};
 use serde_json::json;
 
 use crate::experiment::{Experiment, GOOD, LIMIT, PLENTY, SLOW};
@@ -53,4 +53,16 @@ pub async fn cancel_while_the_relay_is_paused(experiment: &mut Experiment) -> an
     // Each attempt has twice the time of the one before: 63 tenths of a second for the first and five more.
     experiment.look_for(Duration::from_secs(12)).await?;
     Ok(experiment.testbed.suite().resume_relay(ORDER).await?)
+}
+
+/// The coordinator dies when a participant has answered its command, and is started again.
+pub async fn kill_the_coordinator(experiment: &mut Experiment) -> anyhow::Result<()> {
+    let crash = json!({"point": "after_call_before_transition", "kind": "crash", "first": 1});
+    experiment.crash_orchestrated(ORDER, crash).await
+}
+
+/// Payment dies when it has charged a commanded order and has not recorded it, and is started again.
+pub async fn lose_the_record_of_a_commanded_charge(experiment: &mut Experiment) -> anyhow::Result<()> {
+    let crash = json!({"point": "after_charge_before_record", "kind": "crash", "first": 1});
+    experiment.crash_orchestrated(PAYMENT, crash).await
 }

@@ -101,7 +101,7 @@ pub(crate) async fn lock_reservations(
     order_ids: &[Uuid],
 ) -> Result<HashMap<Uuid, Reservation>, sqlx::Error> {
     let rows = sqlx::query!(
-        "select order_id, status, version
+        "select order_id, saga_id, status, version
         from reservation
         where order_id = any($1)
         order by order_id
@@ -113,7 +113,8 @@ pub(crate) async fn lock_reservations(
     let mut reservations = HashMap::with_capacity(rows.len());
     for row in rows {
         let status = ReservationStatus::parse(&row.status).ok_or_else(|| unreadable("status", &row.status))?;
-        let reservation = Reservation { order_id: row.order_id, status, version: row.version, held: Vec::new() };
+        let (order_id, saga_id, version) = (row.order_id, row.saga_id, row.version);
+        let reservation = Reservation { order_id, saga_id, status, version, held: Vec::new() };
         reservations.insert(row.order_id, reservation);
     }
     let lines = sqlx::query!(
@@ -178,11 +179,11 @@ pub(crate) async fn save_reservations(
 #[schema(as = ReservationBody)]
 pub(crate) struct ReservationRow {
     order_id: OrderId,
-    saga_id: SagaId,
-    status: ReservationStatus,
+    pub(crate) saga_id: SagaId,
+    pub(crate) status: ReservationStatus,
     /// Why the order was refused; null when it was not.
     #[schema(required = true)]
-    reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// In the order of their SKUs.
     lines: Vec<ReservationLineRow>,
     #[serde(with = "time::serde::rfc3339")]

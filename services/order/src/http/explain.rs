@@ -6,7 +6,8 @@ mod obstacles;
 use axum::extract::State;
 use bootstrap::{Json, JsonResult, Path, Problem};
 use contracts::{INVENTORY, ORDER, PAYMENT};
-use saga::{SagaDefinition, Status, Step};
+use orchestrator::{Next, Orchestration};
+use saga::{SagaDefinition, SagaState, Status, Step};
 use saga_store::query::{self, SagaView, StepView};
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -98,7 +99,9 @@ pub(super) async fn explain_order(State(app): State<App>, Path(id): Path<Uuid>) 
         reads += 1;
         // Repeated until the reads are consistent, within the limit.
         if reads == MAX_READS || later.is_some_and(|later| later.last_progress_at == known.saga.last_progress_at) {
-            return Ok(Json(explain(app.participant.definition, &known)));
+            let twin = app.twin.definition();
+            let is_twin = known.saga.saga_type == twin.saga_type;
+            return Ok(Json(explain(if is_twin { twin } else { app.participant.definition }, &known)));
         }
     }
 }
@@ -129,7 +132,7 @@ fn explain(definition: &'static SagaDefinition, known: &Known) -> Explanation {
     let findings = obstacles::obstacles_of(known, &awaited);
     let (deadline, at_deadline) = deadline(definition, *status, saga);
     Explanation {
-        summary: summary(known, &awaited, &findings),
+        summary: summary(known, commanded(definition, known), &awaited, &findings),
         order_id: order.order_id.0,
         order_status: order.status,
         saga_status: Some(saga.status.clone()),
@@ -194,8 +197,22 @@ fn awaited(
     next
 }
 
-/// The state of the order, the awaited steps, and the first obstacle.
-fn summary(known: &Known, awaited: &[Awaited], findings: &[Obstacle]) -> String {
+/// The step that the coordinator of an orchestrated saga commands.
+fn commanded(definition: &'static SagaDefinition, known: &Known) -> Option<&'static Step> {
+    let state = SagaState {
+        status: known.status,
+        current_step: u8::try_from(known.saga.current_step).unwrap_or(u8::MAX),
+        past_pivot: false,
+        receipts_due: known.saga.receipts_due.clone(),
+    };
+    match Orchestration::of(definition)?.next(&state, false) {
+        Next::Command(step) => Some(step),
+        Next::TimeOut | Next::Retry | Next::Rest => None,
+    }
+}
+
+/// The state of the order, the commanded or awaited steps, and the first obstacle.
+fn summary(known: &Known, commanded: Option<&Step>, awaited: &[Awaited], findings: &[Obstacle]) -> String {
     let Known { order, saga, .. } = known;
     let cancelled = order.cancellation.as_ref().map_or("no reason given", |c| c.detail.as_str());
     let place = match known.status {
@@ -212,6 +229,10 @@ fn summary(known: &Known, awaited: &[Awaited], findings: &[Obstacle]) -> String 
             "The order is cancelled ({cancelled}), but its compensation has FAILED: an operator has to resume it."
         ),
     };
+    if let Some(step) = commanded {
+        let by = step.service.map_or("any service", |service| service.0);
+        return format!("{place} The coordinator commands {} of {by}.", step.name);
+    }
     if known.status == Status::Failed || awaited.is_empty() {
         return place;
     }
@@ -230,6 +251,9 @@ fn deadline(definition: &SagaDefinition, status: Status, saga: &SagaView) -> (Op
         Status::TimedOut => (saga.compensation_deadline, "Order cancels it without the timeout's event.".to_owned()),
         Status::Compensating if done >= most => {
             (saga.compensation_deadline, "The saga is FAILED, and an operator has to resume it.".to_owned())
+        }
+        Status::Compensating if definition.is_orchestrated() => {
+            (saga.compensation_deadline, format!("The next attempt to undo begins: {} of {most}.", done + 1))
         }
         Status::Compensating => (
             saga.compensation_deadline,

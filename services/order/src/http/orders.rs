@@ -24,6 +24,17 @@ pub(super) struct OrderBody {
     lines: Vec<OrderLineBody>,
 }
 
+impl OrderBody {
+    pub(super) fn status(&self) -> OrderStatus {
+        self.order.status
+    }
+
+    pub(super) fn why_cancelled(&self) -> String {
+        let detail = self.order.cancellation.as_ref().map(|cancellation| cancellation.detail.as_str());
+        format!("Order {} was cancelled: {}.", self.order.order_id, detail.unwrap_or("for an unknown reason"))
+    }
+}
+
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct OrderLineBody {
     #[schema(value_type = String)]

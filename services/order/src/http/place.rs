@@ -20,7 +20,7 @@ use super::{
 use crate::{
     App,
     domain::WantedLine,
-    placement::{self, Placed, Placement, Refusal},
+    placement::{self, Placed, Placement, Refusal, Style},
     store::KeyUse,
 };
 
@@ -65,32 +65,10 @@ pub(super) async fn place_order(
     headers: HeaderMap,
     Json(wanted): Json<PlaceOrder>,
 ) -> Result<(StatusCode, HeaderMap, Json<OrderBody>), Problem> {
-    wanted.check()?;
-    let key = idempotency_key(&headers)?;
-    if key.is_none() {
-        app.intake.admit().inspect_err(|_| app.intake.count_refused())?;
-    }
+    let placed = accept(&app, context, &headers, wanted, Style::Choreographed).await?;
+    let (status, mut answer) = answer(&placed)?;
+    let order_id = placed.order_id();
     let preferred = wait::preferred(&headers);
-    let placement = wanted.into_placement(Context::of_request(context.correlation_id, &context.traceparent), key);
-    let shared = app.clone();
-    let outcome = match app.participant.may_group_commit() {
-        true => app.placements.write(placement, |placements| placement::place(shared, placements)).await?,
-        false => detached(async move { Ok::<_, Problem>(placement::place_alone(shared, placement).await) }).await?,
-    };
-    if matches!(outcome, Err(Refusal::NotAdmitted(_))) {
-        app.intake.count_refused();
-    }
-    let placed = outcome?;
-    let mut answer = HeaderMap::new();
-    let (status, order_id) = match &placed {
-        Placed::New(order, _) => (StatusCode::CREATED, order.order_id.0),
-        Placed::Replayed(order_id) => (StatusCode::OK, *order_id),
-    };
-    if status == StatusCode::CREATED {
-        answer.insert(LOCATION, location(order_id)?);
-    } else {
-        answer.insert(IDEMPOTENCY_REPLAYED.clone(), HeaderValue::from_static("true"));
-    }
     if let Some(seconds) = preferred {
         // The order is accepted even if the wait for its end fails.
         if let Err(problem) = wait::until_ended(&app, order_id, seconds).await {
@@ -108,6 +86,46 @@ pub(super) async fn place_order(
         Placed::Replayed(_) => orders::read(&app, order_id).await?,
     };
     Ok((status, answer, Json(order)))
+}
+
+/// Checks the request, and places the order.
+pub(super) async fn accept(
+    app: &App,
+    context: RequestContext,
+    headers: &HeaderMap,
+    wanted: PlaceOrder,
+    style: Style,
+) -> Result<Placed, Problem> {
+    wanted.check()?;
+    let key = idempotency_key(headers)?;
+    if key.is_none() {
+        app.intake.admit().inspect_err(|_| app.intake.count_refused())?;
+    }
+    let context = Context::of_request(context.correlation_id, &context.traceparent);
+    let placement = wanted.into_placement(context, key, style);
+    let shared = app.clone();
+    let outcome = match app.participant.may_group_commit() {
+        true => app.placements(style).write(placement, move |all| placement::place(shared, style, all)).await?,
+        false => {
+            detached(async move { Ok::<_, Problem>(placement::place_alone(shared, style, placement).await) }).await?
+        }
+    };
+    if matches!(outcome, Err(Refusal::NotAdmitted(_))) {
+        app.intake.count_refused();
+    }
+    Ok(outcome?)
+}
+
+/// The status and the headers that say what became of a request.
+pub(super) fn answer(placed: &Placed) -> Result<(StatusCode, HeaderMap), Problem> {
+    let location = (LOCATION, location(placed.order_id())?);
+    Ok(match placed {
+        Placed::New(..) => (StatusCode::CREATED, HeaderMap::from_iter([location])),
+        Placed::Replayed(_) => {
+            let replayed = (IDEMPOTENCY_REPLAYED.clone(), HeaderValue::from_static("true"));
+            (StatusCode::OK, HeaderMap::from_iter([replayed]))
+        }
+    })
 }
 
 impl PlaceOrder {
@@ -131,10 +149,11 @@ impl PlaceOrder {
         }
     }
 
-    fn into_placement(self, context: Context, key: Option<String>) -> Placement {
+    fn into_placement(self, context: Context, key: Option<String>, style: Style) -> Placement {
         let key = key.map(|key| {
             // Equal for equal requests, independent of their formatting.
-            let canonical = serde_json::to_vec(&self).unwrap_or_default();
+            let mut canonical = serde_json::to_vec(&self).unwrap_or_default();
+            canonical.extend(style.mark());
             KeyUse { customer_id: self.customer_id.clone(), key, fingerprint: Sha256::digest(canonical).to_vec() }
         });
         Placement {

@@ -11,7 +11,7 @@ use crate::{App, store};
 
 pub(super) static PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
-const MAX_WAIT_SECONDS: u64 = 30;
+pub(super) const MAX_WAIT_SECONDS: u64 = 30;
 /// The first and the longest interval between two polls of the order: short at first, when most sagas end.
 const FIRST_POLL: Duration = Duration::from_millis(10);
 const LONGEST_POLL: Duration = Duration::from_millis(200);

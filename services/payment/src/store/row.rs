@@ -33,6 +33,7 @@ pub(crate) struct PaymentRow {
 /// A payment, as the steps use it.
 #[derive(Clone)]
 pub(crate) struct StoredPayment {
+    pub(crate) saga_id: Uuid,
     pub(crate) intent: Intent,
     pub(crate) payment: Payment,
     /// The number of the payment's last event.
@@ -82,7 +83,7 @@ impl PaymentRow {
         let payment = Payment { status: self.status()?, cancelled: self.cancelled_at.is_some() };
         let (payment_id, order_id, amount) = (PaymentId(self.payment_id), OrderId(self.order_id), self.money()?);
         let intent = Intent { payment_id, order_id, amount, method: self.method };
-        Ok(StoredPayment { intent, payment, version: self.version, changed: false })
+        Ok(StoredPayment { saga_id: self.saga_id, intent, payment, version: self.version, changed: false })
     }
 
     /// The error of a row that the table's constraints should prevent.

@@ -1,4 +1,4 @@
-//! Authentication of `/api/admin/*`: a bearer token, compared in constant time. It is checked by path before routing, so no admin
+//! Authentication of `/api/admin/*`, and of commands to participants of a saga: a bearer token, compared in constant time. It is checked by path before routing, so no admin
 //! route is left unprotected and unknown ones are not revealed. With the public development token, requests of foreign web pages
 //! (DNS rebinding) are refused by their `Host`.
 
@@ -17,6 +17,9 @@ use crate::config::{DEVELOPMENT_ADMIN_TOKEN, Secret};
 /// Paths that need the admin token.
 pub(crate) const ADMIN_PREFIX: &str = "/api/admin";
 
+/// Paths of commands to a participant of a saga, which only its coordinator gives; they need the token, too.
+const COMMAND_PREFIX: &str = "/api/saga/";
+
 /// Marks a request outside the administration that bears the admin token: an operator's, and not a customer's.
 #[derive(Debug, Clone, Copy)]
 pub struct ByOperator;
@@ -30,7 +33,7 @@ pub async fn require_admin_token(State(token): State<Secret>, mut request: Reque
         return Problem::forbidden(detail).into_response();
     }
     let given = request.headers().get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
-    if !is_admin_path(request.uri().path()) {
+    if !needs_token(request.uri().path()) {
         if given.is_some_and(|given| token.matches(given)) {
             request.extensions_mut().insert(ByOperator);
         }
@@ -57,6 +60,10 @@ fn may_be_rebound(headers: &HeaderMap) -> bool {
 
 pub(crate) fn is_admin_path(path: &str) -> bool {
     path.strip_prefix(ADMIN_PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+pub(crate) fn needs_token(path: &str) -> bool {
+    is_admin_path(path) || path.starts_with(COMMAND_PREFIX)
 }
 
 fn bearer(authorization: &[u8]) -> Option<&[u8]> {
@@ -130,5 +137,11 @@ mod tests {
         assert_eq!(answer("/api/admin/unknown", None).await.status(), 401);
         assert_eq!(answer("/api/admin", None).await.status(), 401);
         assert_eq!(answer("/api/orders", None).await.status(), 200);
+    }
+
+    #[test]
+    fn commands_need_the_token_and_sagas_can_be_read_without() {
+        assert!(needs_token("/api/saga/payment/refund") && needs_token("/api/admin/dlq"));
+        assert!(!needs_token("/api/sagas") && !needs_token("/api/sagas/summary"));
     }
 }

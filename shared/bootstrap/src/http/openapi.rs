@@ -12,7 +12,7 @@ use utoipa::{
     },
 };
 
-use super::{FieldError, PROBLEM_JSON, Problem, admin::is_admin_path};
+use super::{FieldError, PROBLEM_JSON, Problem, admin::needs_token};
 
 const ADMIN_SCHEME: &str = "admin_token";
 
@@ -49,7 +49,7 @@ pub(crate) fn add_common_answers(document: &mut OpenApi) {
                 let answers = &mut operation.responses.responses;
                 answers.entry(status.to_owned()).or_insert_with(|| RefOr::T(problem(description)));
             }
-            if is_admin_path(path) {
+            if needs_token(path) {
                 operation.security = Some(vec![SecurityRequirement::new(ADMIN_SCHEME, Vec::<String>::new())]);
             }
         }
@@ -118,7 +118,7 @@ fn common_answers(path: &str, operation: &Operation) -> Vec<(&'static str, &'sta
     if operation.request_body.is_some() || operation.parameters.as_ref().is_some_and(|all| !all.is_empty()) {
         answers.push(("422", "The input is well-formed, but not acceptable"));
     }
-    if is_admin_path(path) {
+    if needs_token(path) {
         answers.push(("401", "The admin token is missing"));
         answers.push(("403", "The admin token is wrong"));
     }

@@ -95,9 +95,13 @@ pub(crate) async fn arm_fault(
 ) -> Result<(StatusCode, Json<HeldFault>), Problem> {
     let participant = &admin.participant;
     if let Some(step) = spec.scope.step.as_deref() {
-        let known: Vec<&str> = admin.steps().iter().map(|known| known.name).collect();
+        let steps = admin.steps().into_iter().chain(participant.coordinated());
+        let known: BTreeSet<&str> = steps.map(|known| known.name).collect();
         if !known.contains(&step) {
-            let detail = format!("This service has no step {step:?}. It has {}.", known.join(", "));
+            let detail = format!(
+                "This service has no step {step:?}. It has {}.",
+                known.into_iter().collect::<Vec<_>>().join(", ")
+            );
             return Err(Problem::invalid("/scope/step", detail));
         }
     }

@@ -8,7 +8,7 @@ use super::{ask, ended, letter, letters, publish_again, start};
 use crate::{faults::EVENT_POINTS, prelude::*, sources};
 
 /// Tables that every running service writes repeatedly, and the record of requests to the administration, of dry runs, too.
-const HEARTBEATS_AND_RECORD: [&str; 3] = ["lease", "relay_lease", "operator_action"];
+const HEARTBEATS_AND_RECORD: [&str; 4] = ["lease", "relay_lease", "coordinator", "operator_action"];
 
 /// Every table of every schema with its number of rows and a checksum over them.
 async fn tables(suite: &TestSuite) -> anyhow::Result<BTreeMap<String, (i64, String)>> {

@@ -46,7 +46,7 @@ async fn a_fault_of_an_unknown_step_is_refused() -> Test {
         let refused = inventory.client.post("/api/admin/faults", &fault).await?.expect(422)?;
         ensure!(refused["errors"][0]["pointer"] == "/scope/step", "{refused:#}");
         let detail = refused["detail"].as_str().unwrap_or_default();
-        ensure!(detail.contains(step) && detail.contains("reserve_stock, release_stock"), "{refused:#}");
+        ensure!(detail.contains(step) && detail.contains("release_stock, reserve_stock"), "{refused:#}");
     }
     ensure!(!inventory.faults.is_armed());
     inventory.arm(&json!({"point": "in_step", "kind": "error", "scope": {"step": "reserve_stock"}})).await?;

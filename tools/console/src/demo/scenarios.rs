@@ -10,6 +10,7 @@ mod declines;
 mod happy_path;
 mod last_unit;
 mod late_success;
+mod orchestrated;
 mod payment_refused;
 mod payment_stopped;
 mod poison;
@@ -93,4 +94,6 @@ pub(super) const SCENARIOS: &[Scenario] = scenarios! {
         "the publishing replica hangs for 20 seconds, is replaced, and resumes: nothing is duplicated"
     19 second_replicas [Processes] "second replicas":
         "every service gets a second replica, then the first one is killed"
+    21 orchestrated [Processes Faults] "orchestrated":
+        "a coordinator commands the steps of an order, dies, and is succeeded by another one"
 };

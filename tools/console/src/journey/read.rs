@@ -5,7 +5,9 @@ use uuid::Uuid;
 
 use contracts::order_fulfillment::SAGA;
 
-use super::{DeadLetter, Entry, Hit, Journey, Left, Line, Order, Publication, Reader, Saga, States, left, step_of};
+use super::{
+    DeadLetter, Entry, Hit, Journey, Left, Line, Order, Publication, Reader, Saga, States, left, states, step_of,
+};
 
 /// The journey of an order; `None` when there is no such order.
 ///
@@ -95,7 +97,8 @@ async fn journal(connection: &mut PgConnection, order: &Order) -> sqlx::Result<V
 fn entry(row: &PgRow, order: &Order, states: &mut States) -> sqlx::Result<Entry> {
     let (step, status, event_type): (String, String, String) =
         (row.try_get("step")?, row.try_get("status")?, row.try_get("event_type")?);
-    *states = states.after(&event_type, &row.try_get::<String, _>("status_after")?, status == "SKIPPED");
+    let fact = states::fact(&event_type, &step, &status);
+    *states = states.after(&fact, &row.try_get::<String, _>("status_after")?, status == "SKIPPED");
     // A capture that was too late to be an event is refunded all the same; its receipt does not tell it from one of nothing.
     if states.payment == Some("VOIDED") && order.payment_status.as_deref() == Some("REFUNDED") {
         states.payment = Some("REFUNDED");

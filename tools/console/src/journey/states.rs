@@ -8,6 +8,8 @@ use contracts::order_fulfillment::{
 use saga::Event;
 use serde::Serialize;
 
+use super::step_of;
+
 /// What is known after an entry; `None` where the participant has not answered yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct States {
@@ -54,6 +56,20 @@ impl States {
     }
 }
 
+/// What the entry of a coordinated step, which publishes nothing, stands for: the event that the choreographed step of that name
+/// publishes. Where a step has failed because it was not answered, its undo says what it had done.
+pub(super) fn fact(event_type: &str, step: &str, status: &str) -> String {
+    if event_type != "command" {
+        return event_type.to_owned();
+    }
+    let of_step = step_of(step).and_then(|twin| twin.emits.iter().find(|event| event.refusal == (status == "FAILED")));
+    match of_step {
+        Some(event) => event.wire_name(),
+        None if step.starts_with("cancel_order") => OrderCancelled::TYPE.wire_name(),
+        None => event_type.to_owned(),
+    }
+}
+
 /// Whether an event's name on the wire is this type's, in any version.
 pub(super) fn is_event(wire_name: &str, of: saga::EventType) -> bool {
     wire_name.rsplit_once(".v").map_or(wire_name, |(name, _)| name) == of.name
@@ -84,6 +100,16 @@ mod tests {
         let declined = [OrderCreated::TYPE, StockReserved::TYPE, PaymentFailed::TYPE, OrderCancelled::TYPE];
         let states = after(&[&declined[..], &[StockReleased::TYPE, PaymentRefunded::TYPE]].concat());
         assert_eq!((states.stock, states.payment), (Some("RELEASED"), Some("DECLINED")));
+    }
+
+    #[test]
+    fn a_coordinated_step_stands_for_the_event_of_its_twin() {
+        let of = |step, status| fact("command", step, status);
+        assert_eq!(of("reserve_stock", "COMPLETED"), StockReserved::TYPE.wire_name());
+        assert_eq!(of("process_payment", "FAILED"), PaymentFailed::TYPE.wire_name());
+        assert_eq!(of("cancel_order", "COMPLETED"), OrderCancelled::TYPE.wire_name());
+        assert_eq!(of("release_stock", "COMPENSATED"), StockReleased::TYPE.wire_name());
+        assert_eq!(fact("StockReserved.v1", "reserve_stock", "SKIPPED"), "StockReserved.v1");
     }
 
     #[test]

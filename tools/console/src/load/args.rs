@@ -30,6 +30,9 @@ pub struct LoadArgs {
     /// Background load for a demonstration: 3 orders a second until interrupted, few of which fail; 35 % of all requests read
     #[arg(long, conflicts_with = "in_flight")]
     pub(super) ambient: bool,
+    /// Have a coordinator drive the sagas of the orders; each is answered at its end, so open as many connections as orders
+    #[arg(long)]
+    pub(super) orchestrated: bool,
     /// Lines of an order: a number, or the minimum and the maximum
     #[arg(long, default_value = "1-5", value_parser = plan::parse_lines)]
     pub(super) lines: RangeInclusive<usize>,

@@ -75,6 +75,7 @@ impl End {
 pub(super) struct Client {
     pub(super) suite: Suite,
     pub(super) settle: Duration,
+    pub(super) orchestrated: bool,
     /// One permit per concurrent placement.
     pub(super) connections: Semaphore,
     /// `Some` in a closed loop.
@@ -90,7 +91,10 @@ impl Client {
         let permit = self.connections.acquire().await;
         // In a closed loop nothing is due before there is a connection.
         let due = if self.window.is_some() { Instant::now() } else { due };
-        let placed = self.suite.place_surely(&planned.order, &key, self.settle).await;
+        let placed = match self.orchestrated {
+            true => self.suite.place_orchestrated_surely(&planned.order, &key, self.settle).await,
+            false => self.suite.place_surely(&planned.order, &key, self.settle).await,
+        };
         drop(permit);
         let mut result = OrderResult {
             requests: 1,

@@ -58,6 +58,7 @@ async fn run(suite: &Suite, seed: u64, args: &LoadArgs) -> anyhow::Result<Vec<Or
     let mut client = Client {
         suite: suite.clone(),
         settle: args.settle,
+        orchestrated: args.orchestrated,
         connections: Semaphore::new(usize::from(args.connections)),
         window: None,
         measured_from: Instant::now() + args.warm_up,

@@ -30,6 +30,7 @@ pub use payment::Payment;
 use reqwest::{Method, RequestBuilder, StatusCode, header};
 pub use saga::Service;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 pub use wait::until;
 
 /// An amount in minor units.
@@ -67,6 +68,12 @@ impl SuiteError {
             }
             SuiteError::Undecodable { .. } => false,
         }
+    }
+
+    /// The order that was placed and cancelled, where that is what is refused: `Order ID was cancelled: ...`.
+    fn cancelled_order(&self) -> Option<Uuid> {
+        let SuiteError::Refused { status: StatusCode::CONFLICT, detail, .. } = self else { return None };
+        detail.strip_prefix("Order ")?.split(' ').next()?.parse().ok()
     }
 
     pub fn status(&self) -> Option<StatusCode> {

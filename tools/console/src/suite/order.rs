@@ -140,6 +140,9 @@ pub struct ProductView {
     pub status: String,
 }
 
+/// Longer than an orchestrated order is waited for.
+const ORCHESTRATED_LIMIT: Duration = Duration::from_secs(35);
+
 impl Suite {
     /// Places an order. With `wait` the answer comes when its saga has ended, or after that many seconds.
     pub async fn place(&self, order: &NewOrder, key: &str, wait: Option<u8>) -> Result<Order, SuiteError> {
@@ -151,6 +154,17 @@ impl Suite {
                 .timeout(TIME_LIMIT + Duration::from_secs(seconds.into()));
         }
         self.http.json(request).await
+    }
+
+    /// Places an order whose saga a coordinator drives; answered at its end, if it comes in time.
+    pub async fn place_orchestrated(&self, order: &NewOrder, key: &str) -> Result<Order, SuiteError> {
+        let request = self.api(Method::POST, ORDER, "orders/orchestrated").header("Idempotency-Key", key);
+        let answer = self.http.json(with_json(request, order).timeout(ORCHESTRATED_LIMIT)).await;
+        let cancelled = answer.as_ref().err().and_then(SuiteError::cancelled_order);
+        match (cancelled, answer) {
+            (Some(order_id), Err(refused)) => self.order(order_id).await?.ok_or(refused),
+            (_, answer) => answer,
+        }
     }
 
     pub async fn order(&self, order_id: Uuid) -> Result<Option<Order>, SuiteError> {

@@ -29,24 +29,45 @@ where
     }
 }
 
+/// Repeats a placement until it is answered; returns the number of requests, too.
+async fn surely<F>(limit: Duration, mut place: impl FnMut() -> F) -> Result<(Order, u32), SuiteError>
+where
+    F: Future<Output = Result<Order, SuiteError>>,
+{
+    let mut requests = 0;
+    let end = Instant::now() + limit;
+    let mut pause = Duration::from_millis(50);
+    loop {
+        requests += 1;
+        match place().await {
+            Ok(order) => return Ok((order, requests)),
+            Err(error) if !error.is_temporary() || Instant::now() + pause >= end => return Err(error),
+            Err(_) => tokio::time::sleep(pause).await,
+        }
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}
+
 impl Suite {
     /// Places an order, repeating the request under the same key until it is answered. Returns the number of requests, too.
     ///
     /// # Errors
     /// A refusal, or no answer within the limit.
     pub async fn place_surely(&self, order: &NewOrder, key: &str, limit: Duration) -> Result<(Order, u32), SuiteError> {
-        let mut requests = 0;
-        let end = Instant::now() + limit;
-        let mut pause = Duration::from_millis(50);
-        loop {
-            requests += 1;
-            match self.place(order, key, None).await {
-                Ok(order) => return Ok((order, requests)),
-                Err(error) if !error.is_temporary() || Instant::now() + pause >= end => return Err(error),
-                Err(_) => tokio::time::sleep(pause).await,
-            }
-            pause = (pause * 2).min(Duration::from_secs(1));
-        }
+        surely(limit, || self.place(order, key, None)).await
+    }
+
+    /// The same for an order whose saga a coordinator drives.
+    ///
+    /// # Errors
+    /// As [`Suite::place_surely`].
+    pub async fn place_orchestrated_surely(
+        &self,
+        order: &NewOrder,
+        key: &str,
+        limit: Duration,
+    ) -> Result<(Order, u32), SuiteError> {
+        surely(limit, || self.place_orchestrated(order, key)).await
     }
 
     /// The order as soon as it is CONFIRMED or CANCELLED.

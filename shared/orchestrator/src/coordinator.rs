@@ -1,0 +1,400 @@
+//! The coordinator: drives sagas step by step, each transition stored before the next command is given.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use messaging::{Context, Outbox, StepError, retry_contended};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+use resilience::{Breakers, Policy};
+use saga::{SagaState, Status, Step};
+use saga_store::{Request, StepTransaction};
+use sqlx::PgPool;
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::{
+    Effect, Entry, Next, Orchestration, Reply, Turn,
+    coordination::{self, Position},
+};
+
+/// The pause before a saga is driven on after the database failed.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How many sagas are taken over at once.
+const TAKE_OVER: i64 = 100;
+/// An attempt at a command takes at most this share of the step's limit, so that a lost one is repeated.
+const ATTEMPTS_IN_LIMIT: u32 = 3;
+
+/// A saga, as its commands need it.
+#[derive(Debug, Clone)]
+pub struct Commanded {
+    pub saga_id: Uuid,
+    pub business_key: Uuid,
+    /// The context of the request that began the saga.
+    pub context: Context,
+}
+
+/// The business side of an orchestrated saga.
+pub trait Coordinated: Send + Sync + 'static {
+    /// The error of a command without a usable answer.
+    type Error: std::fmt::Display + Send;
+
+    /// Has the step's participant take the step; it must answer a repeat as it answered first. No transaction is open.
+    fn command(&self, step: &'static Step, saga: &Commanded)
+    -> impl Future<Output = Result<Reply, Self::Error>> + Send;
+
+    /// Writes the effect on this service's own rows, in the transaction of the transition.
+    fn apply(
+        &self,
+        tx: &mut StepTransaction<Request>,
+        saga: &Commanded,
+        effect: &Effect,
+    ) -> impl Future<Output = Result<(), StepError>> + Send;
+}
+
+/// What a coordinator needs to know of its deployment.
+#[derive(Clone)]
+pub struct Settings {
+    /// Another replica goes on when a coordinator has not been heard of for this long.
+    pub lease: Duration,
+    /// The limit of a step, and the retries of its command within it.
+    pub policy: Arc<dyn Fn(&Step) -> Policy + Send + Sync>,
+}
+
+/// The end of a saga, as its driver saw it: none when another replica goes on with it.
+pub type Ended = oneshot::Receiver<Option<Status>>;
+
+/// One replica's coordinator.
+pub struct Coordinator<S> {
+    business: S,
+    orchestration: Orchestration,
+    outbox: Outbox,
+    pool: PgPool,
+    breakers: Breakers,
+    settings: Settings,
+    /// This replica.
+    replica: Uuid,
+    begun: mpsc::UnboundedSender<Begun>,
+    /// Taken by [`Coordinator::run`].
+    to_drive: Mutex<Option<mpsc::UnboundedReceiver<Begun>>>,
+    metrics: Metrics,
+}
+
+/// A saga that this replica has begun, and who waits for its end.
+type Begun = (Uuid, oneshot::Sender<Option<Status>>);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    step: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Metrics {
+    driven: Gauge,
+    taken_over: Counter,
+    commands: Family<Outcome, Counter>,
+}
+
+/// Where a saga stands after a turn.
+enum Stand {
+    Goes,
+    Ended(Status),
+    /// It waits for its compensation's deadline, or an operator.
+    Waits(Status),
+    /// Another replica drives it, or it is gone.
+    Lost,
+}
+
+impl<S: Coordinated> Coordinator<S> {
+    /// The coordinator of a replica. Sagas begin in transactions of any outbox of the service.
+    pub fn new(
+        business: S,
+        orchestration: Orchestration,
+        (outbox, pool): (Outbox, PgPool),
+        breakers: Breakers,
+        settings: Settings,
+        registry: &mut Registry,
+    ) -> Self {
+        let (begun, to_drive) = mpsc::unbounded_channel();
+        let metrics = Metrics::default();
+        registry.register("coordinator_sagas", "Orchestrated sagas that this replica drives", metrics.driven.clone());
+        registry.register(
+            "coordinator_taken_over",
+            "Orchestrated sagas that this replica took over, from another one or from before it started",
+            metrics.taken_over.clone(),
+        );
+        registry.register(
+            "coordinator_commands",
+            "Attempts at commands to participants, by step and outcome: done, refused, failed, not_admitted",
+            metrics.commands.clone(),
+        );
+        let to_drive = Mutex::new(Some(to_drive));
+        let replica = Uuid::now_v7();
+        Coordinator { business, orchestration, outbox, pool, breakers, settings, replica, begun, to_drive, metrics }
+    }
+
+    pub fn definition(&self) -> &'static saga::SagaDefinition {
+        self.orchestration.definition
+    }
+
+    /// Records that this replica drives these new sagas, in the transaction that starts them.
+    pub async fn begin(&self, tx: &mut StepTransaction<()>, saga_ids: &[Uuid]) -> Result<(), StepError> {
+        let first = self.orchestration.next(&SagaState::started(), false);
+        let Next::Command(first) = first else { return Err(StepError::failed("the saga has no first step")) };
+        Ok(coordination::begin(tx.conn(), self.replica, saga_ids, self.limit(first)).await?)
+    }
+
+    /// Drives a saga that has begun; call it after the commit.
+    pub fn drive(&self, saga_id: Uuid) -> Ended {
+        let (ended, end) = oneshot::channel();
+        // Fails when the service stops: then another replica takes the saga over.
+        drop(self.begun.send((saga_id, ended)));
+        end
+    }
+
+    /// Those of these sagas that are orchestrated by this coordinator's definition.
+    pub async fn own(&self, tx: &mut StepTransaction<()>, saga_ids: &[Uuid]) -> Result<Vec<Uuid>, StepError> {
+        Ok(coordination::of_type(tx.conn(), self.orchestration.definition, saga_ids).await?)
+    }
+
+    /// Has these sagas driven on, in the transaction that changed them: cancelled by the customer, or resumed by an operator.
+    pub async fn hand_over<C>(&self, tx: &mut StepTransaction<C>, saga_ids: &[Uuid]) -> Result<(), StepError> {
+        Ok(coordination::hand_over(tx.conn(), saga_ids).await?)
+    }
+
+    /// Records that an operator has the compensation of a locked saga go on.
+    pub fn resume(&self, tx: &mut StepTransaction<Request>, saga: &Request, why: String) -> Result<(), StepError> {
+        record(tx, saga, self.orchestration.resumed(why))
+    }
+
+    /// Drives sagas until `stop`: those that this replica begins, and those that no living replica drives.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let taken = self.to_drive.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut begun) = taken else { return stop.cancelled().await };
+        let mut look = interval(self.settings.lease / 5);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut driven: HashMap<Uuid, Vec<oneshot::Sender<Option<Status>>>> = HashMap::new();
+        let mut driving = JoinSet::new();
+        loop {
+            tokio::select! {
+                Some((saga_id, ended)) = begun.recv() => {
+                    let waiting = driven.entry(saga_id).or_default();
+                    if waiting.is_empty() {
+                        driving.spawn(Arc::clone(&self).drive_on(saga_id, stop.clone()));
+                    }
+                    waiting.push(ended);
+                }
+                Some(done) = driving.join_next() => {
+                    let Ok((saga_id, status)) = done else { continue };
+                    for ended in driven.remove(&saga_id).into_iter().flatten() {
+                        // Fails when nobody waits any more.
+                        let _ = ended.send(status);
+                    }
+                }
+                _ = look.tick() => for saga_id in self.look().await {
+                    if let std::collections::hash_map::Entry::Vacant(free) = driven.entry(saga_id) {
+                        free.insert(Vec::new());
+                        self.metrics.taken_over.inc();
+                        driving.spawn(Arc::clone(&self).drive_on(saga_id, stop.clone()));
+                    }
+                },
+                () = stop.cancelled() => break,
+            }
+            self.metrics.driven.set(i64::try_from(driven.len()).unwrap_or(i64::MAX));
+        }
+        while driving.join_next().await.is_some() {}
+        if let Err(error) = coordination::end_lease(&self.pool, self.replica).await {
+            tracing::warn!(%error, "this replica's sagas are taken over when its lease has expired");
+        }
+    }
+
+    /// Renews the lease, and takes over what is left behind.
+    async fn look(&self) -> Vec<Uuid> {
+        let looked = async {
+            coordination::renew_lease(&self.pool, self.replica, self.settings.lease).await?;
+            coordination::take_over(&self.pool, self.replica, TAKE_OVER).await
+        };
+        let limited = timeout(self.settings.lease, looked).await;
+        match limited.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut)) {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(%error, "the coordinator's lease cannot be renewed; it is repeated");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Drives one saga until it ends, waits, or is another replica's.
+    async fn drive_on(self: Arc<Self>, saga_id: Uuid, stop: CancellationToken) -> (Uuid, Option<Status>) {
+        while !stop.is_cancelled() {
+            let turn = tokio::select! {
+                turn = self.turn(saga_id) => turn,
+                // What was commanded is commanded again by whoever goes on.
+                () = stop.cancelled() => break,
+            };
+            match turn {
+                Ok(Stand::Goes) => {}
+                Ok(Stand::Ended(status)) => return (saga_id, Some(status)),
+                Ok(Stand::Waits(status)) => {
+                    if let Err(error) = coordination::give_back(&self.pool, saga_id, self.replica).await {
+                        tracing::warn!(%saga_id, %error, "a waiting saga could not be given back; it is driven on");
+                        sleep(PAUSE).await;
+                        continue;
+                    }
+                    return (saga_id, (status == Status::Failed).then_some(status));
+                }
+                Ok(Stand::Lost) => break,
+                Err(error) => {
+                    tracing::warn!(%saga_id, %error, "a saga's transition failed; it is repeated");
+                    tokio::select! {
+                        () = sleep(PAUSE) => {}
+                        () = stop.cancelled() => break,
+                    }
+                }
+            }
+        }
+        (saga_id, None)
+    }
+
+    /// One turn: the next command, and the transition that its answer makes.
+    async fn turn(&self, saga_id: Uuid) -> Result<Stand, StepError> {
+        let definition = self.orchestration.definition;
+        let Some(position) = coordination::read(&self.pool, definition, saga_id, self.replica).await? else {
+            return Ok(Stand::Lost);
+        };
+        let read = Instant::now();
+        let Position { business_key, state, attempts, context, step_left, left } = position;
+        let saga = Commanded { saga_id, business_key, context };
+        let is_due = left.is_some_and(|left| left.is_zero());
+        let next = self.orchestration.next(&state, is_due);
+        let reply = match next {
+            Next::Command(step) => {
+                let left = if state.status.moves_forward() { left } else { None };
+                let limit = step_left.unwrap_or_else(|| self.limit(step)).min(left.unwrap_or(Duration::MAX));
+                Some((step, self.command(step, &saga, limit).await))
+            }
+            Next::TimeOut | Next::Retry => None,
+            Next::Rest => return Ok(self.rest(&state)),
+        };
+        let is_late = left.is_some_and(|left| read.elapsed() >= left);
+        let decide = |state: &SagaState| match (&next, &reply) {
+            (Next::TimeOut, _) => self.orchestration.timed_out(state),
+            // The saga's deadline has ended the wait.
+            (_, Some((_, Reply::None(_)))) if is_late && state.status.moves_forward() => {
+                self.orchestration.timed_out(state)
+            }
+            (_, Some((step, reply))) => self.orchestration.answered(state, step, reply),
+            (_, None) => self.orchestration.overdue(state, attempts),
+        };
+        let waits = reply.as_ref().is_some_and(|(step, reply)| step.is_compensation() && *reply != Reply::Done);
+        let state = retry_contended(|| self.store(&saga, &decide)).await?;
+        Ok(match state {
+            None => Stand::Lost,
+            Some(state) if waits && state.status == Status::Compensating => Stand::Waits(state.status),
+            Some(state) => self.rest(&state),
+        })
+    }
+
+    /// Where a saga in this state stands.
+    fn rest(&self, state: &SagaState) -> Stand {
+        match (self.orchestration.next(state, false), state.status) {
+            (Next::Rest, Status::Failed) => Stand::Waits(Status::Failed),
+            (Next::Rest, status) => Stand::Ended(status),
+            _ => Stand::Goes,
+        }
+    }
+
+    /// Stores the transitions that `decide` makes of the locked saga, with their effect; returns the state after them, or none
+    /// when this replica no longer drives the saga.
+    async fn store(
+        &self,
+        saga: &Commanded,
+        decide: &(impl Fn(&SagaState) -> Turn + Sync),
+    ) -> Result<Option<SagaState>, StepError> {
+        let Orchestration { definition, .. } = self.orchestration;
+        let request = Request { saga_id: saga.saga_id, context: saga.context.clone() };
+        let first = self.orchestration.as_step();
+        let mut tx = StepTransaction::begin(&self.outbox, definition, first).await?.lock(vec![request.clone()]).await?;
+        let Some(state) = tx.state(&request).cloned() else { return Ok(None) };
+        let Turn { entries, effect } = decide(&state);
+        if entries.is_empty() {
+            tx.leave(&request);
+        }
+        for entry in entries {
+            record(&mut tx, &request, entry)?;
+        }
+        let state = tx.state(&request).cloned().unwrap_or(state);
+        if effect != Effect::Nothing {
+            self.business.apply(&mut tx, saga, &effect).await?;
+        }
+        let kept = match self.orchestration.next(&state, false) {
+            Next::Command(step) => coordination::keep(tx.conn(), saga.saga_id, self.replica, self.limit(step)).await?,
+            _ if state.status == Status::Failed => true,
+            _ => {
+                coordination::end(tx.conn(), saga.saga_id).await?;
+                true
+            }
+        };
+        if !kept {
+            return Ok(None);
+        }
+        tx.commit().await?;
+        Ok(Some(state))
+    }
+
+    /// Commands the step, repeatedly until it is answered or the limit has passed.
+    async fn command(&self, step: &'static Step, saga: &Commanded, limit: Duration) -> Reply {
+        let breaker = self.breakers.of(step);
+        let attempt_limit = self.limit(step) / ATTEMPTS_IN_LIMIT;
+        let began = Instant::now();
+        let attempt = || async {
+            let permit = breaker.admit().map_err(|open| {
+                self.count(step, "not_admitted");
+                open.to_string()
+            })?;
+            let limit = attempt_limit.min(limit.saturating_sub(began.elapsed()));
+            let why = match timeout(limit, self.business.command(step, saga)).await {
+                Ok(Ok(reply)) => {
+                    permit.success();
+                    self.count(step, if reply == Reply::Done { "done" } else { "refused" });
+                    return Ok(reply);
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("no answer within {limit:.1?}"),
+            };
+            permit.failure(&why);
+            self.count(step, "failed");
+            Err(why)
+        };
+        let retry = (self.settings.policy)(step).retry;
+        match resilience::retry(&retry, limit, |_| true, attempt).await {
+            Ok(reply) => reply,
+            Err(why) => Reply::None(format!("{} was not answered: {why}", step.name)),
+        }
+    }
+
+    fn limit(&self, step: &Step) -> Duration {
+        (self.settings.policy)(step).time_limit
+    }
+
+    fn count(&self, step: &Step, outcome: &'static str) {
+        self.metrics.commands.get_or_create_owned(&Outcome { step: step.name, outcome }).inc();
+    }
+}
+
+fn record(tx: &mut StepTransaction<Request>, saga: &Request, entry: Entry) -> Result<(), StepError> {
+    let Entry { step, status, transition, reason } = entry;
+    tx.record(saga, step, (status, transition), reason)
+}

@@ -1,0 +1,8 @@
+#![doc = include_str!("../README.md")]
+
+mod coordination;
+mod coordinator;
+mod plan;
+
+pub use coordinator::{Commanded, Coordinated, Coordinator, Ended, Settings};
+pub use plan::{Effect, Entry, Next, Orchestration, Reply, Turn};
