@@ -39,3 +39,4 @@ end $$;
 grant insert on saga.saga_instance to order_service;
 grant execute on function saga.purge_terminal(interval, integer), saga.activity() to order_service;
 grant execute on function payment.at_gateway(uuid) to order_service;
+grant execute on function orders.refresh_customer_summary() to order_service;

@@ -31,6 +31,8 @@ pub struct Tuning {
     /// Long, so that a test cannot rely on it: losses must be detected when they happen.
     pub reconcile_every: Duration,
     pub catalogue_rebuild_every: Duration,
+    pub customers_required: bool,
+    pub customer_summary_every: Duration,
     /// Overrides of steps' policies, as in RESILIENCE.
     pub resilience: &'static str,
     pub breakers_enabled: bool,
@@ -42,6 +44,7 @@ pub struct Tuning {
     /// The size of each stream.
     pub stream_max_bytes: i64,
     pub statement_timeout: Duration,
+    pub lock_timeout: Duration,
     /// Only the HTTP server runs; the test takes every step itself.
     pub by_hand: bool,
 }
@@ -60,6 +63,8 @@ impl Default for Tuning {
             outbox_parked_replay_after: None,
             reconcile_every: Duration::from_secs(600),
             catalogue_rebuild_every: Duration::from_secs(600),
+            customers_required: false,
+            customer_summary_every: Duration::from_secs(600),
             resilience: "",
             breakers_enabled: true,
             retries_enabled: true,
@@ -68,6 +73,7 @@ impl Default for Tuning {
             placement_outbox_age: Duration::from_secs(30),
             stream_max_bytes: StreamSettings::default().max_bytes,
             statement_timeout: Duration::from_secs(10),
+            lock_timeout: Duration::from_secs(2),
             by_hand: false,
         }
     }
@@ -230,6 +236,7 @@ fn arguments(suite: &TestSuite, service: Service, inventory_url: &str) -> Vec<St
         ("--relay-batch", tuning.relay_batch.to_string()),
         ("--reconcile-every", humantime(tuning.reconcile_every)),
         ("--statement-timeout", humantime(tuning.statement_timeout)),
+        ("--lock-timeout", humantime(tuning.lock_timeout)),
         ("--metrics-every", humantime(tuning.metrics_every)),
         ("--resilience", tuning.resilience.to_owned()),
         ("--breakers-enabled", tuning.breakers_enabled.to_string()),
@@ -243,6 +250,8 @@ fn arguments(suite: &TestSuite, service: Service, inventory_url: &str) -> Vec<St
         ORDER => arguments.extend([
             ("--inventory-url", inventory_url.to_owned()),
             ("--catalogue-rebuild-every", humantime(tuning.catalogue_rebuild_every)),
+            ("--customers-required", tuning.customers_required.to_string()),
+            ("--customer-summary-every", humantime(tuning.customer_summary_every)),
             ("--compensation-check-every", humantime(tuning.timeout_check_every)),
             ("--placement-outbox-age", humantime(tuning.placement_outbox_age)),
         ]),

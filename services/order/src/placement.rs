@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::{
     App,
-    domain::{self, Objection, Priced, PricedLine, WantedLine},
+    domain::{self, CustomerStatus, Objection, Priced, PricedLine, WantedLine},
     store::{self, KeyUse, OrderRow, StoredKey},
 };
 
@@ -94,11 +94,15 @@ async fn create_order(app: &App, placements: &[Placement]) -> Result<Vec<Outcome
     let mut tx = app.participant.step_by_request(&CREATE_ORDER).await?;
     let keys = look_up_keys(&mut tx, placements).await?;
     let catalogue = catalogue_of(&mut tx, placements).await?;
+    let customers = match app.config.customers_required {
+        true => Some(lock_customers(&mut tx, placements.iter().zip(&keys)).await?),
+        false => None,
+    };
     let decide = |(placement, key): (_, Result<_, Refusal>)| match key? {
         Some(order_id) => Ok(Decided::Replayed(order_id)),
         None => {
             app.intake.admit().map_err(Refusal::NotAdmitted)?;
-            accept(placement, &catalogue).map(Decided::Accepted)
+            accept(placement, &catalogue, customers.as_ref()).map(Decided::Accepted)
         }
     };
     let decided: Vec<Result<Decided<'_>, Refusal>> = placements.iter().zip(keys).map(decide).collect();
@@ -117,9 +121,20 @@ async fn create_order(app: &App, placements: &[Placement]) -> Result<Vec<Outcome
     Ok(decided.into_iter().map(outcome).collect())
 }
 
-fn accept<'a>(placement: &'a Placement, catalogue: &HashMap<Sku, Product>) -> Result<Accepted<'a>, Refusal> {
-    let priced = domain::price(&placement.lines, catalogue).map_err(Refusal::Unacceptable)?;
-    Ok(Accepted { order_id: OrderId::new(), saga_id: SagaId::new(), placement, priced })
+/// `customers` where they must be known.
+fn accept<'a>(
+    placement: &'a Placement,
+    catalogue: &HashMap<Sku, Product>,
+    customers: Option<&HashMap<String, CustomerStatus>>,
+) -> Result<Accepted<'a>, Refusal> {
+    let objection = customers.and_then(|known| domain::object_to(known.get(&placement.customer_id).copied()));
+    match (domain::price(&placement.lines, catalogue), objection) {
+        (Ok(priced), None) => Ok(Accepted { order_id: OrderId::new(), saga_id: SagaId::new(), placement, priced }),
+        (priced, objection) => {
+            let others = priced.err().unwrap_or_default();
+            Err(Refusal::Unacceptable(objection.into_iter().chain(others).collect()))
+        }
+    }
 }
 
 fn missing_rows() -> StepError {
@@ -152,6 +167,20 @@ async fn look_up_keys(
         }
     });
     Ok(placements.iter().map(|p| p.key.as_ref().and_then(|_| found.next()).unwrap_or(Ok(None))).collect())
+}
+
+/// Locks the customers of new orders until the commit: a suspension that has committed is seen, and a later one waits. One
+/// statement for all.
+async fn lock_customers<'a>(
+    tx: &mut StepTransaction<()>,
+    placements: impl Iterator<Item = (&'a Placement, &'a Result<Option<Uuid>, Refusal>)>,
+) -> Result<HashMap<String, CustomerStatus>, StepError> {
+    let new = placements.filter(|(_, key)| matches!(key, Ok(None)));
+    let customers: Vec<&str> = new.map(|(placement, _)| placement.customer_id.as_str()).collect();
+    match customers.as_slice() {
+        [] => Ok(HashMap::new()),
+        customers => Ok(store::lock_customers(tx.conn(), customers).await?),
+    }
 }
 
 async fn catalogue_of(
