@@ -40,3 +40,4 @@ grant insert on saga.saga_instance to order_service;
 grant select, insert, update, delete on saga.coordinator, saga.coordination to order_service;
 grant execute on function saga.purge_terminal(interval, integer), saga.activity() to order_service;
 grant execute on function payment.at_gateway(uuid) to order_service;
+grant execute on function orders.refresh_customer_summary() to order_service;

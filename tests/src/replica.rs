@@ -32,6 +32,8 @@ pub struct Tuning {
     pub reconcile_every: Duration,
     pub catalogue_rebuild_every: Duration,
     pub coordinator_lease: Duration,
+    pub customers_required: bool,
+    pub customer_summary_every: Duration,
     /// Overrides of steps' policies, as in RESILIENCE.
     pub resilience: &'static str,
     pub breakers_enabled: bool,
@@ -43,6 +45,7 @@ pub struct Tuning {
     /// The size of each stream.
     pub stream_max_bytes: i64,
     pub statement_timeout: Duration,
+    pub lock_timeout: Duration,
     /// Only the HTTP server runs; the test takes every step itself.
     pub by_hand: bool,
 }
@@ -62,6 +65,8 @@ impl Default for Tuning {
             reconcile_every: Duration::from_secs(600),
             catalogue_rebuild_every: Duration::from_secs(600),
             coordinator_lease: Duration::from_secs(2),
+            customers_required: false,
+            customer_summary_every: Duration::from_secs(600),
             resilience: "",
             breakers_enabled: true,
             retries_enabled: true,
@@ -70,6 +75,7 @@ impl Default for Tuning {
             placement_outbox_age: Duration::from_secs(30),
             stream_max_bytes: StreamSettings::default().max_bytes,
             statement_timeout: Duration::from_secs(10),
+            lock_timeout: Duration::from_secs(2),
             by_hand: false,
         }
     }
@@ -232,6 +238,7 @@ fn arguments(suite: &TestSuite, service: Service, [inventory_url, payment_url]: 
         ("--relay-batch", tuning.relay_batch.to_string()),
         ("--reconcile-every", humantime(tuning.reconcile_every)),
         ("--statement-timeout", humantime(tuning.statement_timeout)),
+        ("--lock-timeout", humantime(tuning.lock_timeout)),
         ("--metrics-every", humantime(tuning.metrics_every)),
         ("--resilience", tuning.resilience.to_owned()),
         ("--breakers-enabled", tuning.breakers_enabled.to_string()),
@@ -247,6 +254,8 @@ fn arguments(suite: &TestSuite, service: Service, [inventory_url, payment_url]: 
             ("--payment-url", payment_url.to_owned()),
             ("--coordinator-lease", humantime(tuning.coordinator_lease)),
             ("--catalogue-rebuild-every", humantime(tuning.catalogue_rebuild_every)),
+            ("--customers-required", tuning.customers_required.to_string()),
+            ("--customer-summary-every", humantime(tuning.customer_summary_every)),
             ("--compensation-check-every", humantime(tuning.timeout_check_every)),
             ("--placement-outbox-age", humantime(tuning.placement_outbox_age)),
         ]),

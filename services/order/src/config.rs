@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bootstrap::BaseArgs;
-use clap::Parser;
+use clap::{ArgAction, Parser};
 use participant::ParticipantArgs;
 
 /// Accepts orders, and confirms or cancels them.
@@ -26,6 +26,12 @@ pub struct Config {
     /// How often the product view is compared with inventory, which repairs the loss of events.
     #[arg(long, env = "CATALOGUE_REBUILD_EVERY", default_value = "10m", value_parser = humantime::parse_duration)]
     pub catalogue_rebuild_every: Duration,
+    /// Whether only registered customers who are ACTIVE may order. The same in all replicas of order.
+    #[arg(long, env = "CUSTOMERS_REQUIRED", action = ArgAction::Set, default_value_t = false)]
+    pub customers_required: bool,
+    /// How often the summary of orders per customer is refreshed, which reads all orders.
+    #[arg(long, env = "CUSTOMER_SUMMARY_EVERY", default_value = "10m", value_parser = humantime::parse_duration)]
+    pub customer_summary_every: Duration,
     /// How often overdue compensations are checked.
     #[arg(long, env = "COMPENSATION_CHECK_EVERY", default_value = "5s", value_parser = humantime::parse_duration)]
     pub compensation_check_every: Duration,

@@ -1,5 +1,7 @@
 //! The decisions of order, as pure functions: the price of an order, and how it may end.
 
+mod customer;
+
 use std::collections::HashMap;
 
 use contracts::{
@@ -10,6 +12,8 @@ use contracts::{
 use saga::Status;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+pub use customer::{CustomerStatus, object_to};
 
 pub const MAX_LINES: usize = 100;
 

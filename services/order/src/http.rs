@@ -1,5 +1,6 @@
 //! The routes of the order service.
 
+mod customers;
 mod explain;
 mod history;
 mod orchestrated;
@@ -23,6 +24,9 @@ pub(crate) fn routes(app: App) -> OpenApiRouter {
         .routes(routes!(orders::cancel_order))
         .routes(routes!(explain::explain_order))
         .routes(routes!(history::order_events))
+        .routes(routes!(customers::create_customer, customers::list_customers))
+        .routes(routes!(customers::get_customer, customers::patch_customer))
+        .routes(routes!(customers::get_customer_summary))
         .routes(routes!(products::list_products))
         .routes(routes!(products::get_product))
         .routes(routes!(products::rebuild_catalogue))

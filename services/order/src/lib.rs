@@ -13,6 +13,7 @@ mod placement;
 mod retention;
 mod steps;
 mod store;
+mod summary;
 
 use std::sync::Arc;
 
@@ -139,7 +140,7 @@ pub fn subscriptions(app: &App) -> Vec<Subscription> {
     ]
 }
 
-/// The gauges that one replica reads: of the sagas, and of the database server.
+/// The gauges that one replica reads: of the sagas, of the database server, and the age of the summary of orders.
 pub fn samples() -> Vec<Source> {
     vec![
         Source {
@@ -149,6 +150,10 @@ pub fn samples() -> Vec<Source> {
         Source {
             gauges: store::DATABASE_GAUGES,
             read: |pool| Box::pin(async move { store::read_database(&pool).await }),
+        },
+        Source {
+            gauges: store::SUMMARY_GAUGES,
+            read: |pool| Box::pin(async move { store::read_summary_age(&pool).await }),
         },
     ]
 }
@@ -162,6 +167,7 @@ pub fn tasks(app: &App, startup: &Startup) -> Vec<Task> {
     let Startup { stop, readiness, .. } = startup;
     vec![
         ("rebuild_catalogue", Box::pin(catalogue::run(app.clone(), stop.clone()))),
+        ("refresh_summary", Box::pin(summary::run(app.clone(), stop.clone()))),
         ("drive_compensation", Box::pin(compensation::run(app.clone(), stop.clone()))),
         ("intake", Box::pin(intake::watch(app.clone(), readiness.clone(), stop.clone()))),
         ("coordinator", Box::pin(app.twin.clone().run(stop.clone()))),

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use crate::{
     App,
-    domain::{self, Objection, Priced, PricedLine, WantedLine},
+    domain::{self, CustomerStatus, Objection, Priced, PricedLine, WantedLine},
     store::{self, KeyUse, OrderRow, StoredKey},
 };
 
@@ -126,11 +126,15 @@ async fn create_order(app: &App, style: Style, placements: &[Placement]) -> Resu
     let mut tx = StepTransaction::begin(&app.participant.http_outbox, definition, step).await?;
     let keys = look_up_keys(&mut tx, placements).await?;
     let catalogue = catalogue_of(&mut tx, placements).await?;
+    let customers = match app.config.customers_required {
+        true => Some(lock_customers(&mut tx, placements.iter().zip(&keys)).await?),
+        false => None,
+    };
     let decide = |(placement, key): (_, Result<_, Refusal>)| match key? {
         Some(order_id) => Ok(Decided::Replayed(order_id)),
         None => {
             app.intake.admit().map_err(Refusal::NotAdmitted)?;
-            accept(placement, &catalogue).map(Decided::Accepted)
+            accept(placement, &catalogue, customers.as_ref()).map(Decided::Accepted)
         }
     };
     let decided: Vec<Result<Decided<'_>, Refusal>> = placements.iter().zip(keys).map(decide).collect();
@@ -149,9 +153,20 @@ async fn create_order(app: &App, style: Style, placements: &[Placement]) -> Resu
     Ok(decided.into_iter().map(outcome).collect())
 }
 
-fn accept<'a>(placement: &'a Placement, catalogue: &HashMap<Sku, Product>) -> Result<Accepted<'a>, Refusal> {
-    let priced = domain::price(&placement.lines, catalogue).map_err(Refusal::Unacceptable)?;
-    Ok(Accepted { order_id: OrderId::new(), saga_id: SagaId::new(), placement, priced })
+/// `customers` where they must be known.
+fn accept<'a>(
+    placement: &'a Placement,
+    catalogue: &HashMap<Sku, Product>,
+    customers: Option<&HashMap<String, CustomerStatus>>,
+) -> Result<Accepted<'a>, Refusal> {
+    let objection = customers.and_then(|known| domain::object_to(known.get(&placement.customer_id).copied()));
+    match (domain::price(&placement.lines, catalogue), objection) {
+        (Ok(priced), None) => Ok(Accepted { order_id: OrderId::new(), saga_id: SagaId::new(), placement, priced }),
+        (priced, objection) => {
+            let others = priced.err().unwrap_or_default();
+            Err(Refusal::Unacceptable(objection.into_iter().chain(others).collect()))
+        }
+    }
 }
 
 fn missing_rows() -> StepError {
@@ -184,6 +199,20 @@ async fn look_up_keys(
         }
     });
     Ok(placements.iter().map(|p| p.key.as_ref().and_then(|_| found.next()).unwrap_or(Ok(None))).collect())
+}
+
+/// Locks the customers of new orders until the commit: a suspension that has committed is seen, and a later one waits. One
+/// statement for all.
+async fn lock_customers<'a>(
+    tx: &mut StepTransaction<()>,
+    placements: impl Iterator<Item = (&'a Placement, &'a Result<Option<Uuid>, Refusal>)>,
+) -> Result<HashMap<String, CustomerStatus>, StepError> {
+    let new = placements.filter(|(_, key)| matches!(key, Ok(None)));
+    let customers: Vec<&str> = new.map(|(placement, _)| placement.customer_id.as_str()).collect();
+    match customers.as_slice() {
+        [] => Ok(HashMap::new()),
+        customers => Ok(store::lock_customers(tx.conn(), customers).await?),
+    }
 }
 
 async fn catalogue_of(

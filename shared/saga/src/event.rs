@@ -84,6 +84,13 @@ pub struct Expired {
     pub deadline: OffsetDateTime,
     /// The last step that was taken.
     pub current_step: u8,
+    pub started_at: OffsetDateTime,
+    /// Milliseconds from its start until now, by the database's clock.
+    pub elapsed_ms: i64,
+    /// The wire name of its last event; none if that was committed while the sagas were being read.
+    pub last_event_type: Option<String>,
+    /// The service that has detected it.
+    pub detected_by: String,
 }
 
 /// The event that a saga has timed out; the first service that detects it publishes it.

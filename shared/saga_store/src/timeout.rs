@@ -29,6 +29,10 @@ pub struct DueSaga {
     baggage: Option<String>,
     traceparent: Option<String>,
     version: i32,
+    started_at: OffsetDateTime,
+    elapsed_ms: i64,
+    last_event_type: Option<String>,
+    detected_by: String,
 }
 
 impl DueSaga {
@@ -50,6 +54,10 @@ impl DueSaga {
             business_key: self.business_key,
             deadline: self.deadline,
             current_step: u8::try_from(self.current_step).unwrap_or(u8::MAX),
+            started_at: self.started_at,
+            elapsed_ms: self.elapsed_ms,
+            last_event_type: self.last_event_type.clone(),
+            detected_by: self.detected_by.clone(),
         }
     }
 
@@ -133,15 +141,23 @@ impl<E: Event> Detector<E> {
         let mut tx = StepTransaction::begin(&self.outbox, self.definition, self.step).await?;
         let due = sqlx::query_as!(
             DueSaga,
-            "select saga_id, business_key, deadline, current_step, correlation_id, trace_id, last_event_id, version,
-                baggage, traceparent
-            from saga.saga_instance
+            r#"select saga_id, business_key, deadline, current_step, correlation_id, trace_id, last_event_id, version,
+                baggage, traceparent, started_at, $3::text as "detected_by!",
+                (extract(epoch from now() - started_at) * 1000)::bigint as "elapsed_ms!",
+                (
+                    select j.event_type
+                    from saga.saga_step j
+                    where j.saga_id = s.saga_id and j.event_id = s.last_event_id
+                    limit 1
+                ) as last_event_type
+            from saga.saga_instance s
             where saga_type = $1 and status in ('STARTED', 'IN_PROGRESS') and deadline < now()
             order by deadline
             limit $2
-            for update skip locked",
+            for update skip locked"#,
             self.definition.saga_type,
             self.batch,
+            self.outbox.service().0,
         )
         .fetch_all(tx.conn())
         .await?;

@@ -161,6 +161,34 @@ async fn an_event_still_in_the_outbox_uses_up_no_nudge() -> Test {
     Ok(())
 }
 
+#[suite_tests::test]
+async fn a_timeout_tells_where_the_saga_stood_and_for_how_long() -> Test {
+    let (suite, participants) = TestSuite::selling(100, 10).await?;
+    suite.pause(&participants.payment, "process_payment").await?;
+    let order = participants.place(&[("A", 1)], "tok_visa").await?;
+    in_progress(&suite, 1).await?;
+    let late = "update saga.saga_instance set started_at = started_at - interval '1 hour', deadline = now()";
+    suite.execute(late).await?;
+    let saga = participants.saga_becomes(&order, "COMPENSATED").await?;
+    let path = format!("/api/orders/{}/events", order["order_id"].as_str().context("no id")?);
+    let events = participants.order.client.items(&path).await?;
+    let event = events.iter().find(|e| e["event_type"] == "SagaTimedOut.v1").context("no event")?;
+    let told: SagaTimedOut = serde_json::from_value(event["payload"].clone())?;
+    ensure!(told.step.as_deref() == Some("reserve_stock") && told.current_step == 1, "{told:?}");
+    ensure!(told.last_event_type.as_deref() == Some("StockReserved.v1"), "{told:?}");
+    ensure!(told.detected_by.as_deref() == event["service"].as_str(), "{event:#}");
+    ensure!(event["payload"]["started_at"] == saga["started_at"], "{event:#} of {saga:#}");
+    let elapsed = told.elapsed_ms.context("no time")?;
+    let started_at = told.started_at.context("no start")?;
+    let until_deadline = (told.deadline - started_at).whole_milliseconds();
+    ensure!(i128::from(elapsed) >= until_deadline && elapsed >= 3_600_000, "{told:?}");
+    let detected = "select (extract(epoch from j.occurred_at - s.started_at) * 1000)::bigint + 1
+        from saga.saga_step j join saga.saga_instance s using (saga_id) where j.step = 'detect_timeout'";
+    ensure!(elapsed <= suite.number(detected).await?, "{told:?}");
+    suite.resume(&participants.payment, "process_payment").await?;
+    suite.audit().await
+}
+
 async fn in_progress(suite: &TestSuite, count: i64) -> Test {
     suite.becomes("select count(*) from saga.saga_instance where status = 'IN_PROGRESS'", count).await
 }

@@ -15,6 +15,7 @@ mod compose;
 mod connections;
 mod consumers;
 mod contract;
+mod customers;
 mod database;
 mod dead_letters;
 mod deliveries;

@@ -5,7 +5,9 @@ use axum::{
     http::{StatusCode, header},
     response::IntoResponse,
 };
-use bootstrap::{Json, JsonResult, Page, PageQuery, Path, Problem, Query, RequestContext, detached};
+use bootstrap::{
+    Json, JsonResult, Page, PageQuery, Path, Problem, Query, RequestContext, detached, http::path_segment,
+};
 use contracts::{
     Money, Sku,
     catalogue::{Product, ProductCreated, ProductDetailsChanged, ProductPriceChanged, ProductStatus},
@@ -78,7 +80,7 @@ pub(crate) async fn create_product(
         input::currency(Some(new.price.into())),
         input::units("/initial_quantity", new.initial_quantity, 0),
     ])?;
-    let location = format!("/api/products/{}", path_segment(&new.sku));
+    let location = format!("/api/products/{}", path_segment(new.sku.as_str()));
     let created = detached(async move { create(&app, &context_of(&request), new).await }).await?;
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(created)))
 }
@@ -225,25 +227,4 @@ fn unknown(sku: &Sku) -> Problem {
 /// An event that cannot be published is a defect of this program, not of the request.
 fn unpublished(error: PublishError) -> Problem {
     Problem::internal(&error)
-}
-
-/// Percent-encodes a SKU, which may contain reserved characters of URLs.
-fn path_segment(sku: &Sku) -> String {
-    let encoded = |byte: u8| match byte {
-        b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
-        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    sku.as_str().bytes().map(encoded).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_sku_makes_one_path_segment() {
-        let sku = Sku::try_from("A/B-1?%".to_owned()).expect("a SKU");
-        assert_eq!(path_segment(&sku), "A%2FB-1%3F%25");
-    }
 }

@@ -46,7 +46,8 @@ pub(super) struct PlaceOrder {
 /// Place an order
 ///
 /// The answer is the order, PENDING; with `Prefer: wait=N` it is the order as its saga ended, or as it is after N
-/// seconds. A repeat with the same `Idempotency-Key` and body answers the same order.
+/// seconds. A repeat with the same `Idempotency-Key` and body answers the same order. Where customers must be known
+/// (`CUSTOMERS_REQUIRED`), the order of an unknown or suspended one is 422.
 #[utoipa::path(post, path = "/api/orders", tag = "orders", request_body = PlaceOrder,
     params(
         ("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,128}$", description = "1 to 128 visible ASCII characters, scoped to the customer"),

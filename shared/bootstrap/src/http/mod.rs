@@ -10,6 +10,7 @@ mod openapi;
 mod operations;
 mod page;
 mod problem;
+mod segment;
 mod serve;
 mod shell;
 
@@ -21,5 +22,6 @@ pub use openapi::{ServiceInfo, openapi};
 pub use page::{Page, PageQuery};
 pub(crate) use problem::chain;
 pub use problem::{FieldError, JsonResult, PROBLEM_JSON, Problem};
+pub use segment::path_segment;
 pub use serve::serve;
 pub use shell::{Shell, assemble, starting};

@@ -1,7 +1,7 @@
 //! The bodies of the saga's events. They change by addition only (docs/upgrades.md); `tests/golden` has one of each,
 //! docs/contracts.json their schemas.
 
-use saga::{Event, EventType, Expired, Refusal, Service, Timeout};
+use saga::{Event, EventType, Expired, Kind, Refusal, Service, Timeout};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
@@ -129,6 +129,20 @@ pub struct SagaTimedOut {
     pub deadline: OffsetDateTime,
     /// The last forward step that was done.
     pub current_step: u8,
+    /// Its name. This and what follows is absent from the events of earlier builds.
+    #[serde(default)]
+    pub step: Option<String>,
+    /// The wire name of the saga's last event; null if that was published at the same moment.
+    #[serde(default)]
+    pub last_event_type: Option<String>,
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    pub started_at: Option<OffsetDateTime>,
+    /// Milliseconds from the saga's start until the timeout was detected, by the database's clock.
+    #[serde(default)]
+    pub elapsed_ms: Option<i64>,
+    /// The service that has detected it.
+    #[serde(default)]
+    pub detected_by: Option<String>,
 }
 
 macro_rules! event {
@@ -184,12 +198,20 @@ impl Refusal for PaymentFailed {
 
 impl Timeout for SagaTimedOut {
     fn of(saga: Expired) -> Self {
+        // A saga that can time out is before its pivot.
+        let taken = |s: &&&saga::Step| s.number == saga.current_step && matches!(s.kind, Kind::Compensatable { .. });
+        let step = super::SAGA.steps.iter().find(taken);
         SagaTimedOut {
             saga_id: saga.saga_id,
             saga_type: super::SAGA.saga_type.to_owned(),
             order_id: OrderId(saga.business_key),
             deadline: saga.deadline,
             current_step: saga.current_step,
+            step: step.map(|step| step.name.to_owned()),
+            last_event_type: saga.last_event_type,
+            started_at: Some(saga.started_at),
+            elapsed_ms: Some(saga.elapsed_ms),
+            detected_by: Some(saga.detected_by),
         }
     }
 }
