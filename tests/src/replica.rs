@@ -42,6 +42,8 @@ pub struct Tuning {
     /// The size of each stream.
     pub stream_max_bytes: i64,
     pub statement_timeout: Duration,
+    /// The settings of a webhook.
+    pub webhook: Vec<(&'static str, String)>,
     /// Only the HTTP server runs; the test takes every step itself.
     pub by_hand: bool,
 }
@@ -68,6 +70,7 @@ impl Default for Tuning {
             placement_outbox_age: Duration::from_secs(30),
             stream_max_bytes: StreamSettings::default().max_bytes,
             statement_timeout: Duration::from_secs(10),
+            webhook: Vec::new(),
             by_hand: false,
         }
     }
@@ -239,6 +242,7 @@ fn arguments(suite: &TestSuite, service: Service, inventory_url: &str) -> Vec<St
     if let Some(after) = tuning.outbox_parked_replay_after {
         arguments.push(("--outbox-parked-replay-after", humantime(after)));
     }
+    arguments.extend(tuning.webhook.iter().cloned());
     match service {
         ORDER => arguments.extend([
             ("--inventory-url", inventory_url.to_owned()),

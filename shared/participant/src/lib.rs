@@ -38,6 +38,7 @@ pub use calls::{CallError, Calls, Declines};
 pub use config::FaultArgs;
 pub use config::{ParticipantArgs, ResilienceArgs, TimeoutArgs};
 pub use sampler::{Source, sampled};
+pub use webhook::SAMPLED as WEBHOOK_SAMPLED;
 
 /// A service's part in a saga.
 #[derive(Debug, Clone, Copy)]
@@ -86,6 +87,8 @@ pub struct Participant {
     shared_faults: shared_faults::SharedFaults,
     replicas: replicas::Replicas,
     timeouts: Timeouts,
+    /// Where published events are posted besides, if it is switched on.
+    webhook: Option<webhook::Endpoint>,
 }
 
 /// The timeout detector, whatever its event.
@@ -129,6 +132,15 @@ impl Participant {
             let limit = settings.postgres.database_startup_limit;
             bootstrap::postgres::expect_migrations(&pools.http, &table, expected, limit).await?;
         }
+        let webhook = match settings.webhook.webhook_url {
+            Some(_) => {
+                let (table, limit) =
+                    (format!("{schema}.{}", webhook::LEDGER), settings.postgres.database_startup_limit);
+                bootstrap::postgres::expect_migrations(&pools.http, &table, &webhook::MIGRATIONS, limit).await?;
+                webhook::Endpoint::new(&settings.webhook, startup.metrics.register(webhook::Metrics::register))?
+            }
+            None => None,
+        };
         let client = startup.nats(&settings.nats).await?;
         let bus = Bus::new(client.clone(), service).with_faults(faults.clone());
         expect_consistent(&settings.messaging, bus.max_age().await)?;
@@ -156,6 +168,7 @@ impl Participant {
             shared_faults: shared_faults::SharedFaults::new(faults.clone(), pools.relay.clone(), service),
             faults,
             timeouts: Timeouts::of::<T>(),
+            webhook,
             pools,
         }))
     }

@@ -52,4 +52,5 @@ mod tls;
 mod traces;
 mod trip_booking;
 mod tutorial;
+mod webhook;
 mod windows;

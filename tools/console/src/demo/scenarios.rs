@@ -18,6 +18,7 @@ mod second_replicas;
 mod slow_gateway;
 mod tripled;
 mod unknown_outcome;
+mod webhook;
 mod zombie_relay;
 
 use std::pin::Pin;
@@ -93,4 +94,6 @@ pub(super) const SCENARIOS: &[Scenario] = scenarios! {
         "the publishing replica hangs for 20 seconds, is replaced, and resumes: nothing is duplicated"
     19 second_replicas [Processes] "second replicas":
         "every service gets a second replica, then the first one is killed"
+    20 webhook [Processes] "webhook":
+        "order posts its events to an endpoint that is down, fails and refuses one: each arrives once, in order"
 };
