@@ -14,7 +14,7 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Metrics::default();
         for outcome in ["accepted", "refused", "failed", "away"] {
-            metrics.attempts.get_or_create(&[("outcome", outcome)]);
+            drop(metrics.attempts.get_or_create(&[("outcome", outcome)]));
         }
         let help = "Events posted to the webhook, by outcome: accepted, refused, failed, or the endpoint was away";
         registry.register("webhook_attempts", help, metrics.attempts.clone());

@@ -16,7 +16,6 @@ use faults::{Pass, Subject};
 use opentelemetry::{KeyValue, trace::SpanKind};
 use serde_json::{Map, Value};
 use time::format_description::well_known::Rfc3339;
-use uuid::Uuid;
 
 use super::target::{Published, Stop, Target};
 use crate::{
