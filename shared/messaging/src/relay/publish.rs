@@ -276,6 +276,7 @@ fn is_too_large(error: &async_nats::error::Error<PublishErrorKind>) -> bool {
 #[cfg(test)]
 mod tests {
     use time::OffsetDateTime;
+    use uuid::Uuid;
 
     use super::*;
 
