@@ -185,8 +185,11 @@ async fn a_refused_event_is_parked_at_once_and_discarded_or_requeued() -> Test {
     let parked = inventory.client.until_items("/api/admin/webhook/events?state=PARKED", 2).await?;
     ensure!(parked.iter().all(|event| event["attempts"] == 1), "{parked:#?}");
     inventory.client.until_items("/api/admin/webhook/events?state=PENDING", 2).await?;
+    // In a later batch.
+    rename(&inventory.client, "P-0", "later").await?;
+    inventory.client.until_items("/api/admin/webhook/events?state=PENDING", 3).await?;
     let state = webhook(&inventory.client).await?;
-    ensure!(state["parked"] == 2 && state["waiting"] == 2, "{state:#}");
+    ensure!(state["parked"] == 2 && state["waiting"] == 3, "{state:#}");
 
     let path = format!("/api/admin/webhook/events/{}", parked[0]["event_id"].as_str().context("no id")?);
     let discard = async |body: Value| {
@@ -201,12 +204,12 @@ async fn a_refused_event_is_parked_at_once_and_discarded_or_requeued() -> Test {
         let path = format!("/api/admin/webhook/events/{}/requeue", follower["event_id"].as_str().context("no id")?);
         inventory.client.post(&path, &json!({"reason": "too early"})).await?.expect(409)?;
     }
-    // Both products, and the follower of the discarded event.
-    receiver.accepts(3).await?;
+    // Both products, and the followers of the discarded event.
+    receiver.accepts(4).await?;
 
     receiver.answer(|_| 204);
     requeue(&inventory.client, &parked[1]).await?;
-    let accepted = receiver.accepts(5).await?;
+    let accepted = receiver.accepts(6).await?;
     let discarded = parked[0]["event_id"].as_str().context("no id")?;
     ensure!(accepted.iter().all(|one| one.id() != discarded), "a discarded event was posted");
     let of_second: Vec<_> = accepted.into_iter().filter(|one| one.aggregate() == "P-1").collect();
