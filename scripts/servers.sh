@@ -135,6 +135,8 @@ make_tables() { # DATABASE: the tables of all services, as the superuser of the 
             if [[ $schema != saga ]]; then
                 echo 'create table _messaging_migration (like _migration including all);'
                 cat "$root"/shared/messaging/migrations/*.sql
+                echo 'create table _webhook_migration (like _migration including all);'
+                cat "$root"/shared/webhook/migrations/*.sql
             fi
         done
     } | superuser "$1" >/dev/null

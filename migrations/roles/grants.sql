@@ -14,9 +14,12 @@ begin
             grant usage on schema %1$I, saga to %2$I;
             grant select, insert, update, delete on all tables in schema %1$I to %2$I;
             -- Which migrations were applied is compared at boot, and written by nobody but the owner.
-            revoke insert, update, delete on %1$I._migration, %1$I._messaging_migration from %2$I;
+            revoke insert, update, delete on %1$I._migration, %1$I._messaging_migration, %1$I._webhook_migration from %2$I;
             grant execute on function %1$I.ensure_partitions(integer), %1$I.drop_partitions(interval, interval),
-                %1$I.archive_events(interval, interval), %1$I.aggregate_events(text, text, bigint, bigint) to %2$I;
+                %1$I.archive_events(interval, interval), %1$I.aggregate_events(text, text, bigint, bigint),
+                %1$I.published_after(bigint, integer) to %2$I;
+            revoke all on sequence %1$I.outbox_published_ordinal from public;
+            grant usage, select on sequence %1$I.outbox_published_ordinal to %2$I;
 
             grant select on saga._migration to %2$I;
             grant select, update on saga.saga_instance to %2$I;

@@ -16,7 +16,11 @@ ENDED = {}
 MARKS = ("additive", "contract")
 MIGRATION = re.compile(r"migrations/(?P<folder>\w+)/(?P<number>\d+)_(?P<name>\w+)\.sql$")
 # The libraries contain theirs, which were beside the services' own in earlier releases; they are matched by their former names.
-CARRIED = {"shared/messaging/migrations/": "migrations/messaging/", "shared/saga_store/migrations/": "migrations/saga/"}
+CARRIED = {
+    "shared/messaging/migrations/": "migrations/messaging/",
+    "shared/saga_store/migrations/": "migrations/saga/",
+    "shared/webhook/migrations/": "migrations/webhook/",
+}
 # What an older build cannot work with. Whether a function has kept its meaning is not checked here.
 NO_ADDITION = re.compile(
     r"\b(drop\s+(table|column|constraint|schema|view|type|function)|rename|truncate|set\s+not\s+null"

@@ -46,6 +46,8 @@ pub struct Tuning {
     pub stream_max_bytes: i64,
     pub statement_timeout: Duration,
     pub lock_timeout: Duration,
+    /// The settings of a webhook.
+    pub webhook: Vec<(&'static str, String)>,
     /// Only the HTTP server runs; the test takes every step itself.
     pub by_hand: bool,
 }
@@ -76,6 +78,7 @@ impl Default for Tuning {
             stream_max_bytes: StreamSettings::default().max_bytes,
             statement_timeout: Duration::from_secs(10),
             lock_timeout: Duration::from_secs(2),
+            webhook: Vec::new(),
             by_hand: false,
         }
     }
@@ -248,6 +251,7 @@ fn arguments(suite: &TestSuite, service: Service, [inventory_url, payment_url]: 
     if let Some(after) = tuning.outbox_parked_replay_after {
         arguments.push(("--outbox-parked-replay-after", humantime(after)));
     }
+    arguments.extend(tuning.webhook.iter().cloned());
     match service {
         ORDER => arguments.extend([
             ("--inventory-url", inventory_url.to_owned()),

@@ -52,6 +52,7 @@ pub use metrics::Metrics;
 pub use migrations::{MIGRATIONS, apply_migrations, migrate};
 pub use relay::Relay;
 pub use replication::connect_writable;
+pub use response_timeout::statement_timeout;
 pub use settings::MessagingArgs;
 pub use span::Span;
 pub use subscription::{Subscription, subscribe};

@@ -20,7 +20,7 @@ pub use inspect::{Entry, get, list};
 pub use parked::{Parked, discard, parked, requeue};
 pub(crate) use parked::{park, replay_parked};
 pub use past::{PastEvent, of_aggregate};
-pub use published::{Whereabouts, republish, whereabouts};
+pub use published::{PublishedRow, Whereabouts, published_after, republish, whereabouts};
 
 /// The range of ids older than `before`, or of all ids.
 pub(crate) fn ids_before(before: Option<Uuid>) -> RangeInclusive<Uuid> {
@@ -71,22 +71,25 @@ pub(crate) async fn append(conn: &mut PgConnection, rows: &[OutboxRow]) -> Resul
     Ok(())
 }
 
-/// An event that waits to be published.
+/// An event as it is published.
 #[derive(Debug, Clone)]
-pub(crate) struct PendingRow {
-    pub(crate) event_id: Uuid,
-    pub(crate) position: i64,
-    pub(crate) aggregate_id: String,
-    pub(crate) aggregate_sequence: i64,
-    pub(crate) event_type: String,
-    pub(crate) subject: String,
-    pub(crate) headers: String,
-    pub(crate) payload: String,
-    pub(crate) saga_id: Option<Uuid>,
-    pub(crate) created_at: OffsetDateTime,
-    pub(crate) republication: i32,
-    /// How often the broker has refused it.
-    pub(crate) attempts: i32,
+pub struct PendingRow {
+    pub event_id: Uuid,
+    /// Its place in the outbox.
+    pub position: i64,
+    pub aggregate_id: String,
+    pub aggregate_sequence: i64,
+    pub event_type: String,
+    pub subject: String,
+    /// Headers and body, as JSON.
+    pub headers: String,
+    pub payload: String,
+    pub saga_id: Option<Uuid>,
+    pub created_at: OffsetDateTime,
+    /// How often it was published again because the broker had lost it.
+    pub republication: i32,
+    /// How often the target has refused it.
+    pub attempts: i32,
 }
 
 /// The next rows after `watermark`, in order, for the relay of `epoch`; none while it is paused or not active any more. All rows
@@ -227,6 +230,8 @@ pub(crate) async fn move_published(
                 ($8::bigint[])[width_bucket(event_id, $7::uuid[])],
                 $4, $1, republication
             from gone
+            -- Of one aggregate, the ordinals follow the positions.
+            order by position
             on conflict (event_id) do update
             set published_at = excluded.published_at, stream_sequence = excluded.stream_sequence,
                 stream_epoch = excluded.stream_epoch, relay = excluded.relay, republication = excluded.republication

@@ -6,6 +6,7 @@ mod leader;
 mod lease;
 mod publish;
 mod reconcile;
+pub mod target;
 mod watermark;
 
 use std::{iter::successors, sync::Arc};
@@ -25,6 +26,7 @@ use crate::{
 
 pub use lease::{LeaseState, pause, state};
 pub(crate) use publish::publish_once;
+pub use publish::runs;
 pub use reconcile::OpenEvents;
 
 /// Why the relay paused.

@@ -19,9 +19,10 @@ tokio::task_local! {
 }
 
 /// Runs a statement with the timeout of one response.
-pub(crate) async fn statement_timeout<T>(
-    statement: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, sqlx::Error> {
+///
+/// # Errors
+/// That of the statement, or an IO error when the database does not answer.
+pub async fn statement_timeout<T>(statement: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, sqlx::Error> {
     timeout(DATABASE_RESPONSE_TIMEOUT, statement).await.unwrap_or_else(|_| Err(timed_out()))
 }
 

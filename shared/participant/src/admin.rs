@@ -15,6 +15,7 @@ mod outbox_bulk;
 mod record;
 mod relay;
 mod timeouts;
+mod webhook;
 
 use std::sync::Arc;
 
@@ -75,6 +76,7 @@ pub(crate) fn routes(participant: Participant, subscriptions: Vec<Subscription>)
         true => router.merge(faults::routes()).merge(annotations::routes()),
         false => router,
     };
+    let router = if participant.webhook.is_some() { router.merge(webhook::routes()) } else { router };
     let replays = participant.replays(&subscriptions);
     router.with_state(Arc::new(AdminState { participant, subscriptions, replays }))
 }

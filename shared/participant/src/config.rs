@@ -12,6 +12,7 @@ use faults::Guard;
 use messaging::MessagingArgs;
 use resilience::{Overrides, Policy};
 use saga::{CompensationPolicy, Retry, SagaDefinition, Step};
+use webhook::WebhookArgs;
 
 #[derive(Debug, Clone, Args)]
 pub struct ParticipantArgs {
@@ -34,6 +35,8 @@ pub struct ParticipantArgs {
     pub compensation_deadline: Option<Duration>,
     #[command(flatten)]
     pub timeouts: TimeoutArgs,
+    #[command(flatten)]
+    pub webhook: WebhookArgs,
     /// Whether the dead letters of a step are replayed automatically when its breaker closes again.
     #[arg(long, env = "DEAD_LETTER_AUTO_REPLAY", action = ArgAction::Set, default_value_t = false)]
     pub dead_letter_auto_replay: bool,

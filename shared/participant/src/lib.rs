@@ -43,6 +43,7 @@ pub use command::command;
 pub use config::FaultArgs;
 pub use config::{ParticipantArgs, ResilienceArgs, TimeoutArgs};
 pub use sampler::{Source, sampled};
+pub use webhook::SAMPLED as WEBHOOK_SAMPLED;
 
 /// A service's part in a saga.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +94,8 @@ pub struct Participant {
     timeouts: Timeouts,
     /// The orchestrated saga whose coordinator runs in this service, if any.
     coordinated: Arc<OnceLock<&'static SagaDefinition>>,
+    /// Where published events are posted besides, if it is switched on.
+    webhook: Option<webhook::Endpoint>,
 }
 
 /// The timeout detector, whatever its event.
@@ -136,6 +139,15 @@ impl Participant {
             let limit = settings.postgres.database_startup_limit;
             bootstrap::postgres::expect_migrations(&pools.http, &table, expected, limit).await?;
         }
+        let webhook = match settings.webhook.webhook_url {
+            Some(_) => {
+                let (table, limit) =
+                    (format!("{schema}.{}", webhook::LEDGER), settings.postgres.database_startup_limit);
+                bootstrap::postgres::expect_migrations(&pools.http, &table, &webhook::MIGRATIONS, limit).await?;
+                webhook::Endpoint::new(&settings.webhook, startup.metrics.register(webhook::Metrics::register))?
+            }
+            None => None,
+        };
         let client = startup.nats(&settings.nats).await?;
         let bus = Bus::new(client.clone(), service).with_faults(faults.clone());
         expect_consistent(&settings.messaging, bus.max_age().await)?;
@@ -164,6 +176,7 @@ impl Participant {
             faults,
             timeouts: Timeouts::of::<T>(),
             coordinated: Arc::default(),
+            webhook,
             pools,
         }))
     }

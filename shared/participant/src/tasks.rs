@@ -1,10 +1,12 @@
 //! The long-running parts of a participant.
 
 use bootstrap::{Startup, Task};
+use futures_util::future::BoxFuture;
 use messaging::{Consumer, Relay, StepError, Subscription, housekeeping, periodic};
 use saga::Timeout;
 use saga_store::timeout::Detector;
 use tokio_util::sync::CancellationToken;
+use webhook::Runner;
 
 use crate::{
     Participant, changes, report_to,
@@ -13,8 +15,12 @@ use crate::{
 
 impl Participant {
     /// All tasks that run until the service stops. Registers the readiness checks, and the gauges of `sources`.
-    pub fn tasks(&self, startup: &Startup, subscriptions: &[Subscription], sources: Vec<Source>) -> Vec<Task> {
+    pub fn tasks(&self, startup: &Startup, subscriptions: &[Subscription], mut sources: Vec<Source>) -> Vec<Task> {
         let stop = &startup.stop;
+        if self.webhook.is_some() {
+            let read = |pool| Box::pin(async move { webhook::read(&pool).await }) as BoxFuture<'static, _>;
+            sources.push(Source { gauges: webhook::SAMPLED, read });
+        }
         let sampler = Sampler::new(sources, self.settings.messaging.metrics_every);
         sampler.register(&startup.metrics);
         self.metrics.begin_at_zero(self.service, subscriptions.iter().map(|s| s.step), self.definition);
@@ -29,6 +35,11 @@ impl Participant {
         ];
         if self.settings.timeouts.timeout_detector_enabled {
             tasks.push(("timeout_detector", (self.timeouts.run)(self, stop.clone())));
+        }
+        if let Some(endpoint) = self.webhook.clone() {
+            let (holder, pool) = (self.holder.clone(), self.pools.work.clone());
+            let runner = Runner::new(holder, pool, endpoint, &self.settings.webhook);
+            tasks.push(("webhook", Box::pin(runner.run(stop.clone()))));
         }
         if self.settings.dead_letter_auto_replay {
             let watch = changes::replay_when_closed(self.breakers.changes(), self.replays(subscriptions), stop.clone());

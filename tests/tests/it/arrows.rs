@@ -14,8 +14,8 @@ use crate::{prelude::*, sources};
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
 /// The libraries, which must not depend on the domain of orders.
-const LIBRARIES: [&str; 8] =
-    ["bootstrap", "faults", "messaging", "orchestrator", "resilience", "saga", "saga_store", "testkit"];
+const LIBRARIES: [&str; 9] =
+    ["bootstrap", "faults", "messaging", "orchestrator", "resilience", "saga", "saga_store", "testkit", "webhook"];
 
 fn arrows() -> anyhow::Result<Arrows> {
     let packages = packages()?;
@@ -55,7 +55,7 @@ fn services_are_seen_by_the_model_and_the_tests_only() -> Test {
 #[test]
 fn no_library_table_names_a_step() -> Test {
     let released = ["0001_saga_instance.sql", "0012_late_receipts_additive.sql", "0015_reopened_additive.sql"];
-    for library in ["messaging", "saga_store"] {
+    for library in ["messaging", "saga_store", "webhook"] {
         for file in sources::files(&format!("shared/{library}/migrations"), ".sql")? {
             let text = sources::read(&file)?;
             let named = SAGA.steps.iter().find(|step| text.contains(&format!("'{}'", step.name)));
@@ -73,6 +73,15 @@ fn libraries_do_not_depend_on_the_contracts() -> Test {
         let sees = arrows.get(library).with_context(|| format!("there is no {library}"))?;
         ensure!(!sees.contains("contracts"), "{library} depends on the contracts");
     }
+    Ok(())
+}
+
+/// A room that can be taken out: only what assembles a service, or its tables, knows it.
+#[test]
+fn the_webhook_is_seen_by_participants_and_provision_only() -> Test {
+    let arrows = arrows()?;
+    let who: Vec<_> = arrows.iter().filter(|(_, sees)| sees.contains("webhook")).map(|(who, _)| who.as_str()).collect();
+    ensure!(who == ["participant", "provision"], "the webhook is seen by {who:?}");
     Ok(())
 }
 

@@ -54,4 +54,5 @@ mod tls;
 mod traces;
 mod trip_booking;
 mod tutorial;
+mod webhook;
 mod windows;

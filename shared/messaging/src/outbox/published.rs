@@ -1,9 +1,11 @@
-//! Published events: where each is stored, and how they are put back to be published again.
+//! Published events: where each is stored, how they are put back to be published again, and in which order others follow them.
 
 use std::collections::HashMap;
 
 use sqlx::PgConnection;
 use uuid::Uuid;
+
+use super::PendingRow;
 
 /// The place of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,4 +69,44 @@ pub async fn republish(conn: &mut PgConnection, event_ids: &[Uuid]) -> Result<u6
     .execute(conn)
     .await?;
     Ok(done.rows_affected())
+}
+
+/// A published event, and its place in the order in which this service's events were published.
+#[derive(Debug, Clone)]
+pub struct PublishedRow {
+    pub ordinal: i64,
+    pub aggregate_type: String,
+    pub event: PendingRow,
+}
+
+/// The next published events after this ordinal, in order, at most `most` and at least one if there are any; those of the archive,
+/// too. None of lower ordinals is committed later. Their bodies have no tokens of cards and no addresses.
+pub async fn published_after(conn: &mut PgConnection, after: i64, most: i32) -> Result<Vec<PublishedRow>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"select ordinal as "ordinal!", event_id as "event_id!", "position" as "position!", aggregate_type as "aggregate_type!",
+            aggregate_id as "aggregate_id!", aggregate_sequence as "aggregate_sequence!", event_type as "event_type!",
+            subject as "subject!", headers as "headers!", payload as "payload!", saga_id, created_at as "created_at!"
+        from published_after($1, $2)"#,
+        after,
+        most,
+    );
+    let published = rows.fetch_all(conn).await?.into_iter().map(|row| PublishedRow {
+        ordinal: row.ordinal,
+        aggregate_type: row.aggregate_type,
+        event: PendingRow {
+            event_id: row.event_id,
+            position: row.position,
+            aggregate_id: row.aggregate_id,
+            aggregate_sequence: row.aggregate_sequence,
+            event_type: row.event_type,
+            subject: row.subject,
+            headers: row.headers,
+            payload: row.payload,
+            saga_id: row.saga_id,
+            created_at: row.created_at,
+            republication: 0,
+            attempts: 0,
+        },
+    });
+    Ok(published.collect())
 }

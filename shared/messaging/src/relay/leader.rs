@@ -9,14 +9,15 @@ use uuid::Uuid;
 use super::{
     Relay, RelayError,
     lease::{self, Lease},
-    publish::{self, Published, ROUND_TRIPS, Stop, StreamPosition},
+    publish::{JetStream, Obstacle, ROUND_TRIPS, StreamPosition},
     reconcile,
+    target::{Published, Stop, Target},
     watermark::{LAG, Watermark},
 };
 use crate::{
     FaultPoint,
     metrics::{Outcome, TraceLabel},
-    outbox::{self, Mover, PendingRow},
+    outbox::{self, Acknowledgement, Mover, PendingRow},
     response_timeout::statement_timeout,
 };
 
@@ -35,10 +36,8 @@ pub(super) struct Leader<'a> {
     /// Held throughout, because a pool would test it after each statement.
     conn: PoolConnection<Postgres>,
     stream: String,
-    position: StreamPosition,
+    target: JetStream<'a>,
     watermark: Watermark,
-    /// Whether to publish one by one: after an uncertain outcome the stream may have some rows already.
-    singly: bool,
     renewed: Instant,
     reconciled: Instant,
     replayed: Instant,
@@ -53,9 +52,8 @@ impl<'a> Leader<'a> {
             stream: relay.bus.service.stream(),
             lease,
             conn,
-            position: StreamPosition::default(),
+            target: JetStream { bus: &relay.bus, position: StreamPosition::default(), singly: false, duplicates: 0 },
             watermark: Watermark::new(now),
-            singly: false,
             renewed: now,
             reconciled: now,
             replayed: now,
@@ -68,7 +66,7 @@ impl<'a> Leader<'a> {
         while !stop.is_cancelled() {
             // Before reading, because it may put older events back.
             self.maintain().await?;
-            let limit = self.relay.settings.relay_batch.min(if self.singly { ROUND_TRIPS } else { u16::MAX });
+            let limit = self.relay.settings.relay_batch.min(if self.target.singly { ROUND_TRIPS } else { u16::MAX });
             // Ends that become old enough during the query are left for the next one.
             let asked = Instant::now();
             if self.watermark.may_rise(asked) && !statement_timeout(outbox::old_writer(&mut self.conn, LAG)).await? {
@@ -107,7 +105,7 @@ impl<'a> Leader<'a> {
     /// Publishes the rows; returns whether all of them were moved.
     async fn publish(&mut self, rows: &[PendingRow]) -> Result<bool, RelayError> {
         let began = Instant::now();
-        let published = publish::publish(&self.relay.bus, rows, self.position, self.singly).await;
+        let published = self.target.publish(rows).await;
         self.relay.metrics.outbox_publish_duration.observe(began.elapsed().as_secs_f64());
         self.record_acks(rows, published).await
     }
@@ -126,7 +124,11 @@ impl<'a> Leader<'a> {
     }
 
     /// Moves acknowledged rows and handles the reason why the batch stopped, if any. Returns whether all rows were moved.
-    async fn record_acks(&mut self, rows: &[PendingRow], published: Published) -> Result<bool, RelayError> {
+    async fn record_acks(
+        &mut self,
+        rows: &[PendingRow],
+        published: Published<Acknowledgement, Obstacle>,
+    ) -> Result<bool, RelayError> {
         let subject = || rows.first().map(PendingRow::subject).unwrap_or_default();
         if self.relay.bus.faults.at(FaultPoint::AfterPublishBeforeMark, subject).await.is_err() {
             if let Some(row) = rows.first() {
@@ -139,56 +141,57 @@ impl<'a> Leader<'a> {
             epoch: self.lease.epoch,
             lease: self.relay.settings.relay_lease,
             stream: &self.stream,
-            stream_epoch: self.position.epoch,
+            stream_epoch: self.target.position.epoch,
         };
-        if !statement_timeout(outbox::move_published(&mut self.conn, &mover, &published.acks)).await? {
+        if !statement_timeout(outbox::move_published(&mut self.conn, &mover, &published.receipts)).await? {
             return Err(RelayError::LeaseLost);
         }
-        if !published.acks.is_empty() {
+        if !published.receipts.is_empty() {
             self.renewed = Instant::now();
             self.report_working().await?;
         }
         self.count(rows, &published);
-        self.position.last_sequence = published.last_sequence;
-        self.singly = published.stop.is_some();
-        let Some(stop) = published.stop else { return Ok(published.acks.len() == rows.len()) };
+        let stop = published.stops.into_iter().next();
+        self.target.singly = stop.is_some();
+        let Some(stop) = stop else { return Ok(published.receipts.len() == rows.len()) };
         match stop {
             Stop::Refused { event_id, error } => {
                 self.park_refused(event_id, &error).await?;
                 self.reconcile().await?;
             }
-            Stop::Injected { event_id } => self.postpone(event_id).await?,
-            Stop::OutOfStep => {
-                let before = self.position;
+            Stop::NotNow { event_id, obstacle: Obstacle::Injected } => self.postpone(event_id).await?,
+            Stop::NotNow { obstacle: Obstacle::OutOfStep, .. } => {
+                let before = self.target.position;
                 self.reconcile().await?;
                 // A duplicate takes no sequence, so the rest of a batch behind it is out of step; one by one it is not.
-                if self.position == before && published.duplicates == 0 {
+                if self.target.position == before && self.target.duplicates == 0 {
                     // Another program writes to the stream or prevents writes.
                     return Err(RelayError::OutOfStep);
                 }
             }
-            Stop::Away(error) => return Err(RelayError::Broker(error)),
-            Stop::Silent(error) => return Err(RelayError::Silent(error)),
+            Stop::NotNow { obstacle: Obstacle::Away(error), .. } => return Err(RelayError::Broker(error)),
+            Stop::NotNow { obstacle: Obstacle::Silent(error), .. } => return Err(RelayError::Silent(error)),
         }
         Ok(false)
     }
 
-    fn count(&self, rows: &[PendingRow], published: &Published) {
-        let (metrics, acks) = (&self.relay.metrics, published.acks.len() as u64);
+    fn count(&self, rows: &[PendingRow], published: &Published<Acknowledgement, Obstacle>) {
+        let (metrics, acks) = (&self.relay.metrics, published.receipts.len() as u64);
         metrics.outbox_published.inc_by(acks);
         metrics.outbox_batch_size.observe(rows.len() as f64);
         let attempts = |outcome: &'static str, count: u64| {
             metrics.outbox_attempts.get_or_create_owned(&Outcome { outcome }).inc_by(count);
         };
-        attempts("acknowledged", acks - published.duplicates);
-        attempts("duplicate", published.duplicates);
-        match published.stop {
-            Some(Stop::Refused { .. }) => attempts("refused", 1),
-            Some(Stop::OutOfStep) => attempts("out_of_step", 1),
-            Some(Stop::Away(_) | Stop::Silent(_) | Stop::Injected { .. }) => attempts("away", 1),
-            None => {}
+        attempts("acknowledged", acks - self.target.duplicates);
+        attempts("duplicate", self.target.duplicates);
+        for stop in &published.stops {
+            match stop {
+                Stop::Refused { .. } => attempts("refused", 1),
+                Stop::NotNow { obstacle: Obstacle::OutOfStep, .. } => attempts("out_of_step", 1),
+                Stop::NotNow { .. } => attempts("away", 1),
+            }
         }
-        for row in rows.iter().take(published.acks.len()).filter(|row| row.attempts > 0) {
+        for row in rows.iter().take(published.receipts.len()).filter(|row| row.attempts > 0) {
             metrics.outbox_retries_helped.inc();
             let attempts = row.attempts.saturating_add(1);
             tracing::info!(event_id = %row.event_id, saga_id = ?row.saga_id, attempts, "published after {attempts} attempts");
@@ -196,7 +199,7 @@ impl<'a> Leader<'a> {
         #[expect(clippy::disallowed_methods, reason = "a measurement; no behaviour depends on it")]
         let now = time::OffsetDateTime::now_utc();
         // A republished event is old and says nothing about the latency from the transaction to the broker.
-        let first_time = rows.iter().take(published.acks.len()).filter(|row| row.republication == 0);
+        let first_time = rows.iter().take(published.receipts.len()).filter(|row| row.republication == 0);
         for (place, row) in first_time.enumerate() {
             // One exemplar per batch is enough to find a trace.
             let exemplar = if place == 0 { row.trace_id().map(TraceLabel::new) } else { None };
@@ -208,7 +211,7 @@ impl<'a> Leader<'a> {
     /// An injected fault keeps this event from being published: it is delayed with the later events of its aggregate only.
     async fn postpone(&mut self, event_id: Uuid) -> Result<(), RelayError> {
         statement_timeout(outbox::postpone(&self.relay.pool, event_id, INJECTED_DELAY)).await?;
-        self.singly = true;
+        self.target.singly = true;
         self.reconcile().await
     }
 
@@ -251,8 +254,8 @@ impl<'a> Leader<'a> {
             self.watermark = Watermark::new(Instant::now());
         }
         // The stream may have some of the rows: one by one, each is recognised as a duplicate.
-        self.singly |= outcome.has_unrecorded_events;
-        self.position = outcome.position;
+        self.target.singly |= outcome.has_unrecorded_events;
+        self.target.position = outcome.position;
         self.reconciled = Instant::now();
         Ok(())
     }

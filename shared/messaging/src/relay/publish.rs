@@ -16,8 +16,8 @@ use faults::{Pass, Subject};
 use opentelemetry::{KeyValue, trace::SpanKind};
 use serde_json::{Map, Value};
 use time::format_description::well_known::Rfc3339;
-use uuid::Uuid;
 
+use super::target::{Published, Stop, Target};
 use crate::{
     FaultPoint, Span, TraceContext,
     bus::Bus,
@@ -40,23 +40,20 @@ pub(super) struct StreamPosition {
 /// How many round trips a batch may take, so that it ends within the lease.
 pub(super) const ROUND_TRIPS: u16 = 100;
 
-/// The outcome of a batch.
-#[derive(Debug)]
-pub(super) struct Published {
-    pub(super) acks: Vec<Acknowledgement>,
-    pub(super) last_sequence: u64,
-    /// How many of the acknowledgements were for duplicates.
+/// JetStream as the relay's target: the stream's end as far as the relay knows it, and how to publish the next batch.
+pub(super) struct JetStream<'a> {
+    pub(super) bus: &'a Bus,
+    pub(super) position: StreamPosition,
+    /// Whether to publish one by one: after an uncertain outcome the stream may have some rows already.
+    pub(super) singly: bool,
+    /// How many acknowledgements of the last batch were for duplicates.
     pub(super) duplicates: u64,
-    /// Why the rest of the batch was not published, unless it would have taken too many round trips.
-    pub(super) stop: Option<Stop>,
 }
 
 #[derive(Debug)]
-pub(super) enum Stop {
-    /// The broker refuses this message, and always will.
-    Refused { event_id: Uuid, error: String },
+pub(super) enum Obstacle {
     /// An injected fault keeps this event from being published.
-    Injected { event_id: Uuid },
+    Injected,
     /// The stream's last sequence differs from the expected one.
     OutOfStep,
     /// The broker is unavailable or full.
@@ -65,76 +62,77 @@ pub(super) enum Stop {
     Silent(String),
 }
 
-pub(super) async fn publish(bus: &Bus, rows: &[PendingRow], position: StreamPosition, singly: bool) -> Published {
-    let mut published = Published {
-        acks: Vec::with_capacity(rows.len()),
-        last_sequence: position.last_sequence,
-        duplicates: 0,
-        stop: None,
-    };
-    let outcome = match singly || rows.len() == 1 {
-        true => published.one_by_one(bus, rows).await,
-        false => published.pipelined(bus, rows).await,
-    };
-    published.stop = outcome.err();
-    published
+impl Target for JetStream<'_> {
+    type Receipt = Acknowledgement;
+    type Obstacle = Obstacle;
+
+    /// Stops at the first event that is not accepted, and after some round trips.
+    async fn publish(&mut self, rows: &[PendingRow]) -> Published<Acknowledgement, Obstacle> {
+        self.duplicates = 0;
+        let mut acks = Vec::with_capacity(rows.len());
+        let outcome = match self.singly || rows.len() == 1 {
+            true => self.one_by_one(rows, &mut acks).await,
+            false => self.pipelined(rows, &mut acks).await,
+        };
+        Published { receipts: acks, stops: outcome.err().into_iter().collect() }
+    }
 }
 
-impl Published {
+impl JetStream<'_> {
     /// Sends messages while earlier ones are in flight, except of the same aggregate: if the first were refused or lost on its way,
     /// the second might be accepted, because a foreign message or one of a former relay has taken the place of the first.
-    async fn pipelined(&mut self, bus: &Bus, rows: &[PendingRow]) -> Result<(), Stop> {
+    async fn pipelined(&mut self, rows: &[PendingRow], acks: &mut Vec<Acknowledgement>) -> Result<(), Stop<Obstacle>> {
         for run in runs(rows).take(ROUND_TRIPS.into()) {
             // Sending only queues a message.
             let mut sent = Vec::with_capacity(run.len());
-            for (expected_last, row) in (self.last_sequence..).zip(run) {
-                sent.push((row, send(bus, row, expected_last).await));
+            for (expected_last, row) in (self.position.last_sequence..).zip(run) {
+                sent.push((row, send(self.bus, row, expected_last).await));
                 if sent.last().is_some_and(|(_, outcome)| outcome.is_err()) {
                     break;
                 }
             }
             for (row, sent) in sent {
-                self.record(row, &publish_ack(row, sent).await?);
+                acks.push(self.record(row, &publish_ack(row, sent).await?));
             }
         }
         Ok(())
     }
 
-    async fn one_by_one(&mut self, bus: &Bus, rows: &[PendingRow]) -> Result<(), Stop> {
+    async fn one_by_one(&mut self, rows: &[PendingRow], acks: &mut Vec<Acknowledgement>) -> Result<(), Stop<Obstacle>> {
         for row in rows {
-            let copies = match bus.faults.at(FaultPoint::BusPublish, || row.subject()).await {
+            let copies = match self.bus.faults.at(FaultPoint::BusPublish, || row.subject()).await {
                 Ok(Pass::Duplicate { copies }) => copies,
                 Ok(Pass::Unharmed | Pass::Decline) => 0,
-                Ok(Pass::Drop) | Err(_) => return Err(Stop::Injected { event_id: row.event_id }),
+                Ok(Pass::Drop) | Err(_) => return Err(not_now(row, Obstacle::Injected)),
             };
-            let sent = send(bus, row, self.last_sequence).await;
-            self.record(row, &publish_ack(row, sent).await?);
+            let sent = send(self.bus, row, self.position.last_sequence).await;
+            acks.push(self.record(row, &publish_ack(row, sent).await?));
             for copy in 1..=copies {
                 // With another message id, because the broker would deduplicate the copy.
                 let repeat = PendingRow { republication: row.republication + 1000 + i32::from(copy), ..row.clone() };
-                let sent = send(bus, &repeat, self.last_sequence).await;
+                let sent = send(self.bus, &repeat, self.position.last_sequence).await;
                 let ack = publish_ack(&repeat, sent).await?;
                 if !ack.duplicate {
-                    self.last_sequence = ack.sequence;
+                    self.position.last_sequence = ack.sequence;
                 }
             }
         }
         Ok(())
     }
 
-    fn record(&mut self, row: &PendingRow, ack: &PublishAck) {
+    fn record(&mut self, row: &PendingRow, ack: &PublishAck) -> Acknowledgement {
         // A duplicate is a success without a new sequence.
         match ack.duplicate {
             true => self.duplicates += 1,
-            false => self.last_sequence = ack.sequence,
+            false => self.position.last_sequence = ack.sequence,
         }
         let sequence = i64::try_from(ack.sequence).unwrap_or(i64::MAX);
-        self.acks.push(Acknowledgement { event_id: row.event_id, sequence });
+        Acknowledgement { event_id: row.event_id, sequence }
     }
 }
 
 /// Splits the rows so that no part has two events of one aggregate.
-fn runs(rows: &[PendingRow]) -> impl Iterator<Item = &[PendingRow]> {
+pub fn runs(rows: &[PendingRow]) -> impl Iterator<Item = &[PendingRow]> {
     let mut rest = rows;
     iter::from_fn(move || {
         let mut aggregates = HashSet::new();
@@ -149,7 +147,7 @@ struct Sent {
 }
 
 /// Awaits the acknowledgement; an error also ends the span.
-async fn publish_ack(row: &PendingRow, sent: Result<Sent, Stop>) -> Result<PublishAck, Stop> {
+async fn publish_ack(row: &PendingRow, sent: Result<Sent, Stop<Obstacle>>) -> Result<PublishAck, Stop<Obstacle>> {
     let Sent { ack, span } = sent?;
     ack.await.map_err(|error| {
         if let Some(mut span) = span {
@@ -167,7 +165,7 @@ pub(crate) async fn publish_once(bus: &Bus, row: &PendingRow) -> Result<(), Stri
 }
 
 /// Sends a row, to be stored only if the stream ends at this sequence.
-async fn send(bus: &Bus, row: &PendingRow, expected_last: u64) -> Result<Sent, Stop> {
+async fn send(bus: &Bus, row: &PendingRow, expected_last: u64) -> Result<Sent, Stop<Obstacle>> {
     let mut headers = headers(row).map_err(|error| Stop::Refused { event_id: row.event_id, error })?;
     let span = open_span(row, &headers);
     if let Some(span) = span.as_ref().filter(|_| row.republication == 0) {
@@ -249,17 +247,21 @@ fn headers(row: &PendingRow) -> Result<HeaderMap, String> {
 }
 
 /// Classifies a failed publish. Only an error that is certainly about this message is a refusal.
-fn classify(row: &PendingRow, error: &async_nats::error::Error<PublishErrorKind>) -> Stop {
+fn classify(row: &PendingRow, error: &async_nats::error::Error<PublishErrorKind>) -> Stop<Obstacle> {
     match error.kind() {
-        PublishErrorKind::WrongLastSequence => Stop::OutOfStep,
-        PublishErrorKind::TimedOut => Stop::Silent(chain(error)),
+        PublishErrorKind::WrongLastSequence => not_now(row, Obstacle::OutOfStep),
+        PublishErrorKind::TimedOut => not_now(row, Obstacle::Silent(chain(error))),
         PublishErrorKind::MaxPayloadExceeded => too_large(row, "the broker", error),
         PublishErrorKind::Other if is_too_large(error) => too_large(row, "its stream", error),
-        _ => Stop::Away(chain(error)),
+        _ => not_now(row, Obstacle::Away(chain(error))),
     }
 }
 
-fn too_large(row: &PendingRow, of: &str, error: &async_nats::error::Error<PublishErrorKind>) -> Stop {
+fn not_now(row: &PendingRow, obstacle: Obstacle) -> Stop<Obstacle> {
+    Stop::NotNow { event_id: row.event_id, obstacle }
+}
+
+fn too_large(row: &PendingRow, of: &str, error: &async_nats::error::Error<PublishErrorKind>) -> Stop<Obstacle> {
     let bytes = row.payload.len();
     let error = format!("the event, with a body of {bytes} bytes, is larger than {of} accepts: {}", chain(error));
     Stop::Refused { event_id: row.event_id, error }
@@ -274,6 +276,7 @@ fn is_too_large(error: &async_nats::error::Error<PublishErrorKind>) -> bool {
 #[cfg(test)]
 mod tests {
     use time::OffsetDateTime;
+    use uuid::Uuid;
 
     use super::*;
 

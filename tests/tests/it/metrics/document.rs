@@ -86,7 +86,7 @@ fn render(shown: &Shown) -> anyhow::Result<String> {
 fn sampled() -> BTreeSet<&'static str> {
     let own = [order::samples(), inventory::samples(), payment::samples()];
     let own = own.iter().flatten().flat_map(|source| source.gauges);
-    participant::sampled().chain(own).map(|gauge| gauge.name).collect()
+    participant::sampled().chain(participant::WEBHOOK_SAMPLED).chain(own).map(|gauge| gauge.name).collect()
 }
 
 fn table<'r, 's: 'r>(text: &mut String, rows: impl Iterator<Item = (&'r &'s str, &'r Row<'s>)>) -> Test {

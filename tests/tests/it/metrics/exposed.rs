@@ -10,7 +10,7 @@ use crate::prelude::*;
 
 #[suite_tests::test(unaudited = "sagas are changed by hand, and dead letters left")]
 async fn metrics_md_lists_every_metric_each_counted_once() -> Test {
-    let suite = scenario::suite().await?;
+    let (suite, _receiver) = scenario::suite().await?;
     let participants = suite.participants_with_faults().await?;
     participants.sell("A", PRICE, 500).await?;
     let first = scenario::ends_by_themselves(&participants).await?;

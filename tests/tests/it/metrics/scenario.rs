@@ -1,6 +1,7 @@
 //! A suite in which every counted event has happened.
 
 use faults::{FaultPoint, FaultSpec, Kind};
+use suite_tests::Receiver;
 
 use super::Shown;
 use crate::{messages::product, prelude::*};
@@ -9,10 +10,14 @@ pub(super) const PRICE: i64 = 700;
 /// The trace of every order here, which is sampled.
 pub(super) const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-pub(super) async fn suite() -> anyhow::Result<TestSuite> {
+/// With a webhook, and its receiver.
+pub(super) async fn suite() -> anyhow::Result<(TestSuite, Receiver)> {
+    let receiver = Receiver::start().await?;
     let resilience = "project_product_created.attempts=2,project_product_created.initial=1ms,\
                       process_payment.attempts=50,process_payment.initial=20ms,process_payment.open_for=200ms";
-    TestSuite::with(Tuning { resilience, metrics_every: Duration::from_secs(1), ..Tuning::default() }).await
+    let webhook = crate::webhook::to(&receiver.url);
+    let tuning = Tuning { resilience, webhook, metrics_every: Duration::from_secs(1), ..Tuning::default() };
+    Ok((TestSuite::with(tuning).await?, receiver))
 }
 
 pub(super) async fn place(participants: &Participants, quantity: i64, token: &str) -> anyhow::Result<Value> {

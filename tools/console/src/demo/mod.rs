@@ -2,6 +2,7 @@
 //! everything that it broke.
 
 mod counter_proof;
+mod endpoint;
 mod footprint;
 mod host_script;
 mod preflight;

@@ -19,6 +19,7 @@ mod second_replicas;
 mod slow_gateway;
 mod tripled;
 mod unknown_outcome;
+mod webhook;
 mod zombie_relay;
 
 use std::pin::Pin;
@@ -94,6 +95,8 @@ pub(super) const SCENARIOS: &[Scenario] = scenarios! {
         "the publishing replica hangs for 20 seconds, is replaced, and resumes: nothing is duplicated"
     19 second_replicas [Processes] "second replicas":
         "every service gets a second replica, then the first one is killed"
+    20 webhook [Processes] "webhook":
+        "order posts its events to an endpoint that is down, fails and refuses one: each arrives once, in order"
     21 orchestrated [Processes Faults] "orchestrated":
         "a coordinator commands the steps of an order, dies, and is succeeded by another one"
 };

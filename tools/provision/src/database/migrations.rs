@@ -1,4 +1,4 @@
-//! The tables: the saga schema, messaging's tables in each service's schema, and the services' own tables.
+//! The tables: the saga schema, messaging's and the webhook's tables in each service's schema, and the services' own tables.
 
 use contracts::Participant;
 use sqlx::{
@@ -12,6 +12,8 @@ pub(super) async fn run(options: &PgConnectOptions) -> Result<(), Error> {
     saga_store::migrate(options).await.map_err(failed(saga_store::SCHEMA, "_migration"))?;
     for Participant { service, schema, .. } in contracts::PARTICIPANTS {
         messaging::migrate(options, schema).await.map_err(failed(schema, "_messaging_migration"))?;
+        let applied = messaging::apply_migrations(options, schema, webhook::LEDGER, &webhook::MIGRATIONS).await;
+        applied.map_err(failed(schema, webhook::LEDGER))?;
         let applied = messaging::apply_migrations(options, schema, "_migration", &of(service.0)).await;
         applied.map_err(failed(schema, "_migration"))?;
     }
