@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::{
     App,
     domain::{self, Ending, OrderStatus, OverdueAction},
-    orchestration, steps,
+    steps,
     store::{self, EndedOrder, OrderRow},
 };
 
@@ -104,7 +104,7 @@ pub(crate) enum ResumeOutcome {
     Unknown,
 }
 
-/// Retries the compensations of these sagas on an operator's request; returns the outcome of each known saga.
+/// Retries the compensations of these sagas on an operator's request; returns the outcome of each known saga that is choreographed.
 pub(crate) async fn resume(app: &App, saga_ids: &[Uuid], why: &str) -> Result<HashMap<Uuid, ResumeOutcome>, StepError> {
     let mut tx = app.participant.step_by_request(&DRIVE_COMPENSATION).await?;
     let orchestrated = app.twin.own(&mut tx, saga_ids).await?;
@@ -130,9 +130,6 @@ pub(crate) async fn resume(app: &App, saga_ids: &[Uuid], why: &str) -> Result<Ha
         outcomes.insert(saga.saga_id, outcome);
     }
     tx.commit().await?;
-    if !orchestrated.is_empty() {
-        outcomes.extend(orchestration::resume(app, &orchestrated, why).await?);
-    }
     Ok(outcomes)
 }
 

@@ -30,6 +30,7 @@ use faults::Faults;
 use messaging::{Subscription, subscribe};
 use orchestrator::Coordinator;
 use participant::{Part, Participant, Source};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -66,6 +67,9 @@ const PLACEMENT_LANES: usize = 2;
 /// How many orders one transaction places at most.
 const MOST_PLACEMENTS: usize = 64;
 
+/// How many customers wait for the end of an orchestrated order at most; others are answered at once.
+const MOST_WAITS: usize = 256;
+
 /// The state of steps and handlers. Cheap to clone.
 #[derive(Clone)]
 pub struct App {
@@ -79,6 +83,8 @@ pub struct App {
     /// Drives the sagas of orchestrated orders.
     twin: Arc<Coordinator<orchestration::Business>>,
     orchestrated_placements: Arc<WriteBatcher<Placement, Outcome>>,
+    /// How many more customers may wait for the end of an orchestrated order: they must not use up the requests in progress.
+    waits: Arc<Semaphore>,
     /// Cancelled when the service drains: then long waits for an order's end stop.
     draining: CancellationToken,
 }
@@ -113,6 +119,7 @@ impl App {
             placements: batcher(),
             twin,
             orchestrated_placements: batcher(),
+            waits: Arc::new(Semaphore::new(MOST_WAITS)),
             draining: startup.draining.clone(),
         })
     }
@@ -145,7 +152,7 @@ pub fn samples() -> Vec<Source> {
     vec![
         Source {
             gauges: saga_store::sample::SAMPLED,
-            read: |pool| Box::pin(async move { saga_store::sample::read(&pool, &SAGA).await }),
+            read: |pool| Box::pin(async move { orchestration::read_gauges(&pool).await }),
         },
         Source {
             gauges: store::DATABASE_GAUGES,

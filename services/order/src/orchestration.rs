@@ -10,11 +10,11 @@ use contracts::{
         self, Answer, CANCEL_ORDER_ON_REQUEST, Charge, DRIVE_COMPENSATION, PROCESS_PAYMENT, RELEASE_STOCK,
         RESERVE_STOCK, ReleaseStock, ReserveStock,
     },
-    order_fulfillment::{CancelReason, OrderLine},
+    order_fulfillment::{CancelReason, OrderLine, SAGA},
 };
-use messaging::{Context, StepError};
-use orchestrator::{Commanded, Coordinated, Coordinator, Effect, Orchestration, Reply, Settings};
-use participant::{CallError, Calls, Participant};
+use messaging::{Context, StepError, sample::Reading};
+use orchestrator::{Commanded, Coordinated, Coordinator, Effect, Failure, Orchestration, Reply, Settings};
+use participant::{Calls, Participant};
 use reqwest::{Client, StatusCode, redirect};
 use saga::{Status, Step, StepStatus, Transition};
 use saga_store::{Request, StepTransaction};
@@ -31,6 +31,8 @@ use crate::{
     store::{self, OrderRow},
 };
 
+/// The lease is renewed five times in its length.
+const SHORTEST_LEASE: Duration = Duration::from_millis(250);
 /// The time limit of connecting to a participant.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -45,20 +47,11 @@ pub(crate) struct Business {
     revenue: Revenue,
 }
 
-/// A command that got no usable answer.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CommandError {
-    #[error("the order cannot be read: {0}")]
-    Order(#[from] sqlx::Error),
-    #[error("the order does not exist")]
-    NoOrder,
-    #[error("{0}")]
-    Call(#[from] CallError),
-    #[error("{0}")]
-    Http(#[from] reqwest::Error),
-    #[error("the participant answered {0}")]
-    Status(StatusCode),
-}
+/// The order of a saga is written with it, and never deleted.
+const NO_ORDER: &str = "the saga's order does not exist";
+
+/// What a participant answers that may answer otherwise later.
+const REPEATABLE: [StatusCode; 2] = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
 
 /// The coordinator of this replica.
 pub(crate) fn coordinator(
@@ -78,6 +71,11 @@ pub(crate) fn coordinator(
         token: config.base.http.admin_token.clone(),
         revenue,
     };
+    anyhow::ensure!(
+        config.coordinator_lease >= SHORTEST_LEASE,
+        "COORDINATOR_LEASE ({:?}) has to be at least {SHORTEST_LEASE:?}",
+        config.coordinator_lease
+    );
     let definition = config.participant.definition(&orchestrated::SAGA);
     participant.coordinates(definition);
     let orchestration = Orchestration::of(definition);
@@ -92,12 +90,12 @@ pub(crate) fn coordinator(
 }
 
 impl Business {
-    async fn order(&self, saga: &Commanded) -> Result<OrderRow, CommandError> {
+    async fn order(&self, saga: &Commanded) -> Result<OrderRow, StepError> {
         let order = store::get_order(&mut *self.pool.acquire().await?, saga.business_key).await?;
-        order.ok_or(CommandError::NoOrder)
+        order.ok_or_else(|| StepError::failed(NO_ORDER))
     }
 
-    async fn reserve_stock(&self, saga: &Commanded) -> Result<ReserveStock, CommandError> {
+    async fn reserve_stock(&self, saga: &Commanded) -> Result<ReserveStock, StepError> {
         let (saga_id, order_id) = ids(saga);
         let order = self.order(saga).await?;
         let mut lines = store::lines_of(&mut *self.pool.acquire().await?, &[order]).await?;
@@ -110,20 +108,10 @@ impl Business {
         Ok(ReserveStock { saga_id, order_id, lines })
     }
 
-    async fn charge(&self, saga: &Commanded) -> Result<Charge, CommandError> {
+    async fn charge(&self, saga: &Commanded) -> Result<Charge, StepError> {
         let (saga_id, order_id) = ids(saga);
         let OrderRow { total, payment_method, .. } = self.order(saga).await?;
         Ok(Charge { saga_id, order_id, total, payment_method })
-    }
-
-    async fn body(&self, step: &Step, saga: &Commanded) -> Result<Value, CommandError> {
-        let (saga_id, order_id) = ids(saga);
-        let body = match step.name {
-            name if name == RESERVE_STOCK.name => serde_json::to_value(self.reserve_stock(saga).await?),
-            name if name == RELEASE_STOCK.name => serde_json::to_value(ReleaseStock { saga_id, order_id }),
-            _ => serde_json::to_value(self.charge(saga).await?),
-        };
-        body.map_err(|error| sqlx::Error::Encode(error.into()).into())
     }
 }
 
@@ -132,12 +120,23 @@ fn ids(saga: &Commanded) -> (contracts::SagaId, OrderId) {
 }
 
 impl Coordinated for Business {
-    type Error = CommandError;
+    type Command = Value;
 
-    async fn command(&self, step: &'static Step, saga: &Commanded) -> Result<Reply, CommandError> {
+    async fn prepare(&self, step: &'static Step, saga: &Commanded) -> Result<Value, StepError> {
+        let (saga_id, order_id) = ids(saga);
+        let body = match step.name {
+            name if name == RESERVE_STOCK.name => serde_json::to_value(self.reserve_stock(saga).await?),
+            name if name == RELEASE_STOCK.name => serde_json::to_value(ReleaseStock { saga_id, order_id }),
+            _ => serde_json::to_value(self.charge(saga).await?),
+        };
+        body.map_err(StepError::failed)
+    }
+
+    async fn command(&self, step: &'static Step, saga: &Commanded, command: &Value) -> Result<Reply, Failure> {
+        let transient = |error: &dyn std::error::Error| Failure::Transient(error.to_string());
         let server = if step.service == Some(INVENTORY) { &self.inventory_url } else { &self.payment_url };
         let url = format!("{server}{}", orchestrated::path(step));
-        let request = self.client.post(url).bearer_auth(self.token.expose()).json(&self.body(step, saga).await?);
+        let request = self.client.post(url).bearer_auth(self.token.expose()).json(command);
         let request = request
             .header("traceparent", saga.context.trace.to_string())
             .header("x-correlation-id", &saga.context.correlation_id);
@@ -145,11 +144,16 @@ impl Coordinated for Business {
             Some(baggage) => request.header("baggage", baggage),
             None => request,
         };
-        let response = self.calls.make_in(Some(step), request.build()?).await?;
-        if response.status() != StatusCode::OK {
-            return Err(CommandError::Status(response.status()));
+        let request = request.build().map_err(|error| Failure::Permanent(error.to_string()))?;
+        let response = self.calls.make_in(Some(step), request).await.map_err(|error| transient(&error))?;
+        match response.status() {
+            StatusCode::OK => {}
+            status if status.is_client_error() && !REPEATABLE.contains(&status) => {
+                return Err(Failure::Permanent(format!("the participant answered {status}")));
+            }
+            status => return Err(Failure::Transient(format!("the participant answered {status}"))),
         }
-        Ok(match response.json().await? {
+        Ok(match response.json().await.map_err(|error| transient(&error))? {
             Answer::Done => Reply::Done,
             Answer::Refused { reason } => Reply::Refused(reason),
         })
@@ -163,7 +167,7 @@ impl Coordinated for Business {
     ) -> Result<(), StepError> {
         let order_id = OrderId(saga.business_key);
         let mut orders = store::lock_orders(tx.conn(), [order_id]).await?;
-        let order = orders.get_mut(&order_id).ok_or_else(|| StepError::failed(CommandError::NoOrder))?;
+        let order = orders.get_mut(&order_id).ok_or_else(|| StepError::failed(NO_ORDER))?;
         // The saga has made its transition in this transaction; the decision is about the moment before.
         let (status, ended) = match effect {
             Effect::Nothing => return Ok(()),
@@ -251,4 +255,16 @@ pub(crate) async fn resume(app: &App, saga_ids: &[Uuid], why: &str) -> Result<Ha
     app.twin.hand_over(&mut tx, &resumed).await?;
     tx.commit().await?;
     Ok(outcomes)
+}
+
+/// The gauges of both kinds of sagas. Those that do not name the type are sums.
+pub(crate) async fn read_gauges(pool: &PgPool) -> Result<Vec<Reading>, sqlx::Error> {
+    let mut readings = saga_store::sample::read(pool, &SAGA).await?;
+    for more in saga_store::sample::read(pool, &orchestrated::SAGA).await? {
+        match readings.iter_mut().find(|same| same.name == more.name && same.labels == more.labels) {
+            Some(same) => same.value += more.value,
+            None => readings.push(more),
+        }
+    }
+    Ok(readings)
 }

@@ -13,7 +13,6 @@ use uuid::Uuid;
 pub(crate) struct Position {
     pub(crate) business_key: Uuid,
     pub(crate) state: SagaState,
-    pub(crate) attempts: u16,
     pub(crate) context: Context,
     /// What is left of the step's limit; none when the step has not begun.
     pub(crate) step_left: Option<Duration>,
@@ -60,21 +59,30 @@ pub(crate) async fn end_lease(pool: &PgPool, replica: Uuid) -> Result<(), sqlx::
     Ok(())
 }
 
-/// Takes sagas over that no living replica drives; returns them.
-pub(crate) async fn take_over(pool: &PgPool, replica: Uuid, limit: i64) -> Result<Vec<Uuid>, sqlx::Error> {
+/// Takes sagas over that no living replica drives, and those of this replica that it does not drive: `driven` are the others.
+/// Their steps have their whole limit again. Returns them.
+pub(crate) async fn take_over(
+    pool: &PgPool,
+    replica: Uuid,
+    driven: &[Uuid],
+    limit: i64,
+) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar!(
         "update saga.coordination
-        set replica = $1
+        set replica = $1, step_deadline = null
         where saga_id in (
             select saga_id from saga.coordination c
             where not_before <= now()
-                and not exists (select from saga.coordinator r where r.replica = c.replica and r.leased_until > now())
+                and (case when c.replica = $1 then saga_id <> all($2)
+                    else not exists (
+                        select from saga.coordinator r where r.replica = c.replica and r.leased_until > now()) end)
             order by not_before
-            limit $2
+            limit $3
             for update skip locked
         )
         returning saga_id",
         replica,
+        driven,
         limit,
     )
     .fetch_all(pool)
@@ -89,8 +97,8 @@ pub(crate) async fn read(
     replica: Uuid,
 ) -> Result<Option<Position>, StepError> {
     let found = sqlx::query!(
-        r#"select business_key, status, current_step, past_pivot, receipts_due, compensation_attempts, correlation_id,
-            trace_id, traceparent, baggage,
+        r#"select business_key, status, current_step, past_pivot, receipts_due, correlation_id, trace_id,
+            traceparent, baggage,
             extract(epoch from step_deadline - clock_timestamp())::float8 as step_left,
             extract(epoch from case when status in ('STARTED', 'IN_PROGRESS') then deadline else compensation_deadline end
                 - clock_timestamp())::float8 as left
@@ -112,7 +120,6 @@ pub(crate) async fn read(
             past_pivot: row.past_pivot,
             receipts_due: row.receipts_due,
         },
-        attempts: row.compensation_attempts.unsigned_abs(),
         context: Context {
             saga: Some(SagaRef { saga_id, saga_type: definition.saga_type.to_owned() }),
             correlation_id: row.correlation_id,
@@ -130,46 +137,53 @@ fn seconds(left: f64) -> Duration {
     Duration::try_from_secs_f64(left).unwrap_or_default()
 }
 
-/// Whether the replica still drives the saga; if so, the next step has this limit. With the saga's row locked.
+/// What becomes of a saga after a turn.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kept {
+    /// It is driven on; the next step has this limit.
+    Driven(Duration),
+    /// It waits for its compensation's deadline.
+    Waiting,
+    /// It waits for an operator.
+    Parked,
+    Ended,
+}
+
+/// Writes what becomes of the saga, whose row is locked. False when the replica does not drive it any more.
 pub(crate) async fn keep(
     conn: &mut PgConnection,
     saga_id: Uuid,
     replica: Uuid,
-    limit: Duration,
+    kept: Kept,
 ) -> Result<bool, sqlx::Error> {
-    let kept = sqlx::query!(
-        "update saga.coordination
-        set step_deadline = clock_timestamp() + $3::interval
-        where saga_id = $1 and replica = $2",
-        saga_id,
-        replica,
-        interval(limit),
-    )
-    .execute(conn)
-    .await?;
-    Ok(kept.rows_affected() == 1)
-}
-
-/// The saga has ended.
-pub(crate) async fn end(conn: &mut PgConnection, saga_id: Uuid) -> Result<(), sqlx::Error> {
-    sqlx::query!("delete from saga.coordination where saga_id = $1", saga_id).execute(conn).await?;
-    Ok(())
-}
-
-/// Gives the saga back until its compensation's deadline; without one it waits for an operator.
-pub(crate) async fn give_back(pool: &PgPool, saga_id: Uuid, replica: Uuid) -> Result<(), sqlx::Error> {
-    sqlx::query!(
+    if matches!(kept, Kept::Ended) {
+        let ended = sqlx::query!("delete from saga.coordination where saga_id = $1 and replica = $2", saga_id, replica);
+        return Ok(ended.execute(conn).await?.rows_affected() == 1);
+    }
+    let (limit, waits) = match kept {
+        Kept::Driven(limit) => (Some(interval(limit)), false),
+        Kept::Waiting => (None, true),
+        Kept::Parked | Kept::Ended => (None, false),
+    };
+    let done = sqlx::query!(
         "update saga.coordination c
-        set replica = null,
-            not_before = case when s.status = 'FAILED' then 'infinity' else coalesce(s.compensation_deadline, now()) end
+        set step_deadline = clock_timestamp() + $3::interval,
+            replica = case when $3::interval is not null then c.replica end,
+            not_before = case
+                when $3::interval is not null then c.not_before
+                when $4 then coalesce(s.compensation_deadline, now())
+                else 'infinity'
+            end
         from saga.saga_instance s
         where c.saga_id = $1 and s.saga_id = $1 and c.replica = $2",
         saga_id,
         replica,
+        limit,
+        waits,
     )
-    .execute(pool)
+    .execute(conn)
     .await?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
 }
 
 /// Has these sagas driven on: by the replica that drives them, or else by the next one that looks.

@@ -18,7 +18,7 @@ use saga_store::{Request, StepTransaction};
 use sqlx::PgPool;
 use tokio::{
     sync::{mpsc, oneshot},
-    task::JoinSet,
+    task::{self, JoinError, JoinSet},
     time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -26,7 +26,7 @@ use uuid::Uuid;
 
 use crate::{
     Effect, Entry, Next, Orchestration, Reply, Turn,
-    coordination::{self, Position},
+    coordination::{self, Kept, Position},
 };
 
 /// The pause before a saga is driven on after the database failed.
@@ -45,14 +45,33 @@ pub struct Commanded {
     pub context: Context,
 }
 
+/// Why a command got no usable answer.
+#[derive(Debug)]
+pub enum Failure {
+    /// The same command may be answered later.
+    Transient(String),
+    /// No repeat can help, as of a command that the participant cannot read.
+    Permanent(String),
+}
+
 /// The business side of an orchestrated saga.
 pub trait Coordinated: Send + Sync + 'static {
-    /// The error of a command without a usable answer.
-    type Error: std::fmt::Display + Send;
+    type Command: Send + Sync;
+
+    /// The command of a step, from this service's own rows.
+    fn prepare(
+        &self,
+        step: &'static Step,
+        saga: &Commanded,
+    ) -> impl Future<Output = Result<Self::Command, StepError>> + Send;
 
     /// Has the step's participant take the step; it must answer a repeat as it answered first. No transaction is open.
-    fn command(&self, step: &'static Step, saga: &Commanded)
-    -> impl Future<Output = Result<Reply, Self::Error>> + Send;
+    fn command(
+        &self,
+        step: &'static Step,
+        saga: &Commanded,
+        command: &Self::Command,
+    ) -> impl Future<Output = Result<Reply, Failure>> + Send;
 
     /// Writes the effect on this service's own rows, in the transaction of the transition.
     fn apply(
@@ -110,11 +129,30 @@ struct Metrics {
 /// Where a saga stands after a turn.
 enum Stand {
     Goes,
+    /// For an operator, too, if it has FAILED.
     Ended(Status),
-    /// It waits for its compensation's deadline, or an operator.
-    Waits(Status),
-    /// Another replica drives it, or it is gone.
+    /// Another replica drives it, or nobody until a deadline, or it is gone.
     Lost,
+}
+
+/// The sagas that this replica drives, and who waits for their ends.
+#[derive(Default)]
+struct Driven {
+    driving: JoinSet<Option<Status>>,
+    sagas: HashMap<task::Id, Uuid>,
+    waiting: HashMap<Uuid, Vec<oneshot::Sender<Option<Status>>>>,
+}
+
+impl Driven {
+    /// Also after a panic, whose saga is then taken over.
+    fn end(&mut self, done: Result<(task::Id, Option<Status>), JoinError>) {
+        let (task, status) = done.unwrap_or_else(|failure| (failure.id(), None));
+        let Some(saga_id) = self.sagas.remove(&task) else { return };
+        for ended in self.waiting.remove(&saga_id).into_iter().flatten() {
+            // Fails when nobody waits any more.
+            let _ = ended.send(status);
+        }
+    }
 }
 
 impl<S: Coordinated> Coordinator<S> {
@@ -183,61 +221,66 @@ impl<S: Coordinated> Coordinator<S> {
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let taken = self.to_drive.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut begun) = taken else { return stop.cancelled().await };
-        let mut look = interval(self.settings.lease / 5);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut driven: HashMap<Uuid, Vec<oneshot::Sender<Option<Status>>>> = HashMap::new();
-        let mut driving = JoinSet::new();
+        let mut tick = interval((self.settings.lease / 5).max(Duration::from_millis(1)));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut driven, mut looking) = (Driven::default(), JoinSet::new());
         loop {
             tokio::select! {
                 Some((saga_id, ended)) = begun.recv() => {
-                    let waiting = driven.entry(saga_id).or_default();
-                    if waiting.is_empty() {
-                        driving.spawn(Arc::clone(&self).drive_on(saga_id, stop.clone()));
-                    }
-                    waiting.push(ended);
+                    self.drive_too(&mut driven, saga_id, &stop);
+                    driven.waiting.entry(saga_id).or_default().push(ended);
                 }
-                Some(done) = driving.join_next() => {
-                    let Ok((saga_id, status)) = done else { continue };
-                    for ended in driven.remove(&saga_id).into_iter().flatten() {
-                        // Fails when nobody waits any more.
-                        let _ = ended.send(status);
-                    }
-                }
-                _ = look.tick() => for saga_id in self.look().await {
-                    if let std::collections::hash_map::Entry::Vacant(free) = driven.entry(saga_id) {
-                        free.insert(Vec::new());
+                Some(done) = driven.driving.join_next_with_id() => driven.end(done),
+                // Beside the sagas, which must not wait for it.
+                _ = tick.tick() => if looking.is_empty() {
+                    let sagas = driven.sagas.values().copied().collect();
+                    looking.spawn(Arc::clone(&self).look(sagas));
+                },
+                Some(found) = looking.join_next() => for saga_id in found.unwrap_or_default() {
+                    if self.drive_too(&mut driven, saga_id, &stop) {
                         self.metrics.taken_over.inc();
-                        driving.spawn(Arc::clone(&self).drive_on(saga_id, stop.clone()));
                     }
                 },
                 () = stop.cancelled() => break,
             }
-            self.metrics.driven.set(i64::try_from(driven.len()).unwrap_or(i64::MAX));
+            self.metrics.driven.set(i64::try_from(driven.sagas.len()).unwrap_or(i64::MAX));
         }
-        while driving.join_next().await.is_some() {}
+        while driven.driving.join_next().await.is_some() {}
         if let Err(error) = coordination::end_lease(&self.pool, self.replica).await {
             tracing::warn!(%error, "this replica's sagas are taken over when its lease has expired");
         }
     }
 
-    /// Renews the lease, and takes over what is left behind.
-    async fn look(&self) -> Vec<Uuid> {
-        let looked = async {
-            coordination::renew_lease(&self.pool, self.replica, self.settings.lease).await?;
-            coordination::take_over(&self.pool, self.replica, TAKE_OVER).await
-        };
-        let limited = timeout(self.settings.lease, looked).await;
-        match limited.unwrap_or_else(|_| Err(sqlx::Error::PoolTimedOut)) {
-            Ok(found) => found,
-            Err(error) => {
-                tracing::warn!(%error, "the coordinator's lease cannot be renewed; it is repeated");
-                Vec::new()
-            }
+    /// Drives the saga, unless it is driven already.
+    fn drive_too(self: &Arc<Self>, driven: &mut Driven, saga_id: Uuid, stop: &CancellationToken) -> bool {
+        let is_new = !driven.sagas.values().any(|driven| *driven == saga_id);
+        if is_new {
+            let task = driven.driving.spawn(Arc::clone(self).drive_on(saga_id, stop.clone()));
+            driven.sagas.insert(task.id(), saga_id);
         }
+        is_new
+    }
+
+    /// Renews the lease, and takes over what nobody drives. `driven` are those that this replica drives.
+    async fn look(self: Arc<Self>, driven: Vec<Uuid>) -> Vec<Uuid> {
+        let looked = self.in_time(async {
+            coordination::renew_lease(&self.pool, self.replica, self.settings.lease).await?;
+            Ok(coordination::take_over(&self.pool, self.replica, &driven, TAKE_OVER).await?)
+        });
+        looked.await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the coordinator's lease cannot be renewed; it is repeated");
+            Vec::new()
+        })
+    }
+
+    /// A connection that is half open would keep a saga waiting for ever.
+    async fn in_time<T>(&self, read: impl Future<Output = Result<T, StepError>>) -> Result<T, StepError> {
+        let slow = || StepError::unavailable("the database has not answered for the length of a lease");
+        timeout(self.settings.lease, read).await.unwrap_or_else(|_| Err(slow()))
     }
 
     /// Drives one saga until it ends, waits, or is another replica's.
-    async fn drive_on(self: Arc<Self>, saga_id: Uuid, stop: CancellationToken) -> (Uuid, Option<Status>) {
+    async fn drive_on(self: Arc<Self>, saga_id: Uuid, stop: CancellationToken) -> Option<Status> {
         while !stop.is_cancelled() {
             let turn = tokio::select! {
                 turn = self.turn(saga_id) => turn,
@@ -246,15 +289,7 @@ impl<S: Coordinated> Coordinator<S> {
             };
             match turn {
                 Ok(Stand::Goes) => {}
-                Ok(Stand::Ended(status)) => return (saga_id, Some(status)),
-                Ok(Stand::Waits(status)) => {
-                    if let Err(error) = coordination::give_back(&self.pool, saga_id, self.replica).await {
-                        tracing::warn!(%saga_id, %error, "a waiting saga could not be given back; it is driven on");
-                        sleep(PAUSE).await;
-                        continue;
-                    }
-                    return (saga_id, (status == Status::Failed).then_some(status));
-                }
+                Ok(Stand::Ended(status)) => return Some(status),
                 Ok(Stand::Lost) => break,
                 Err(error) => {
                     tracing::warn!(%saga_id, %error, "a saga's transition failed; it is repeated");
@@ -265,70 +300,58 @@ impl<S: Coordinated> Coordinator<S> {
                 }
             }
         }
-        (saga_id, None)
+        None
     }
 
     /// One turn: the next command, and the transition that its answer makes.
     async fn turn(&self, saga_id: Uuid) -> Result<Stand, StepError> {
         let definition = self.orchestration.definition;
-        let Some(position) = coordination::read(&self.pool, definition, saga_id, self.replica).await? else {
+        let position = self.in_time(coordination::read(&self.pool, definition, saga_id, self.replica)).await?;
+        let Some(Position { business_key, state, context, step_left, left }) = position else {
             return Ok(Stand::Lost);
         };
         let read = Instant::now();
-        let Position { business_key, state, attempts, context, step_left, left } = position;
         let saga = Commanded { saga_id, business_key, context };
-        let is_due = left.is_some_and(|left| left.is_zero());
-        let next = self.orchestration.next(&state, is_due);
+        let next = self.orchestration.next(&state, left.is_some_and(|left| left.is_zero()));
         let reply = match next {
             Next::Command(step) => {
                 let left = if state.status.moves_forward() { left } else { None };
                 let limit = step_left.unwrap_or_else(|| self.limit(step)).min(left.unwrap_or(Duration::MAX));
-                Some((step, self.command(step, &saga, limit).await))
+                let command = self.business.prepare(step, &saga).await?;
+                Some((step, self.command(step, &saga, &command, limit).await))
             }
-            Next::TimeOut | Next::Retry => None,
-            Next::Rest => return Ok(self.rest(&state)),
+            Next::TimeOut | Next::Retry | Next::Rest => None,
         };
         let is_late = left.is_some_and(|left| read.elapsed() >= left);
-        let decide = |state: &SagaState| match (&next, &reply) {
+        let decide = |state: &SagaState, attempts: u16| match (&next, &reply) {
             (Next::TimeOut, _) => self.orchestration.timed_out(state),
+            (Next::Retry, _) => self.orchestration.overdue(state, attempts),
             // The saga's deadline has ended the wait.
             (_, Some((_, Reply::None(_)))) if is_late && state.status.moves_forward() => {
                 self.orchestration.timed_out(state)
             }
             (_, Some((step, reply))) => self.orchestration.answered(state, step, reply),
-            (_, None) => self.orchestration.overdue(state, attempts),
+            (_, None) => Turn::NOTHING,
         };
         let waits = reply.as_ref().is_some_and(|(step, reply)| step.is_compensation() && *reply != Reply::Done);
-        let state = retry_contended(|| self.store(&saga, &decide)).await?;
-        Ok(match state {
-            None => Stand::Lost,
-            Some(state) if waits && state.status == Status::Compensating => Stand::Waits(state.status),
-            Some(state) => self.rest(&state),
-        })
+        retry_contended(|| self.store(&saga, waits, &decide)).await
     }
 
-    /// Where a saga in this state stands.
-    fn rest(&self, state: &SagaState) -> Stand {
-        match (self.orchestration.next(state, false), state.status) {
-            (Next::Rest, Status::Failed) => Stand::Waits(Status::Failed),
-            (Next::Rest, status) => Stand::Ended(status),
-            _ => Stand::Goes,
-        }
-    }
-
-    /// Stores the transitions that `decide` makes of the locked saga, with their effect; returns the state after them, or none
-    /// when this replica no longer drives the saga.
+    /// Stores the transitions that `decide` makes of the locked saga, with their effect, and what becomes of the saga. `waits`:
+    /// an undo was not answered.
     async fn store(
         &self,
         saga: &Commanded,
-        decide: &(impl Fn(&SagaState) -> Turn + Sync),
-    ) -> Result<Option<SagaState>, StepError> {
+        waits: bool,
+        decide: &(impl Fn(&SagaState, u16) -> Turn + Sync),
+    ) -> Result<Stand, StepError> {
         let Orchestration { definition, .. } = self.orchestration;
         let request = Request { saga_id: saga.saga_id, context: saga.context.clone() };
-        let first = self.orchestration.as_step();
-        let mut tx = StepTransaction::begin(&self.outbox, definition, first).await?.lock(vec![request.clone()]).await?;
-        let Some(state) = tx.state(&request).cloned() else { return Ok(None) };
-        let Turn { entries, effect } = decide(&state);
+        let as_step = self.orchestration.as_step();
+        let mut tx =
+            StepTransaction::begin(&self.outbox, definition, as_step).await?.lock(vec![request.clone()]).await?;
+        let Some(state) = tx.state(&request).cloned() else { return Ok(Stand::Lost) };
+        let Turn { entries, effect } = decide(&state, tx.compensation_attempts(&request));
         if entries.is_empty() {
             tx.leave(&request);
         }
@@ -339,49 +362,54 @@ impl<S: Coordinated> Coordinator<S> {
         if effect != Effect::Nothing {
             self.business.apply(&mut tx, saga, &effect).await?;
         }
-        let kept = match self.orchestration.next(&state, false) {
-            Next::Command(step) => coordination::keep(tx.conn(), saga.saga_id, self.replica, self.limit(step)).await?,
-            _ if state.status == Status::Failed => true,
-            _ => {
-                coordination::end(tx.conn(), saga.saga_id).await?;
-                true
-            }
+        let (kept, stand) = match (self.orchestration.next(&state, false), state.status) {
+            (Next::Command(_), Status::Compensating) if waits => (Kept::Waiting, Stand::Lost),
+            (Next::Command(step), _) => (Kept::Driven(self.limit(step)), Stand::Goes),
+            (_, Status::Failed) => (Kept::Parked, Stand::Ended(Status::Failed)),
+            (_, status) => (Kept::Ended, Stand::Ended(status)),
         };
-        if !kept {
-            return Ok(None);
+        // Otherwise everything is rolled back.
+        if !coordination::keep(tx.conn(), saga.saga_id, self.replica, kept).await? {
+            return Ok(Stand::Lost);
         }
         tx.commit().await?;
-        Ok(Some(state))
+        Ok(stand)
     }
 
     /// Commands the step, repeatedly until it is answered or the limit has passed.
-    async fn command(&self, step: &'static Step, saga: &Commanded, limit: Duration) -> Reply {
+    async fn command(&self, step: &'static Step, saga: &Commanded, command: &S::Command, limit: Duration) -> Reply {
         let breaker = self.breakers.of(step);
-        let attempt_limit = self.limit(step) / ATTEMPTS_IN_LIMIT;
+        let whole = self.limit(step) / ATTEMPTS_IN_LIMIT;
         let began = Instant::now();
         let attempt = || async {
             let permit = breaker.admit().map_err(|open| {
                 self.count(step, "not_admitted");
-                open.to_string()
+                Failure::Transient(open.to_string())
             })?;
-            let limit = attempt_limit.min(limit.saturating_sub(began.elapsed()));
-            let why = match timeout(limit, self.business.command(step, saga)).await {
+            let limit = whole.min(limit.saturating_sub(began.elapsed()));
+            let failure = match timeout(limit, self.business.command(step, saga, command)).await {
                 Ok(Ok(reply)) => {
                     permit.success();
                     self.count(step, if reply == Reply::Done { "done" } else { "refused" });
                     return Ok(reply);
                 }
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => format!("no answer within {limit:.1?}"),
+                Ok(Err(failure)) => failure,
+                Err(_) => Failure::Transient(format!("no answer within {limit:.1?}")),
             };
-            permit.failure(&why);
             self.count(step, "failed");
-            Err(why)
+            match &failure {
+                // A wait that was cut short says nothing about the participant, and neither does an answer.
+                Failure::Transient(why) if limit == whole || began.elapsed() < limit => permit.failure(why),
+                Failure::Transient(_) | Failure::Permanent(_) => permit.ignored(),
+            }
+            Err(failure)
         };
         let retry = (self.settings.policy)(step).retry;
-        match resilience::retry(&retry, limit, |_| true, attempt).await {
+        match resilience::retry(&retry, limit, |failure| matches!(failure, Failure::Transient(_)), attempt).await {
             Ok(reply) => reply,
-            Err(why) => Reply::None(format!("{} was not answered: {why}", step.name)),
+            Err(Failure::Transient(why) | Failure::Permanent(why)) => {
+                Reply::None(format!("{} was not answered: {why}", step.name))
+            }
         }
     }
 

@@ -4,5 +4,5 @@ mod coordination;
 mod coordinator;
 mod plan;
 
-pub use coordinator::{Commanded, Coordinated, Coordinator, Ended, Settings};
+pub use coordinator::{Commanded, Coordinated, Coordinator, Ended, Failure, Settings};
 pub use plan::{Effect, Entry, Next, Orchestration, Reply, Turn};

@@ -67,7 +67,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    const NOTHING: Turn = Turn { entries: Vec::new(), effect: Effect::Nothing };
+    pub(crate) const NOTHING: Turn = Turn { entries: Vec::new(), effect: Effect::Nothing };
 }
 
 impl Orchestration {

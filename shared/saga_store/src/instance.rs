@@ -174,6 +174,10 @@ impl Sagas {
         self.rows.get(&saga_id?).map(|row| &row.state)
     }
 
+    pub(crate) fn compensation_attempts(&self, saga_id: Option<Uuid>) -> u16 {
+        saga_id.and_then(|id| self.rows.get(&id)).map_or(0, |row| row.compensation_attempts.unsigned_abs())
+    }
+
     pub(crate) fn status(&self, saga_id: Option<Uuid>) -> Option<Status> {
         self.state(saga_id).map(|state| state.status)
     }

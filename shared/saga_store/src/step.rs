@@ -260,13 +260,21 @@ impl<C: Cause> StepTransaction<C> {
         self.work.concerns(&context, step);
         let recorded = Recorded { step, status, transition, event_type: COMMAND.to_owned(), reason };
         self.sagas.record(&context, recorded, || Ok(None))?;
-        self.leave(cause);
+        // The first transition is the answer.
+        if self.missing.get(&cause.id()) == Some(&1) {
+            self.answered(cause);
+        }
         Ok(())
     }
 
-    /// The cause needs no answer in this transaction.
+    /// Leaves the saga unchanged this time.
     pub fn leave(&mut self, cause: &C) {
-        self.missing.insert(cause.id(), 0);
+        self.answered(cause);
+    }
+
+    /// How often the saga's compensation was tried again.
+    pub fn compensation_attempts(&self, cause: &C) -> u16 {
+        self.sagas.compensation_attempts(cause.saga_id())
     }
 
     fn is_reopened(&self, cause: &C) -> bool {

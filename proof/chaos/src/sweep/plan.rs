@@ -17,7 +17,9 @@ pub struct Selection<'a> {
 impl Selection<'_> {
     /// The points of the selected crashes.
     pub(super) fn points(&self) -> impl Iterator<Item = FaultPoint> {
-        self.points.iter().copied().filter(|point| self.steps.is_empty() || point.knows_step())
+        let knows_any = |point: FaultPoint| steps().any(|step| self.selects(step) && impossible(point, step).is_none());
+        let selected = move |point: &FaultPoint| self.steps.is_empty() || point.knows_step() && knows_any(*point);
+        self.points.iter().copied().filter(selected)
     }
 
     /// The steps in which this point must be hit.

@@ -20,7 +20,7 @@ use crate::{
 
 /// Place an order, and have a coordinator drive its saga
 ///
-/// The answer is the end of the saga, or after 30 seconds the order as it is. A repeat with the same `Idempotency-Key` and body
+/// The answer is the end of the saga, or the order as it is: after 30 seconds, or where too many wait. A repeat with the same `Idempotency-Key` and body
 /// answers for the same order.
 #[utoipa::path(post, path = "/api/orders/orchestrated", tag = "orders", request_body = PlaceOrder,
     params(("Idempotency-Key" = Option<String>, Header, pattern = "^[!-~]{1,128}$", description = "1 to 128 visible ASCII characters, scoped to the customer")),
@@ -38,14 +38,24 @@ pub(super) async fn place_order_orchestrated(
     Json(wanted): Json<PlaceOrder>,
 ) -> Result<(StatusCode, HeaderMap, Json<OrderBody>), Problem> {
     let placed = place::accept(&app, context, &headers, wanted, Style::Orchestrated).await?;
-    let limit = Duration::from_secs(wait::MAX_WAIT_SECONDS);
     let order_id = placed.order_id();
-    if let Placed::New(order, _) = &placed {
-        let ended = app.twin.drive(order.saga_id.0);
-        // Without an end another replica goes on with the saga, or it waits to be compensated.
-        let _ = app.draining.run_until_cancelled(timeout(limit, ended)).await;
-    } else if let Err(problem) = wait::until_ended(&app, order_id, wait::MAX_WAIT_SECONDS).await {
-        tracing::warn!(%order_id, %problem, "the wait for the order's end failed");
+    let ended = match &placed {
+        Placed::New(order, _) => Some(app.twin.drive(order.saga_id.0)),
+        Placed::Replayed(_) => None,
+    };
+    // Where too many wait, the answer is the order as it is.
+    match (app.waits.try_acquire(), ended) {
+        (Ok(_waits), Some(ended)) => {
+            let limit = Duration::from_secs(wait::MAX_WAIT_SECONDS);
+            // Without an end another replica goes on with the saga, or it waits to be compensated.
+            let _ = app.draining.run_until_cancelled(timeout(limit, ended)).await;
+        }
+        (Ok(_waits), None) => {
+            if let Err(problem) = wait::until_ended(&app, order_id, wait::MAX_WAIT_SECONDS).await {
+                tracing::warn!(%order_id, %problem, "the wait for the order's end failed");
+            }
+        }
+        (Err(_), _) => {}
     }
     let (status, answer) = place::answer(&placed)?;
     let order = orders::read(&app, order_id).await?;

@@ -19,6 +19,7 @@ use super::problem;
 use crate::{
     App,
     compensation::{self, ResumeOutcome},
+    orchestration,
 };
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -266,6 +267,11 @@ async fn resume(app: App, saga_ids: Vec<Uuid>, why: String) -> Result<HashMap<Uu
     for some in saga_ids.chunks(100) {
         let done = retry_contended(|| compensation::resume(&app, some, &why)).await;
         outcomes.extend(done.map_err(|e| problem(&e))?);
+        let others: Vec<Uuid> = some.iter().copied().filter(|saga_id| !outcomes.contains_key(saga_id)).collect();
+        if !others.is_empty() {
+            let done = retry_contended(|| orchestration::resume(&app, &others, &why)).await;
+            outcomes.extend(done.map_err(|e| problem(&e))?);
+        }
     }
     Ok(outcomes)
 }

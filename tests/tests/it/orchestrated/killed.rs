@@ -39,7 +39,7 @@ impl Lab {
         let payment = Running::start(&suite, PAYMENT, &[]).await?;
         let settings = vec![
             ("FAULTS_ENABLED", "true".to_owned()),
-            ("COORDINATOR_LEASE", "500ms".to_owned()),
+            ("COORDINATOR_LEASE", "2s".to_owned()),
             ("INVENTORY_URL", inventory.client.base().to_owned()),
             ("PAYMENT_URL", payment.client.base().to_owned()),
         ];
@@ -128,7 +128,7 @@ async fn a_frozen_coordinator_that_commands_late_charges_nothing() -> Test {
     let lab = Lab::start().await?;
     let mut zombie = order(&lab.suite, &lab.settings).await?;
     let held = json!({
-        "point": "participant_call", "kind": "latency", "latency_ms": 300, "first": 1, "scope": {"step": "process_payment"},
+        "point": "participant_call", "kind": "latency", "latency_ms": 4_000, "first": 1, "scope": {"step": "process_payment"},
     });
     zombie.client.post("/api/admin/faults", &held).await?.expect(201)?;
     let client = zombie.client.clone();
