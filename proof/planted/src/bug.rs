@@ -137,14 +137,14 @@ pub const ALL: &[Bug] = &[
         // A relay that renews its lease waits for the standby before it can publish.
         .settings(&[("RELAY_LEASE", "10m"), ("RECONCILE_EVERY", "10m")]),
     Bug::new("coordinator_in_memory", "G1", &[GOOD_ORDERS], provoked_by!(saga::kill_the_coordinator))
-        .not_shown("the customers of chaos place no orchestrated orders"),
+        .not_shown("one order of chaos in ten is orchestrated, and none of those has to be confirmed"),
     Bug::new(
         "command_without_key",
         "G4",
         &["gateway_charges", "gateway_totals"],
         provoked_by!(saga::lose_the_record_of_a_commanded_charge),
     )
-    .not_shown("the customers of chaos place no orchestrated orders"),
+    .not_shown("no nemesis kills payment between a commanded charge and its record, but by chance"),
 ];
 
 #[cfg(test)]

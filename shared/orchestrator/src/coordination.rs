@@ -59,8 +59,8 @@ pub(crate) async fn end_lease(pool: &PgPool, replica: Uuid) -> Result<(), sqlx::
     Ok(())
 }
 
-/// Takes sagas over that no living replica drives, and those of this replica that it does not drive: `driven` are the others.
-/// Their steps have their whole limit again. Returns them.
+/// Takes sagas over that no living replica drives, and those of this replica that it does not drive although their step's limit
+/// has passed: `driven` are the others. Their steps have their whole limit again. Returns them.
 pub(crate) async fn take_over(
     pool: &PgPool,
     replica: Uuid,
@@ -73,7 +73,9 @@ pub(crate) async fn take_over(
         where saga_id in (
             select saga_id from saga.coordination c
             where not_before <= now()
-                and (case when c.replica = $1 then saga_id <> all($2)
+                and (case when c.replica = $1
+                    -- One that has just begun is driven in a moment.
+                    then saga_id <> all($2) and coalesce(step_deadline < clock_timestamp(), true)
                     else not exists (
                         select from saga.coordinator r where r.replica = c.replica and r.leased_until > now()) end)
             order by not_before

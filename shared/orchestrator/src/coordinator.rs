@@ -1,12 +1,14 @@
 //! The coordinator: drives sagas step by step, each transition stored before the next command is given.
 
+mod turn;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use messaging::{Context, Outbox, StepError, retry_contended};
+use messaging::{Context, Outbox, StepError};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -19,22 +21,18 @@ use sqlx::PgPool;
 use tokio::{
     sync::{mpsc, oneshot},
     task::{self, JoinError, JoinSet},
-    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{
-    Effect, Entry, Next, Orchestration, Reply, Turn,
-    coordination::{self, Kept, Position},
-};
+use self::turn::Stand;
+use crate::{Effect, Next, Orchestration, Reply, coordination};
 
 /// The pause before a saga is driven on after the database failed.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many sagas are taken over at once.
 const TAKE_OVER: i64 = 100;
-/// An attempt at a command takes at most this share of the step's limit, so that a lost one is repeated.
-const ATTEMPTS_IN_LIMIT: u32 = 3;
 
 /// A saga, as its commands need it.
 #[derive(Debug, Clone)]
@@ -126,15 +124,6 @@ struct Metrics {
     commands: Family<Outcome, Counter>,
 }
 
-/// Where a saga stands after a turn.
-enum Stand {
-    Goes,
-    /// For an operator, too, if it has FAILED.
-    Ended(Status),
-    /// Another replica drives it, or nobody until a deadline, or it is gone.
-    Lost,
-}
-
 /// The sagas that this replica drives, and who waits for their ends.
 #[derive(Default)]
 struct Driven {
@@ -214,7 +203,7 @@ impl<S: Coordinated> Coordinator<S> {
 
     /// Records that an operator has the compensation of a locked saga go on.
     pub fn resume(&self, tx: &mut StepTransaction<Request>, saga: &Request, why: String) -> Result<(), StepError> {
-        record(tx, saga, self.orchestration.resumed(why))
+        turn::record(tx, saga, self.orchestration.resumed(why))
     }
 
     /// Drives sagas until `stop`: those that this replica begins, and those that no living replica drives.
@@ -302,127 +291,4 @@ impl<S: Coordinated> Coordinator<S> {
         }
         None
     }
-
-    /// One turn: the next command, and the transition that its answer makes.
-    async fn turn(&self, saga_id: Uuid) -> Result<Stand, StepError> {
-        let definition = self.orchestration.definition;
-        let position = self.in_time(coordination::read(&self.pool, definition, saga_id, self.replica)).await?;
-        let Some(Position { business_key, state, context, step_left, left }) = position else {
-            return Ok(Stand::Lost);
-        };
-        let read = Instant::now();
-        let saga = Commanded { saga_id, business_key, context };
-        let next = self.orchestration.next(&state, left.is_some_and(|left| left.is_zero()));
-        let reply = match next {
-            Next::Command(step) => {
-                let left = if state.status.moves_forward() { left } else { None };
-                let limit = step_left.unwrap_or_else(|| self.limit(step)).min(left.unwrap_or(Duration::MAX));
-                let command = self.business.prepare(step, &saga).await?;
-                Some((step, self.command(step, &saga, &command, limit).await))
-            }
-            Next::TimeOut | Next::Retry | Next::Rest => None,
-        };
-        let is_late = left.is_some_and(|left| read.elapsed() >= left);
-        let decide = |state: &SagaState, attempts: u16| match (&next, &reply) {
-            (Next::TimeOut, _) => self.orchestration.timed_out(state),
-            (Next::Retry, _) => self.orchestration.overdue(state, attempts),
-            // The saga's deadline has ended the wait.
-            (_, Some((_, Reply::None(_)))) if is_late && state.status.moves_forward() => {
-                self.orchestration.timed_out(state)
-            }
-            (_, Some((step, reply))) => self.orchestration.answered(state, step, reply),
-            (_, None) => Turn::NOTHING,
-        };
-        let waits = reply.as_ref().is_some_and(|(step, reply)| step.is_compensation() && *reply != Reply::Done);
-        retry_contended(|| self.store(&saga, waits, &decide)).await
-    }
-
-    /// Stores the transitions that `decide` makes of the locked saga, with their effect, and what becomes of the saga. `waits`:
-    /// an undo was not answered.
-    async fn store(
-        &self,
-        saga: &Commanded,
-        waits: bool,
-        decide: &(impl Fn(&SagaState, u16) -> Turn + Sync),
-    ) -> Result<Stand, StepError> {
-        let Orchestration { definition, .. } = self.orchestration;
-        let request = Request { saga_id: saga.saga_id, context: saga.context.clone() };
-        let as_step = self.orchestration.as_step();
-        let mut tx =
-            StepTransaction::begin(&self.outbox, definition, as_step).await?.lock(vec![request.clone()]).await?;
-        let Some(state) = tx.state(&request).cloned() else { return Ok(Stand::Lost) };
-        let Turn { entries, effect } = decide(&state, tx.compensation_attempts(&request));
-        if entries.is_empty() {
-            tx.leave(&request);
-        }
-        for entry in entries {
-            record(&mut tx, &request, entry)?;
-        }
-        let state = tx.state(&request).cloned().unwrap_or(state);
-        if effect != Effect::Nothing {
-            self.business.apply(&mut tx, saga, &effect).await?;
-        }
-        let (kept, stand) = match (self.orchestration.next(&state, false), state.status) {
-            (Next::Command(_), Status::Compensating) if waits => (Kept::Waiting, Stand::Lost),
-            (Next::Command(step), _) => (Kept::Driven(self.limit(step)), Stand::Goes),
-            (_, Status::Failed) => (Kept::Parked, Stand::Ended(Status::Failed)),
-            (_, status) => (Kept::Ended, Stand::Ended(status)),
-        };
-        // Otherwise everything is rolled back.
-        if !coordination::keep(tx.conn(), saga.saga_id, self.replica, kept).await? {
-            return Ok(Stand::Lost);
-        }
-        tx.commit().await?;
-        Ok(stand)
-    }
-
-    /// Commands the step, repeatedly until it is answered or the limit has passed.
-    async fn command(&self, step: &'static Step, saga: &Commanded, command: &S::Command, limit: Duration) -> Reply {
-        let breaker = self.breakers.of(step);
-        let whole = self.limit(step) / ATTEMPTS_IN_LIMIT;
-        let began = Instant::now();
-        let attempt = || async {
-            let permit = breaker.admit().map_err(|open| {
-                self.count(step, "not_admitted");
-                Failure::Transient(open.to_string())
-            })?;
-            let limit = whole.min(limit.saturating_sub(began.elapsed()));
-            let failure = match timeout(limit, self.business.command(step, saga, command)).await {
-                Ok(Ok(reply)) => {
-                    permit.success();
-                    self.count(step, if reply == Reply::Done { "done" } else { "refused" });
-                    return Ok(reply);
-                }
-                Ok(Err(failure)) => failure,
-                Err(_) => Failure::Transient(format!("no answer within {limit:.1?}")),
-            };
-            self.count(step, "failed");
-            match &failure {
-                // A wait that was cut short says nothing about the participant, and neither does an answer.
-                Failure::Transient(why) if limit == whole || began.elapsed() < limit => permit.failure(why),
-                Failure::Transient(_) | Failure::Permanent(_) => permit.ignored(),
-            }
-            Err(failure)
-        };
-        let retry = (self.settings.policy)(step).retry;
-        match resilience::retry(&retry, limit, |failure| matches!(failure, Failure::Transient(_)), attempt).await {
-            Ok(reply) => reply,
-            Err(Failure::Transient(why) | Failure::Permanent(why)) => {
-                Reply::None(format!("{} was not answered: {why}", step.name))
-            }
-        }
-    }
-
-    fn limit(&self, step: &Step) -> Duration {
-        (self.settings.policy)(step).time_limit
-    }
-
-    fn count(&self, step: &Step, outcome: &'static str) {
-        self.metrics.commands.get_or_create_owned(&Outcome { step: step.name, outcome }).inc();
-    }
-}
-
-fn record(tx: &mut StepTransaction<Request>, saga: &Request, entry: Entry) -> Result<(), StepError> {
-    let Entry { step, status, transition, reason } = entry;
-    tx.record(saga, step, (status, transition), reason)
 }

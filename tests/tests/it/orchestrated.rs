@@ -226,7 +226,8 @@ async fn commands_need_the_token() -> Test {
 /// The order is written, and whoever wrote it does not know: nobody has its saga driven.
 #[suite_tests::test]
 async fn a_saga_whose_beginning_got_no_answer_is_driven() -> Test {
-    let (suite, participants) = TestSuite::faulty(Tuning::default(), 100, 10).await?;
+    let tuning = Tuning { resilience: "reserve_stock.time_limit=1s", ..Tuning::default() };
+    let (suite, participants) = TestSuite::faulty(tuning, 100, 10).await?;
     let lost =
         json!({"point": "after_commit_before_publish", "kind": "error", "first": 1, "scope": {"step": "create_order"}});
     participants.order.arm(&lost).await?;

@@ -34,7 +34,13 @@ pub(super) async fn run(run: Arc<Run>, planned: PlannedOrder, due_ms: u64) {
 
 async fn place(run: &Run, planned: &PlannedOrder, record: &mut Record) {
     let (suites, history) = (&run.testbed.suites, &run.history);
-    let send = |replica: usize| suites[replica % suites.len()].place(&planned.order, &planned.key, None);
+    let send = async |replica: usize| {
+        let suite = &suites[replica % suites.len()];
+        match planned.orchestrated {
+            true => suite.place_orchestrated(&planned.order, &planned.key).await,
+            false => suite.place(&planned.order, &planned.key, None).await,
+        }
+    };
     if matches!(planned.conduct, Conduct::HangsUp | Conduct::WalksAway) {
         record.requests += 1;
         // Dropping the request closes its connection.

@@ -31,6 +31,8 @@ pub fn scarce_sku(n: usize) -> String {
 pub struct PlannedOrder {
     pub key: String,
     pub order: NewOrder,
+    /// Whether a coordinator drives its saga.
+    pub orchestrated: bool,
     pub conduct: Conduct,
     /// When the first request is aborted, for conducts that abort.
     pub hangs_up_after: Duration,
@@ -41,10 +43,12 @@ pub struct PlannedOrder {
 }
 
 impl PlannedOrder {
-    /// Whether only an outage can excuse that the order is not confirmed.
+    /// Whether only an outage can excuse that the order is not confirmed. An orchestrated one is cancelled when a participant is
+    /// away for longer than its step may take, which no outage of the run has to be.
     pub fn has_to_be_confirmed(&self) -> bool {
         let plenty = self.order.lines.iter().all(|line| line.sku.starts_with("PLENTY"));
-        self.order.payment_method == "tok_visa" && plenty && self.cancels_after.is_none() && self.conduct.insists()
+        let stays = self.cancels_after.is_none() && self.conduct.insists() && !self.orchestrated;
+        self.order.payment_method == "tok_visa" && plenty && stays
     }
 }
 
@@ -83,12 +87,14 @@ impl OrderGenerator {
         let cancels_after = rng.random_bool(0.06).then(|| Duration::from_millis(rng.random_range(0..400)));
         let hangs_up_after = Duration::from_millis(rng.random_range(0..60));
         let first_replica = rng.random_range(0..2);
+        let orchestrated = rng.random_bool(0.1);
         let unheard_of = || vec![OrderLine { sku: "UNHEARD-OF".to_owned(), quantity: 1 }];
         let lines = if conduct == Conduct::Errs { unheard_of() } else { self.lines() };
         PlannedOrder {
             // Not from the seed, so that every run places new orders.
             key: Uuid::now_v7().to_string(),
             order: NewOrder { customer_id, lines, payment_method: payment_method.to_owned() },
+            orchestrated,
             conduct,
             hangs_up_after,
             cancels_after,

@@ -1,0 +1,152 @@
+//! One turn of a saga: its state is read, the next command given, and the transition stored that the answer makes.
+
+use std::time::Duration;
+
+use messaging::{StepError, retry_contended};
+use saga::{SagaState, Status, Step};
+use saga_store::{Request, StepTransaction};
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+
+use super::{Commanded, Coordinated, Coordinator, Failure, Outcome};
+use crate::{
+    Effect, Entry, Next, Orchestration, Reply, Turn,
+    coordination::{self, Kept, Position},
+};
+
+/// An attempt at a command takes at most this share of the step's limit, so that a lost one is repeated.
+const ATTEMPTS_IN_LIMIT: u32 = 3;
+
+/// Where a saga stands after a turn.
+pub(super) enum Stand {
+    Goes,
+    /// For an operator, too, if it has FAILED.
+    Ended(Status),
+    /// Another replica drives it, or nobody until a deadline, or it is gone.
+    Lost,
+}
+
+impl<S: Coordinated> Coordinator<S> {
+    /// One turn: the next command, and the transition that its answer makes.
+    pub(super) async fn turn(&self, saga_id: Uuid) -> Result<Stand, StepError> {
+        let definition = self.orchestration.definition;
+        let position = self.in_time(coordination::read(&self.pool, definition, saga_id, self.replica)).await?;
+        let Some(Position { business_key, state, context, step_left, left }) = position else {
+            return Ok(Stand::Lost);
+        };
+        let read = Instant::now();
+        let saga = Commanded { saga_id, business_key, context };
+        let next = self.orchestration.next(&state, left.is_some_and(|left| left.is_zero()));
+        let reply = match next {
+            Next::Command(step) => {
+                let left = if state.status.moves_forward() { left } else { None };
+                let limit = step_left.unwrap_or_else(|| self.limit(step)).min(left.unwrap_or(Duration::MAX));
+                let command = self.business.prepare(step, &saga).await?;
+                Some((step, self.command(step, &saga, &command, limit).await))
+            }
+            Next::TimeOut | Next::Retry | Next::Rest => None,
+        };
+        let is_late = left.is_some_and(|left| read.elapsed() >= left);
+        let decide = |state: &SagaState, attempts: u16| match (&next, &reply) {
+            (Next::TimeOut, _) => self.orchestration.timed_out(state),
+            (Next::Retry, _) => self.orchestration.overdue(state, attempts),
+            // The saga's deadline has ended the wait.
+            (_, Some((_, Reply::None(_)))) if is_late && state.status.moves_forward() => {
+                self.orchestration.timed_out(state)
+            }
+            (_, Some((step, reply))) => self.orchestration.answered(state, step, reply),
+            (_, None) => Turn::NOTHING,
+        };
+        let waits = reply.as_ref().is_some_and(|(step, reply)| step.is_compensation() && *reply != Reply::Done);
+        retry_contended(|| self.store(&saga, waits, &decide)).await
+    }
+
+    /// Stores the transitions that `decide` makes of the locked saga, with their effect, and what becomes of the saga. `waits`:
+    /// an undo was not answered.
+    async fn store(
+        &self,
+        saga: &Commanded,
+        waits: bool,
+        decide: &(impl Fn(&SagaState, u16) -> Turn + Sync),
+    ) -> Result<Stand, StepError> {
+        let Orchestration { definition, .. } = self.orchestration;
+        let request = Request { saga_id: saga.saga_id, context: saga.context.clone() };
+        let as_step = self.orchestration.as_step();
+        let mut tx =
+            StepTransaction::begin(&self.outbox, definition, as_step).await?.lock(vec![request.clone()]).await?;
+        let Some(state) = tx.state(&request).cloned() else { return Ok(Stand::Lost) };
+        let Turn { entries, effect } = decide(&state, tx.compensation_attempts(&request));
+        if entries.is_empty() {
+            tx.leave(&request);
+        }
+        for entry in entries {
+            record(&mut tx, &request, entry)?;
+        }
+        let state = tx.state(&request).cloned().unwrap_or(state);
+        if effect != Effect::Nothing {
+            self.business.apply(&mut tx, saga, &effect).await?;
+        }
+        let (kept, stand) = match (self.orchestration.next(&state, false), state.status) {
+            (Next::Command(_), Status::Compensating) if waits => (Kept::Waiting, Stand::Lost),
+            (Next::Command(step), _) => (Kept::Driven(self.limit(step)), Stand::Goes),
+            (_, Status::Failed) => (Kept::Parked, Stand::Ended(Status::Failed)),
+            (_, status) => (Kept::Ended, Stand::Ended(status)),
+        };
+        // Otherwise everything is rolled back.
+        if !coordination::keep(tx.conn(), saga.saga_id, self.replica, kept).await? {
+            return Ok(Stand::Lost);
+        }
+        tx.commit().await?;
+        Ok(stand)
+    }
+
+    /// Commands the step, repeatedly until it is answered or the limit has passed.
+    async fn command(&self, step: &'static Step, saga: &Commanded, command: &S::Command, limit: Duration) -> Reply {
+        let breaker = self.breakers.of(step);
+        let whole = self.limit(step) / ATTEMPTS_IN_LIMIT;
+        let began = Instant::now();
+        let attempt = || async {
+            let permit = breaker.admit().map_err(|open| {
+                self.count(step, "not_admitted");
+                Failure::Transient(open.to_string())
+            })?;
+            let limit = whole.min(limit.saturating_sub(began.elapsed()));
+            let failure = match timeout(limit, self.business.command(step, saga, command)).await {
+                Ok(Ok(reply)) => {
+                    permit.success();
+                    self.count(step, if reply == Reply::Done { "done" } else { "refused" });
+                    return Ok(reply);
+                }
+                Ok(Err(failure)) => failure,
+                Err(_) => Failure::Transient(format!("no answer within {limit:.1?}")),
+            };
+            self.count(step, "failed");
+            match &failure {
+                // A wait that was cut short says nothing about the participant, and neither does an answer.
+                Failure::Transient(why) if limit == whole || began.elapsed() < limit => permit.failure(why),
+                Failure::Transient(_) | Failure::Permanent(_) => permit.ignored(),
+            }
+            Err(failure)
+        };
+        let retry = (self.settings.policy)(step).retry;
+        match resilience::retry(&retry, limit, |failure| matches!(failure, Failure::Transient(_)), attempt).await {
+            Ok(reply) => reply,
+            Err(Failure::Transient(why) | Failure::Permanent(why)) => {
+                Reply::None(format!("{} was not answered: {why}", step.name))
+            }
+        }
+    }
+
+    pub(super) fn limit(&self, step: &Step) -> Duration {
+        (self.settings.policy)(step).time_limit
+    }
+
+    fn count(&self, step: &Step, outcome: &'static str) {
+        self.metrics.commands.get_or_create_owned(&Outcome { step: step.name, outcome }).inc();
+    }
+}
+
+pub(super) fn record(tx: &mut StepTransaction<Request>, saga: &Request, entry: Entry) -> Result<(), StepError> {
+    let Entry { step, status, transition, reason } = entry;
+    tx.record(saga, step, (status, transition), reason)
+}
