@@ -6,7 +6,7 @@ mod outcome;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -83,6 +83,7 @@ pub async fn restore(settings: &Settings, plan: &Plan) -> anyhow::Result<Report>
 
 async fn run(testbed: &Arc<Testbed>, settings: &Settings, plan: &Plan) -> anyhow::Result<Evidence> {
     let run = Run::on(testbed);
+    run.pressure.by_events_only.store(true, Ordering::Relaxed);
     let suite = testbed.suite();
     suite.arm_gateway(&GatewayFaults { latency_ms: LATENCY_MS, expires_in_seconds: 600, ..Default::default() }).await?;
     let orders = tokio::spawn(workload::send_orders(Arc::clone(&run), plan.rate, plan.seed));

@@ -29,6 +29,8 @@ pub struct Pressure {
     pub factor: AtomicU32,
     /// Whether most clients abort or double their requests.
     pub unruly: AtomicBool,
+    /// No order is orchestrated: such orders are in no stream.
+    pub by_events_only: AtomicBool,
     stopped: AtomicBool,
     /// Clients that still wait for an answer give up.
     given_up: AtomicBool,
@@ -82,7 +84,8 @@ pub async fn send_orders(run: Arc<Run>, rate: u32, seed: u64) -> JoinSet<()> {
         due += Duration::from_secs(1) / rate.max(1) / factor;
         tokio::time::sleep_until(due).await;
         let due_ms = run.history.now_ms().saturating_sub(crate::history::milliseconds(due.elapsed()));
-        let planned = generator.next(run.pressure.unruly.load(Ordering::Relaxed));
+        let mut planned = generator.next(run.pressure.unruly.load(Ordering::Relaxed));
+        planned.orchestrated &= !run.pressure.by_events_only.load(Ordering::Relaxed);
         clients.spawn(client::run(Arc::clone(&run), planned, due_ms));
         while clients.try_join_next().is_some() {}
     }

@@ -95,7 +95,7 @@ async fn an_order_that_cannot_be_filled_is_answered_with_what_is_missing() -> Te
 async fn a_participant_that_is_away_fails_the_step_and_is_undone_when_it_is_back() -> Test {
     let tuning = Tuning {
         compensation_deadline: Duration::from_secs(2),
-        resilience: "process_payment.time_limit=1s,refund_payment.time_limit=500ms",
+        resilience: "process_payment.time_limit=1s,refund_payment.attempts=1",
         ..Tuning::default()
     };
     let suite = TestSuite::with(tuning).await?;
@@ -226,7 +226,7 @@ async fn commands_need_the_token() -> Test {
 /// The order is written, and whoever wrote it does not know: nobody has its saga driven.
 #[suite_tests::test]
 async fn a_saga_whose_beginning_got_no_answer_is_driven() -> Test {
-    let tuning = Tuning { resilience: "reserve_stock.time_limit=1s", ..Tuning::default() };
+    let tuning = Tuning { resilience: "reserve_stock.time_limit=6s", ..Tuning::default() };
     let (suite, participants) = TestSuite::faulty(tuning, 100, 10).await?;
     let lost =
         json!({"point": "after_commit_before_publish", "kind": "error", "first": 1, "scope": {"step": "create_order"}});
@@ -261,7 +261,7 @@ async fn a_key_places_one_order_of_one_kind() -> Test {
 async fn a_customer_cancels_while_the_saga_runs_and_an_operator_resumes_it_when_it_failed() -> Test {
     let tuning = Tuning {
         compensation_deadline: Duration::from_millis(50),
-        resilience: "refund_payment.time_limit=100ms,refund_payment.open_for=10ms",
+        resilience: "refund_payment.attempts=1,refund_payment.open_for=10ms",
         ..Tuning::default()
     };
     let (suite, participants) = TestSuite::faulty(tuning, 100, 10).await?;

@@ -14,7 +14,7 @@ pub(crate) fn to(url: &str) -> Vec<(&'static str, String)> {
         ("--webhook-secret", WEBHOOK_SECRET),
         ("--webhook-attempts", "3"),
         ("--webhook-retry-initial", "10ms"),
-        ("--webhook-lease", "1s"),
+        ("--webhook-lease", "3s"),
     ];
     settings.map(|(name, value)| (name, value.to_owned())).to_vec()
 }
