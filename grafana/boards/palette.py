@@ -25,7 +25,7 @@ STEPS = {
 }
 # The outcome of a call, a publish, a request to the card processor: red only where an operator must act.
 RESULTS = {
-    "acknowledged": GREEN, "answered": GREEN, "succeeded": GREEN, "completed": GREEN, "ignored": AMBER, "compensated": AMBER,
+    "acknowledged": GREEN, "answered": GREEN, "done": GREEN, "succeeded": GREEN, "completed": GREEN, "ignored": AMBER, "compensated": AMBER,
     "duplicate": "#A9BBD0", "away": GREY, "rejected": GREY, "late": "#A9BBD0", "out_of_step": ORANGE, "unknown": ORANGE,
     "failed": RED, "refused": RED, "unavailable": RED,
 }
@@ -46,8 +46,11 @@ STATUSES = {
 }
 SEVERITIES = {"critical": RED, "warning": ORANGE}
 
+# How the saga is coordinated.
+KINDS = {"choreographed": BLUE, "orchestrated": "#B877D9"}
+
 # By the name of a series; by the label that a legend shows.
-NAMED = OUTCOMES | SERVICES | STEPS | HOPS | QUANTILES
+NAMED = OUTCOMES | SERVICES | STEPS | HOPS | QUANTILES | KINDS
 LABELS = {
     "{{job}}": SERVICES, "{{service}}": SERVICES, "{{step}}": STEPS, "{{reason}}": REASONS | STEPS, "{{status}}": STATUSES, "{{state}}": CONNECTIONS,
     "{{outcome}}": RESULTS,

@@ -2,8 +2,10 @@
 from . import sagas
 from .board import board, row
 from .palette import GREEN, ORANGE, RED, YELLOW
-from .panels import COUNT, stat, timeline, timeseries
-from .queries import q, quantiles
+from .panels import COUNT, stat, table, timeline, timeseries
+from .queries import begun, q, quantiles, sql
+
+KIND = "case saga_type when 'OrderFulfillmentOrchestrated' then 'orchestrated' else 'choreographed' end"
 
 
 def make():
@@ -11,6 +13,7 @@ def make():
         "saga", "Saga", "How orders end, where the time goes, what is stuck, and what is owed.",
         [*glance(), sagas.outcomes(w=12), sagas.funnel(w=6), sagas.endings(w=6), sagas.hops(), sagas.open_and_compensated(w=12, h=9)],
         row("Durations and rates", *durations()),
+        row("Choreography and orchestration, side by side", *side_by_side()),
         row("Audit", *audit()),
     )
 
@@ -39,6 +42,43 @@ def durations():
                    "customers (SagaSuccessRateLow fires below 90 %), and timed-out sagas among the begun ones (SagaTimeoutRateHigh fires "
                    "above 5 %).", q("min(saga_type:saga_success:ratio5m)", "completed"), q("max(saga_type:saga_timeout:ratio5m)", "timed out"),
                    max=1, w=12),
+    ]
+
+
+def side_by_side():
+    """The two ways to coordinate the same steps: docs/choreography-or-orchestration.md."""
+    return [
+        table("Both ways", "Sagas begun in the time range, by who tells a participant what to do: the events of the others, or a "
+              "coordinator. Durations are those of confirmed orders, from order to end.", sql(f"""
+                  select {KIND} as saga, count(*) as begun,
+                      count(*) filter (where status = 'COMPLETED') as confirmed,
+                      count(*) filter (where status = 'COMPENSATED') as compensated,
+                      count(*) filter (where completed_at is null) as running,
+                      percentile_cont(0.5) within group (order by completed_at - started_at)
+                          filter (where status = 'COMPLETED') as p50,
+                      percentile_cont(0.99) within group (order by completed_at - started_at)
+                          filter (where status = 'COMPLETED') as p99
+                  from saga.saga_instance
+                  where {begun('saga_id')}
+                  group by 1
+                  order by 1
+              """), h=5),
+        timeseries("Confirmed a second", COUNT["unit"], "Completed sagas by the time at which they began.", sql(f"""
+            select date_bin(make_interval(secs => bin), started_at, 'epoch') as time,
+                count(*) filter (where {KIND} = 'choreographed') / bin as choreographed,
+                count(*) filter (where {KIND} = 'orchestrated') / bin as orchestrated
+            from saga.saga_instance, greatest(1, $__range_s / 60.0::float8) as bin
+            where {begun('saga_id')} and status = 'COMPLETED'
+            group by 1, bin
+            order by 1
+        """), w=8, decimals=1),
+        timeseries("From order to confirmation, p50 and p95", "s", "Of the choreographed saga the end is its last event's, of the "
+                   "orchestrated one the coordinator's last transition.",
+                   *quantiles("saga_duration_seconds", "saga_type", where='outcome="completed"', which=(0.5, 0.95),
+                              legend="{{saga_type}} {p}"), w=8),
+        timeseries("Commands of the coordinators", "reqps", "Attempts at commands to inventory and payment, by outcome; failed ones "
+                   "and those that an open breaker did not admit are repeated within the step's limit.",
+                   q("sum by (outcome) (rate(coordinator_commands_total[$__rate_interval]))", "{{outcome}}"), w=8),
     ]
 
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use saga::{CompensationPolicy, Kind, Retry, SagaDefinition, Step};
+use saga::{Breaker, CompensationPolicy, Kind, Retry, SagaDefinition, Step};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -33,6 +33,8 @@ pub static SAGA: SagaDefinition = SagaDefinition {
 
 /// A command is repeated until its step's limit has passed.
 const COMMANDED: Retry = Retry { attempts: 60, max: Duration::from_secs(1), ..Retry::DEFAULT };
+/// A participant that is back is asked again well within that limit.
+const PROBED: Breaker = Breaker { open_for: Duration::from_secs(2), ..Breaker::DEFAULT };
 
 /// Order accepts the customer's order, at its own prices.
 pub static CREATE_ORDER: Step = Step::on_request(
@@ -47,13 +49,15 @@ pub static CREATE_ORDER: Step = Step::on_request(
 pub static RESERVE_STOCK: Step =
     Step::on_command(1, "reserve_stock", INVENTORY, Kind::Compensatable { by: &["release_stock"] })
         .within(Duration::from_secs(15))
-        .retry(COMMANDED);
+        .retry(COMMANDED)
+        .breaker(PROBED);
 
 /// Payment charges the customer's card, once.
 pub static PROCESS_PAYMENT: Step =
     Step::on_command(2, "process_payment", PAYMENT, Kind::Compensatable { by: &["refund_payment"] })
         .within(Duration::from_secs(15))
-        .retry(COMMANDED);
+        .retry(COMMANDED)
+        .breaker(PROBED);
 
 /// The pivot, taken by the coordinator's own service in the transaction that stores the payment's answer.
 pub static CONFIRM_ORDER: Step = Step::on_command(3, "confirm_order", ORDER, Kind::Pivot);
@@ -72,13 +76,16 @@ pub static CANCEL_ORDER_ON_REQUEST: Step =
 pub static DRIVE_COMPENSATION: Step = Step::on_deadline("drive_compensation", &[], Kind::Cancellation).by(ORDER);
 
 /// Payment refunds what it charged, and answers also when it charged nothing. Steps are undone in reverse.
-pub static REFUND_PAYMENT: Step =
-    Step::on_command(2, "refund_payment", PAYMENT, Kind::Compensation).within(Duration::from_secs(15)).retry(COMMANDED);
+pub static REFUND_PAYMENT: Step = Step::on_command(2, "refund_payment", PAYMENT, Kind::Compensation)
+    .within(Duration::from_secs(15))
+    .retry(COMMANDED)
+    .breaker(PROBED);
 
 /// Inventory releases what it holds for the order, and answers also when it holds nothing.
 pub static RELEASE_STOCK: Step = Step::on_command(1, "release_stock", INVENTORY, Kind::Compensation)
     .within(Duration::from_secs(10))
-    .retry(COMMANDED);
+    .retry(COMMANDED)
+    .breaker(PROBED);
 
 /// The path of a participant's command.
 pub fn path(step: &Step) -> &'static str {

@@ -158,6 +158,12 @@ impl Step {
         self
     }
 
+    /// When its calls are not admitted.
+    pub const fn breaker(mut self, breaker: Breaker) -> Self {
+        self.breaker = breaker;
+        self
+    }
+
     pub(crate) const fn new(
         number: u8,
         name: &'static str,

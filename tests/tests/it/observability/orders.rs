@@ -8,6 +8,8 @@ use crate::prelude::*;
 /// The time between two orders.
 const PACE: Duration = Duration::from_millis(100);
 
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Places orders until it is dropped.
 pub(super) struct Orders(JoinHandle<()>);
 
@@ -38,8 +40,8 @@ impl Orders {
     }
 }
 
-/// Most orders end well; of forty, one is refused for lack of stock and one by the card, and two are cancelled. The card
-/// processor answers the fiftieth so slowly that it times out.
+/// Most orders end well; of forty, one is refused for lack of stock and one by the card, two are cancelled, and two are
+/// orchestrated. The card processor answers the fiftieth so slowly that it times out.
 async fn place(client: &Client, number: u64) -> Test {
     let (sku, token) = match number % 40 {
         3 => ("NONE-LEFT", "tok_visa"),
@@ -47,6 +49,13 @@ async fn place(client: &Client, number: u64) -> Test {
         _ if number == 50 => ("PLENTY", "tok_slow"),
         _ => ("PLENTY", "tok_visa"),
     };
+    if number % 20 == 7 {
+        // It is answered at its end, and goes on when nobody waits for that.
+        let order = order("alice", sku, token);
+        let asked = client.post("/api/orders/orchestrated", &order);
+        tokio::time::timeout(PATIENCE, asked).await??.expect(201)?;
+        return Ok(());
+    }
     let placed = client.post("/api/orders", &order("alice", sku, token)).await?.expect(201)?;
     if number % 20 == 5 {
         let path = format!("/api/orders/{}/cancel", placed["order_id"].as_str().unwrap_or_default());
