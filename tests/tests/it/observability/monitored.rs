@@ -63,10 +63,9 @@ impl Monitored {
         let mut settings = SETTINGS.to_vec();
         settings.push(("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url));
         let inventory = Running::start(&suite, INVENTORY, &settings).await?;
-        let inventory_url = inventory.client.base().to_owned();
-        settings.push(("INVENTORY_URL", &inventory_url));
-        let order = Running::start(&suite, ORDER, &settings).await?;
         let payment = Running::start(&suite, PAYMENT, &settings).await?;
+        let commanded = [("INVENTORY_URL", inventory.client.base()), ("PAYMENT_URL", payment.client.base())];
+        let order = Running::start(&suite, ORDER, &[&settings[..], &commanded].concat()).await?;
         let (console, console_process) = Running::auditor(&suite, "1s")?;
         let alertmanager = Monitor::alertmanager(&alertmanager_config(console.base())?).await?;
         let rules = impatient_rules()?;
