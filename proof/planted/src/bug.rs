@@ -1,6 +1,6 @@
 //! The twenty-one planted bugs: each is a patch of the same name in this crate's folder, with its provocation here.
 
-use std::{future::Future, pin::Pin};
+use std::{future::Future, pin::Pin, time::Duration};
 
 use crate::{
     experiment::Experiment,
@@ -18,6 +18,8 @@ pub struct Bug {
     pub noticed_by: &'static [&'static str],
     /// The nemeses that provoke it in chaos.
     pub shown_by: &'static [&'static str],
+    /// How long a run of chaos with these nemeses takes, without what settles afterwards.
+    pub length: Duration,
     /// Why no nemesis provokes it, if none does.
     pub not_shown: &'static str,
     /// Settings of the suite that let it show soon.
@@ -28,6 +30,9 @@ pub struct Bug {
 
 /// Provokes the mistake; what is detected meanwhile is added to the experiment.
 pub type Provocation = for<'s> fn(&'s mut Experiment) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 's>>;
+
+/// Enough for two rounds of nemeses.
+const LENGTH: Duration = Duration::from_secs(55);
 
 pub fn named(name: &str) -> Option<&'static Bug> {
     ALL.iter().find(|bug| bug.name == name)
@@ -48,11 +53,26 @@ impl Bug {
         noticed_by: &'static [&'static str],
         provoke: Provocation,
     ) -> Self {
-        Bug { name, breaks, noticed_by, shown_by: &[], not_shown: "", settings: &[], replicas: 1, provoke }
+        Bug {
+            name,
+            breaks,
+            noticed_by,
+            shown_by: &[],
+            length: LENGTH,
+            not_shown: "",
+            settings: &[],
+            replicas: 1,
+            provoke,
+        }
     }
 
     const fn shown_by(self, shown_by: &'static [&'static str]) -> Self {
         Bug { shown_by, ..self }
+    }
+
+    /// They strike so much more often.
+    const fn in_rounds(self, pairs: u32) -> Self {
+        Bug { length: LENGTH.saturating_mul(pairs), ..self }
     }
 
     const fn not_shown(self, not_shown: &'static str) -> Self {
@@ -90,7 +110,9 @@ pub const ALL: &[Bug] = &[
         .shown_by(&["burst"])
         .replicas(2),
     Bug::new("no_tombstone", "G5", &["nothing_held_on_cancelled"], provoked_by!(saga::cancel_before_the_step))
-        .shown_by(&["freeze_service", "nats_latency"]),
+        // Whether a cancellation overtakes its order depends on whom they strike.
+        .shown_by(&["freeze_service", "hog_locks", "nats_latency"])
+        .in_rounds(2),
     Bug::new("breaker_counts_refusals", "G9", &[BREAKERS], provoked_by!(gateway::decline_everything))
         .not_shown("too few cards are declined in a row to open a breaker")
         .settings(&[("RESILIENCE", "process_payment.open_for=2s")]),

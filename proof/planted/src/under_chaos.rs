@@ -19,8 +19,6 @@ use serde::Serialize;
 
 use crate::bug::Bug;
 
-/// Enough for two rounds of nemeses.
-const LENGTH: Duration = Duration::from_secs(55);
 const SETTLE: Duration = Duration::from_secs(30);
 const LONGEST_PHASE: Duration = Duration::from_secs(4);
 /// Orders a second.
@@ -63,7 +61,7 @@ pub async fn run(
     let settings = settings.with(&planted).with(bug.map_or(&[], |bug| bug.settings));
     let plan = Plan {
         seed,
-        length: LENGTH,
+        length: bugs.iter().map(|bug| bug.length).max().unwrap_or_default(),
         rate: RATE,
         nemeses: nemeses.clone(),
         longest_phase: LONGEST_PHASE,

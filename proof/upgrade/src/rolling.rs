@@ -111,6 +111,8 @@ impl Deployment {
         self.testbed.provision_for(&self.newer).await?;
         // The wrong order, on purpose: for a while no replica can read its events.
         self.roll_out(INVENTORY, 0).await?;
+        // Of two replicas one consumes: the other one restarts, so that it is the newer one.
+        self.roll_back(INVENTORY, 1).await?;
         self.phase("new version without a reader", self.hold.min(LONGEST_WITHOUT_READER)).await?;
         self.roll_out(PAYMENT, 0).await?;
         self.roll_out(ORDER, 0).await?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use rand::Rng;
+use rand::{Rng, seq::SliceRandom};
 use sqlx::{Connection, PgConnection};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -94,17 +94,18 @@ pub(super) async fn hog_connections(strike: &mut Strike) -> anyhow::Result<()> {
 
 /// Locks tables that every saga writes.
 pub(super) async fn hog_locks(strike: &mut Strike) -> anyhow::Result<()> {
-    const HELD: [&str; 4] = [
+    let mut held = [
         "lock table inventory.product in exclusive mode",
         "lock table orders.customer_order in exclusive mode",
         "lock table saga.saga_instance in exclusive mode",
         "lock table payment.payment in exclusive mode",
     ];
+    held.shuffle(&mut strike.rng);
     let end = Instant::now() + strike.length;
     let mut connection = strike.run.testbed.pool.acquire().await?.detach();
-    while Instant::now() < end {
+    for lock in held.into_iter().cycle().take_while(|_| Instant::now() < end) {
         let mut transaction = connection.begin().await?;
-        sqlx::query(HELD[strike.rng.random_range(0..HELD.len())]).execute(&mut *transaction).await?;
+        sqlx::query(lock).execute(&mut *transaction).await?;
         strike.hit();
         sleep(Duration::from_millis(strike.rng.random_range(500..3_000))).await;
         transaction.rollback().await?;
