@@ -33,7 +33,7 @@ use crate::{Participant, replicas::Question};
 
 /// The state of the routes.
 pub(crate) struct AdminState {
-    participant: Participant,
+    participant: Arc<Participant>,
     subscriptions: Vec<Subscription>,
     replays: Replays,
 }
@@ -47,7 +47,7 @@ impl AdminState {
 
 pub(crate) type Shared = axum::extract::State<Arc<AdminState>>;
 
-pub(crate) fn routes(participant: Participant, subscriptions: Vec<Subscription>) -> OpenApiRouter {
+pub(crate) fn routes(participant: Arc<Participant>, subscriptions: Vec<Subscription>) -> OpenApiRouter {
     let router = OpenApiRouter::new()
         .routes(routes!(dead_letters::list_dead_letters))
         .routes(routes!(dead_letters::count_dead_letters))

@@ -67,8 +67,7 @@ impl Part {
     }
 }
 
-/// One replica of a service, as a participant of the saga.
-#[derive(Clone)]
+/// One replica of a service, as a participant of the saga. It is shared: each request would pay for a copy.
 pub struct Participant {
     pub service: Service,
     part: Part,
@@ -238,14 +237,14 @@ impl Participant {
 
     /// All routes of the service: its own, and the administration of dead letters, outbox, relay, consumers,
     /// breakers, and (where enabled) faults. What operators do there is recorded.
-    pub fn routes(&self, business: OpenApiRouter, subscriptions: &[Subscription]) -> OpenApiRouter {
+    pub fn routes(self: &Arc<Self>, business: OpenApiRouter, subscriptions: &[Subscription]) -> OpenApiRouter {
         #[cfg(feature = "faults")]
         let business = match self.faults.is_armable() {
             true => business.layer(axum::middleware::from_fn_with_state(self.faults.clone(), requests::hit_request)),
             false => business,
         };
-        let all = business.merge(admin::routes(self.clone(), subscriptions.to_vec()));
-        all.route_layer(axum::middleware::from_fn_with_state(self.clone(), admin::record))
+        let all = business.merge(admin::routes(Arc::clone(self), subscriptions.to_vec()));
+        all.route_layer(axum::middleware::from_fn_with_state(Arc::clone(self), admin::record))
     }
 
     /// The parts that replays of dead letters need.

@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -137,7 +138,7 @@ impl Replicas {
     /// Renews this replica's presence, and answers the others, until `stop`.
     pub(crate) async fn run(
         self,
-        participant: Participant,
+        participant: Arc<Participant>,
         subscriptions: Vec<Subscription>,
         report: Report,
         stop: CancellationToken,

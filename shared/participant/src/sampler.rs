@@ -76,7 +76,12 @@ impl Sampler {
     }
 
     /// Reads periodically until `stop`, while this replica holds the lease.
-    pub(crate) async fn run(self, participant: Participant, subscriptions: Vec<Subscription>, stop: CancellationToken) {
+    pub(crate) async fn run(
+        self,
+        participant: Arc<Participant>,
+        subscriptions: Vec<Subscription>,
+        stop: CancellationToken,
+    ) {
         periodic::every(self.every, &stop, || async {
             let begun = Instant::now();
             let round = tokio::time::timeout(self.ttl(), self.round(&participant, &subscriptions)).await;

@@ -1,5 +1,7 @@
 //! The long-running parts of a participant.
 
+use std::sync::Arc;
+
 use bootstrap::{Startup, Task};
 use futures_util::future::BoxFuture;
 use messaging::{Consumer, Relay, StepError, Subscription, housekeeping, periodic};
@@ -15,7 +17,12 @@ use crate::{
 
 impl Participant {
     /// All tasks that run until the service stops. Registers the readiness checks, and the gauges of `sources`.
-    pub fn tasks(&self, startup: &Startup, subscriptions: &[Subscription], mut sources: Vec<Source>) -> Vec<Task> {
+    pub fn tasks(
+        self: &Arc<Self>,
+        startup: &Startup,
+        subscriptions: &[Subscription],
+        mut sources: Vec<Source>,
+    ) -> Vec<Task> {
         let stop = &startup.stop;
         if self.webhook.is_some() {
             let read = |pool| Box::pin(async move { webhook::read(&pool).await }) as BoxFuture<'static, _>;
@@ -26,9 +33,9 @@ impl Participant {
         self.metrics.begin_at_zero(self.service, subscriptions.iter().map(|s| s.step), self.definition);
         let mut tasks: Vec<Task> = vec![
             ("relay", Box::pin(self.relay(startup).run(stop.clone()))),
-            ("stall_watch", Box::pin(self.clone().republish_stalled(stop.clone()))),
+            ("stall_watch", Box::pin(Arc::clone(self).republish_stalled(stop.clone()))),
             ("breaker_journal", Box::pin(self.write_breaker_changes(stop.clone()))),
-            ("metrics", Box::pin(sampler.run(self.clone(), subscriptions.to_vec(), stop.clone()))),
+            ("metrics", Box::pin(sampler.run(Arc::clone(self), subscriptions.to_vec(), stop.clone()))),
             ("housekeeping", Box::pin(self.housekeeping(stop.clone()))),
             ("dead_letter_replays", Box::pin(self.batches.clone().wait())),
             ("replicas", Box::pin(self.answer_replicas(startup, subscriptions))),
@@ -71,9 +78,13 @@ impl Participant {
     }
 
     /// Ready once this replica's presence is stored.
-    fn answer_replicas(&self, startup: &Startup, subscriptions: &[Subscription]) -> impl Future<Output = ()> + use<> {
+    fn answer_replicas(
+        self: &Arc<Self>,
+        startup: &Startup,
+        subscriptions: &[Subscription],
+    ) -> impl Future<Output = ()> + use<> {
         let report = report_to(startup.readiness.register("replicas"));
-        self.replicas.clone().run(self.clone(), subscriptions.to_vec(), report, startup.stop.clone())
+        self.replicas.clone().run(Arc::clone(self), subscriptions.to_vec(), report, startup.stop.clone())
     }
 
     /// One consumer per publisher of the step's trigger.
@@ -111,7 +122,7 @@ impl Participant {
         (self.timeouts.check)(self).await
     }
 
-    async fn republish_stalled(self, stop: CancellationToken) {
+    async fn republish_stalled(self: Arc<Self>, stop: CancellationToken) {
         let stalled_after = self.definition.deadline / 2;
         // An inbox remembers at least as long; otherwise the service does not start.
         let remembered = self.settings.messaging.dead_letter_retention;

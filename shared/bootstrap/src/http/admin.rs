@@ -5,9 +5,8 @@
 use std::net::Ipv4Addr;
 
 use axum::{
-    extract::{Request, State},
+    extract::Request,
     http::{HeaderMap, HeaderValue, header},
-    middleware::Next,
     response::{IntoResponse as _, Response},
 };
 
@@ -26,7 +25,11 @@ pub struct ByOperator;
 
 /// Middleware: 401 for a request to an admin path without a bearer token, 403 for one with a wrong token, and, where the
 /// token is the public one, 403 for any request whose host may be the name of a foreign page.
-pub async fn require_admin_token(State(token): State<Secret>, mut request: Request, next: Next) -> Response {
+pub(crate) async fn require_admin_token<F: Future<Output = Response>>(
+    token: &Secret,
+    mut request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     if token.expose() == DEVELOPMENT_ADMIN_TOKEN && may_be_rebound(request.headers()) {
         let detail =
             "With the public development token (ADMIN_TOKEN) only localhost and addresses are served as `Host`.";
@@ -37,7 +40,7 @@ pub async fn require_admin_token(State(token): State<Secret>, mut request: Reque
         if given.is_some_and(|given| token.matches(given)) {
             request.extensions_mut().insert(ByOperator);
         }
-        return next.run(request).await;
+        return next(request).await;
     }
     match given {
         None => Problem::unauthorized("This route needs the admin token: send `Authorization: Bearer <ADMIN_TOKEN>`.")
@@ -45,7 +48,7 @@ pub async fn require_admin_token(State(token): State<Secret>, mut request: Reque
         Some(given) if !token.matches(given) => {
             Problem::forbidden("The admin token is not the one this service was started with.").into_response()
         }
-        Some(_) => next.run(request).await,
+        Some(_) => next(request).await,
     }
 }
 
@@ -75,16 +78,27 @@ fn bearer(authorization: &[u8]) -> Option<&[u8]> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use axum::{Router, body::Body, middleware, routing::get};
+    use axum::{
+        Router,
+        body::Body,
+        middleware::{self, Next},
+        routing::get,
+    };
     use tower::ServiceExt as _;
 
     use super::*;
 
+    fn checked(app: Router, token: &'static str) -> Router {
+        app.layer(middleware::from_fn(move |request: Request, next: Next| async move {
+            require_admin_token(&Secret::new(token), request, |request| next.run(request)).await
+        }))
+    }
+
     async fn answer(path: &str, authorization: Option<&str>) -> Response {
         let app = Router::new()
             .route("/api/admin/dlq", get(|| async { "dead letters" }))
-            .route("/api/orders", get(|| async { "orders" }))
-            .layer(middleware::from_fn_with_state(Secret::new("s3cret"), require_admin_token));
+            .route("/api/orders", get(|| async { "orders" }));
+        let app = checked(app, "s3cret");
         let mut request = Request::get(path);
         if let Some(value) = authorization {
             request = request.header(header::AUTHORIZATION, value);
@@ -112,7 +126,7 @@ mod tests {
     async fn with_the_public_token_public_dns_names_are_refused() {
         let answer = async |token: &'static str, host: &str| {
             let app = Router::new().fallback(get(|| async { "a simulated fault" }));
-            let app = app.layer(middleware::from_fn_with_state(Secret::new(token), require_admin_token));
+            let app = checked(app, token);
             let ask = async |path: &str| {
                 let request = Request::get(path).header(header::HOST, host);
                 let request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));

@@ -6,7 +6,6 @@ use std::{collections::HashMap, convert::Infallible};
 use axum::{
     extract::{FromRequestParts, MatchedPath, Request},
     http::{HeaderMap, HeaderName, HeaderValue, Method, request::Parts},
-    middleware::Next,
     response::Response,
 };
 use opentelemetry::{
@@ -59,7 +58,10 @@ impl<S: Sync> FromRequestParts<S> for RequestContext {
 }
 
 /// Middleware: opens the server span and adds the context to the request and its response.
-pub(crate) async fn with_request_context(mut request: Request, next: Next) -> Response {
+pub(crate) async fn with_request_context<F: Future<Output = Response>>(
+    mut request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let correlation_id = correlation_id_of(request.headers());
     let parent = parent_of(request.headers());
     let span = server_span(&request, &correlation_id);
@@ -72,7 +74,7 @@ pub(crate) async fn with_request_context(mut request: Request, next: Next) -> Re
     let context = RequestContext { correlation_id, traceparent };
     request.extensions_mut().insert(context.clone());
 
-    let mut response = next.run(request).instrument(span.clone()).await;
+    let mut response = next(request).instrument(span.clone()).await;
 
     span.record("http.response.status_code", response.status().as_u16());
     if response.status().is_server_error() {
@@ -145,7 +147,12 @@ fn put(headers: &mut HeaderMap, name: HeaderName, value: &str) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use axum::{Router, body::Body, middleware, routing::get};
+    use axum::{
+        Router,
+        body::Body,
+        middleware::{self, Next},
+        routing::get,
+    };
     use tower::ServiceExt as _;
 
     use super::*;
@@ -155,7 +162,7 @@ mod tests {
     async fn headers_of(request: axum::http::request::Builder) -> HeaderMap {
         let app = Router::new()
             .route("/", get(|context: RequestContext| async move { context.traceparent }))
-            .layer(middleware::from_fn(with_request_context));
+            .layer(middleware::from_fn(|request, next: Next| with_request_context(request, |r| next.run(r))));
         app.oneshot(request.body(Body::empty()).unwrap()).await.unwrap().headers().clone()
     }
 

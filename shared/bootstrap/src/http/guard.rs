@@ -5,9 +5,8 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes, HttpBody as _},
-    extract::{FromRequest as _, Request, State},
+    extract::{FromRequest as _, Request},
     http::{StatusCode, Version, header},
-    middleware::Next,
     response::{IntoResponse as _, Response},
 };
 use futures_util::FutureExt as _;
@@ -25,7 +24,10 @@ pub(crate) struct Limits {
 
 /// Middleware: refuses more headers than a connection reads ahead, and a request of HTTP/1.1 that does not name exactly one
 /// host (RFC 9112, 3.2).
-pub(crate) async fn check_headers(request: Request, next: Next) -> Response {
+pub(crate) async fn check_headers<F: Future<Output = Response>>(
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let headers = request.headers();
     // Each has four more bytes: ": " and the line end.
     let size: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
@@ -36,31 +38,39 @@ pub(crate) async fn check_headers(request: Request, next: Next) -> Response {
     if request.version() == Version::HTTP_11 && headers.get_all(header::HOST).iter().count() != 1 {
         return Problem::bad_request("A request of HTTP/1.1 has exactly one `Host` header.").into_response();
     }
-    next.run(request).await
+    next(request).await
 }
 
 /// Middleware: reads the whole body, up to the body limit, before the request counts as in progress. So a slow client keeps only
 /// its connection busy; it is answered 408.
-pub(crate) async fn receive(State(limits): State<Limits>, request: Request, next: Next) -> Response {
+pub(crate) async fn receive<F: Future<Output = Response>>(
+    limits: &Limits,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     if request.body().is_end_stream() {
-        return next.run(request).await;
+        return next(request).await;
     }
     let (parts, body) = request.into_parts();
     let whole = Bytes::from_request(Request::from_parts(parts.clone(), body), &());
     match timeout(limits.body_read_timeout, whole).await {
-        Ok(Ok(bytes)) => next.run(Request::from_parts(parts, Body::from(bytes))).await,
+        Ok(Ok(bytes)) => next(Request::from_parts(parts, Body::from(bytes))).await,
         Ok(Err(rejection)) => unreadable_body(rejection).into_response(),
         Err(_) => Problem::request_timeout("The request body did not arrive in time.").into_response(),
     }
 }
 
 /// Middleware: sheds load beyond the cap, answers 503 at the time limit and 500 after a panic.
-pub(crate) async fn guard(State(limits): State<Limits>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard<F: Future<Output = Response>>(
+    limits: &Limits,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let is_business = is_business(request.uri().path());
     let Ok(_permit) = is_business.then(|| limits.in_flight.try_acquire()).transpose() else {
         return Problem::unavailable("The service is overloaded. Try again.", 1).into_response();
     };
-    let work = AssertUnwindSafe(next.run(request)).catch_unwind();
+    let work = AssertUnwindSafe(next(request)).catch_unwind();
     match timeout(limits.request_timeout, work).await {
         Ok(Ok(response)) => response,
         Ok(Err(panic)) => {
@@ -75,9 +85,12 @@ pub(crate) async fn guard(State(limits): State<Limits>, request: Request, next: 
 }
 
 /// Middleware: turns every error response, also those of axum, into a problem with the request's path.
-pub(crate) async fn describe_problems(request: Request, next: Next) -> Response {
+pub(crate) async fn describe_problems<F: Future<Output = Response>>(
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let path = request.uri().path().to_owned();
-    let mut response = next.run(request).await;
+    let mut response = next(request).await;
     let problem = match response.extensions_mut().remove::<Problem>() {
         Some(problem) => problem,
         None if is_foreign_error(&response) => Problem::new(response.status(), foreign_detail(response.status())),

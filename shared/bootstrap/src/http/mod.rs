@@ -14,7 +14,7 @@ mod segment;
 mod serve;
 mod shell;
 
-pub use admin::{ByOperator, require_admin_token};
+pub use admin::ByOperator;
 pub use context::{CORRELATION_ID, RequestContext, TRACEPARENT};
 pub use extract::{Filtered, Json, Path, Query, object, objects};
 pub(crate) use guard::panic_text;

@@ -4,8 +4,7 @@
 use std::time::Instant;
 
 use axum::{
-    extract::{MatchedPath, Request, State},
-    middleware::Next,
+    extract::{MatchedPath, Request},
     response::Response,
 };
 use prometheus_client::{
@@ -58,14 +57,18 @@ impl HttpMetrics {
 }
 
 /// Middleware: counts and times every request.
-pub(crate) async fn observe(State(metrics): State<HttpMetrics>, request: Request, next: Next) -> Response {
+pub(crate) async fn observe<F: Future<Output = Response>>(
+    metrics: &HttpMetrics,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let started = Instant::now();
     let method = known_method(request.method());
     let matched = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let route = matched.unwrap_or("unmatched").to_owned();
     let trace = request.extensions().get::<RequestContext>().and_then(RequestContext::sampled_trace);
     let in_progress = InProgress::enter(&metrics.in_progress);
-    let response = next.run(request).await;
+    let response = next(request).await;
     drop(in_progress);
     let labels = Labels { method, route, status: response.status().as_u16() };
     let elapsed = started.elapsed();

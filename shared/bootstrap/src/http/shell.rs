@@ -1,13 +1,14 @@
-//! Composes a service's routes with the shell's middleware. The order of the layers matters: the context is outermost, so that
-//! every response carries it; the admin token is checked before any work; limits are innermost.
+//! Composes a service's routes with the shell's middleware. Its order matters: the context is outermost, so that every response
+//! carries it; the admin token is checked before any work; limits are innermost.
 
 use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::DefaultBodyLimit,
+    extract::{DefaultBodyLimit, Request, State},
     http::{Method, Uri},
-    middleware::{from_fn, from_fn_with_state},
+    middleware::{Next, from_fn_with_state},
+    response::Response,
 };
 use tokio::sync::Semaphore;
 use utoipa::openapi::OpenApi;
@@ -82,14 +83,20 @@ pub fn starting(shell: &Shell) -> Router {
 fn layered(shell: &Shell, router: Router) -> Router {
     router
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(from_fn_with_state(shell.limits.clone(), guard::guard))
-        .layer(from_fn_with_state(shell.limits.clone(), guard::receive))
+        .layer(from_fn_with_state(Arc::new(shell.clone()), within))
         .layer(DefaultBodyLimit::max(shell.body_limit))
-        .layer(from_fn_with_state(shell.admin_token.clone(), admin::require_admin_token))
-        .layer(from_fn(guard::check_headers))
-        .layer(from_fn(guard::describe_problems))
-        .layer(from_fn_with_state(shell.http_metrics.clone(), observe::observe))
-        .layer(from_fn(context::with_request_context))
+}
+
+/// The whole middleware as one layer: axum copies each layer, with all that are inside it, several times a request.
+async fn within(State(shell): State<Arc<Shell>>, request: Request, next: Next) -> Response {
+    let Shell { admin_token, limits, http_metrics, .. } = &*shell;
+    let guarded = |request| guard::guard(limits, request, |request| next.run(request));
+    let received = |request| guard::receive(limits, request, guarded);
+    let admitted = |request| admin::require_admin_token(admin_token, request, received);
+    let checked = |request| guard::check_headers(request, admitted);
+    let described = |request| guard::describe_problems(request, checked);
+    let observed = |request| observe::observe(http_metrics, request, described);
+    context::with_request_context(request, observed).await
 }
 
 async fn not_found(uri: Uri) -> Problem {

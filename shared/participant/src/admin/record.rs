@@ -1,7 +1,7 @@
 //! Records every action over the administration routes before it is carried out, whoever calls them: a script, the console or an
 //! agent; also what an operator does by the other routes, with the admin token.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, to_bytes},
@@ -39,7 +39,7 @@ struct Reasoned {
 }
 
 /// Middleware: 503 when the action cannot be recorded, except for state in memory, where it is logged instead.
-pub(crate) async fn record(State(participant): State<Participant>, request: Request, next: Next) -> Response {
+pub(crate) async fn record(State(participant): State<Arc<Participant>>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_admin = path.starts_with(ADMIN);
     let is_operators = is_admin || request.extensions().get::<ByOperator>().is_some();
