@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug, Clone)]
 pub(crate) struct RawEvent {
     pub(crate) subject: String,
-    pub(crate) headers: HeaderMap,
+    pub(crate) headers: Arc<HeaderMap>,
     pub(crate) payload: Bytes,
     /// Whether the event was delivered to the step before.
     pub(crate) again: bool,
@@ -30,8 +30,8 @@ pub(crate) struct RawEvent {
 }
 
 impl RawEvent {
-    pub(crate) fn new(subject: String, headers: HeaderMap, payload: Bytes, again: bool) -> Self {
-        RawEvent { subject, headers, payload, again, span: None }
+    pub(crate) fn new(subject: String, headers: impl Into<Arc<HeaderMap>>, payload: Bytes, again: bool) -> Self {
+        RawEvent { subject, headers: headers.into(), payload, again, span: None }
     }
 
     /// Opens the span of the step that processes this event. A redelivery gets a span in a new trace, linked to the publication;

@@ -131,13 +131,11 @@ pub(super) async fn nak<'m>(consumer: &Consumer, messages: impl Iterator<Item = 
 
 /// The ids of a message for log lines: event, saga, correlation and trace; empty if a header is missing.
 fn ids(message: &Unacked) -> [&str; 4] {
-    let header =
-        |name| message.headers.as_ref().and_then(|headers| envelope::header(headers, name)).unwrap_or_default();
+    let header = |name| envelope::header(&message.headers, name).unwrap_or_default();
     let trace_id = header(envelope::TRACEPARENT).split('-').nth(1).unwrap_or_default();
     [header(envelope::CE_ID), header(envelope::CE_SAGAID), header("ce-correlationid"), trace_id]
 }
 
 pub(super) fn event_id(message: &Unacked) -> Option<Uuid> {
-    let headers = message.headers.as_ref()?;
-    envelope::header(headers, envelope::CE_ID)?.parse().ok()
+    envelope::header(&message.headers, envelope::CE_ID)?.parse().ok()
 }

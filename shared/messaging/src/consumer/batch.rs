@@ -1,6 +1,6 @@
 //! One batch from delivery to acknowledgement: admitted by the breaker, run by the step, then acknowledged, split or returned.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_nats::jetstream::AckKind;
 use faults::Pass;
@@ -222,13 +222,17 @@ async fn acknowledge(
 }
 
 pub(super) fn raw(message: &Unacked) -> RawEvent {
-    let headers = message.headers.clone().unwrap_or_default();
-    RawEvent::new(message.subject.to_string(), headers, message.payload.clone(), is_repeated(message))
+    RawEvent::new(
+        message.subject.to_string(),
+        Arc::clone(&message.headers),
+        message.payload.clone(),
+        is_repeated(message),
+    )
 }
 
 /// Whether the event was delivered or published before.
 pub(super) fn is_repeated(message: &Unacked) -> bool {
-    let header = |name| message.headers.as_ref().and_then(|headers| envelope::header(headers, name));
+    let header = |name| envelope::header(&message.headers, name);
     let republished = header("Nats-Msg-Id") != header(envelope::CE_ID);
     republished || message.info().is_ok_and(|info| info.delivered > 1)
 }

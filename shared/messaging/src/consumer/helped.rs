@@ -34,8 +34,7 @@ pub(super) async fn count(consumer: &Consumer, repeated: &[(Uuid, &Unacked)]) {
     consumer.metrics.step_retries_helped.get_or_create_owned(&StepLabel { step }).inc_by(failed.len() as u64);
     for row in failed {
         let message = repeated.iter().find(|(event_id, _)| *event_id == row.event_id).map(|(_, message)| message);
-        let headers = message.and_then(|message| message.headers.as_ref());
-        let saga_id = headers.and_then(|headers| envelope::header(headers, envelope::CE_SAGAID));
+        let saga_id = message.and_then(|message| envelope::header(&message.headers, envelope::CE_SAGAID));
         let attempts = row.attempts.saturating_add(1);
         tracing::info!(consumer = consumer.name(), event_id = %row.event_id, saga_id, attempts, "succeeded after {attempts} attempts");
     }

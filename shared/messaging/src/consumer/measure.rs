@@ -3,7 +3,6 @@
 
 use std::time::Instant;
 
-use async_nats::jetstream::Message;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{Consumer, unacked::Unacked};
@@ -30,7 +29,7 @@ impl Stopwatch {
         let (metrics, step) = (&consumer.metrics, consumer.subscription.step.name);
         metrics.inbox_batch_size.get_or_create_owned(&StepLabel { step }).observe(batch.len() as f64);
         // One exemplar per batch is enough to find a trace.
-        let exemplar = batch.iter().find_map(|message| sampled_trace(message)).map(TraceLabel::new);
+        let exemplar = batch.iter().find_map(sampled_trace).map(TraceLabel::new);
         let duration = metrics.step_duration.get_or_create_owned(&StepLabel { step });
         duration.observe(self.begun.elapsed().as_secs_f64(), exemplar, None);
         let Ok(committed) = &ran.result else { return };
@@ -63,13 +62,13 @@ fn seconds(from: OffsetDateTime, to: OffsetDateTime) -> f64 {
 }
 
 /// When the publisher's transaction wrote the event.
-fn written_at(message: &Message) -> Option<OffsetDateTime> {
-    let text = envelope::header(message.headers.as_ref()?, envelope::CE_TIME)?;
+fn written_at(message: &Unacked) -> Option<OffsetDateTime> {
+    let text = envelope::header(&message.headers, envelope::CE_TIME)?;
     OffsetDateTime::parse(text, &Rfc3339).ok()
 }
 
-fn sampled_trace(message: &Message) -> Option<String> {
-    let header = envelope::header(message.headers.as_ref()?, envelope::TRACEPARENT)?;
+fn sampled_trace(message: &Unacked) -> Option<String> {
+    let header = envelope::header(&message.headers, envelope::TRACEPARENT)?;
     let trace: TraceContext = header.parse().ok()?;
     trace.is_sampled().then(|| trace.trace_id())
 }

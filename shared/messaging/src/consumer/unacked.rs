@@ -1,8 +1,11 @@
 //! A delivered message that is not acknowledged yet.
 
-use std::ops::Deref;
+use std::{ops::Deref, sync::Arc};
 
-use async_nats::jetstream::{AckKind, Message};
+use async_nats::{
+    HeaderMap,
+    jetstream::{AckKind, Message},
+};
 
 use crate::Bus;
 
@@ -10,13 +13,16 @@ use crate::Bus;
 #[derive(Debug)]
 pub(super) struct Unacked {
     message: Message,
+    /// Those of the message, which a step reads without a copy.
+    pub(super) headers: Arc<HeaderMap>,
     /// The number of the connection that delivered it.
     connects: u64,
 }
 
 impl Unacked {
-    pub(super) fn new(message: Message, connects: u64) -> Self {
-        Unacked { message, connects }
+    pub(super) fn new(mut message: Message, connects: u64) -> Self {
+        let headers = Arc::new(message.message.headers.take().unwrap_or_default());
+        Unacked { message, headers, connects }
     }
 
     /// Answers over the connection that delivered it, or not at all. After a restart the broker may have lost the message, and
