@@ -42,7 +42,7 @@ pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>
         Figure::new("sagas, in the worst five seconds of it", worst(&during, held), "1/s"),
         Figure::new("sagas, after it", held(&after), "1/s"),
         Figure::new("held / without", compared(&during), "").at_least(0.8),
-        Figure::new("worst five seconds / without", worst(&during, held) / without(&during), "").at_least(0.8),
+        Figure::new("worst five seconds / without", worst(&during, held) / without(&during), "").at_least(0.85),
         // Of two windows at the same age of the database.
         Figure::new("worst five seconds / the same without", worst(&during, compared), ""),
         Figure::new("first five seconds after it / without", compared(&at_once), "").at_least(0.8),

@@ -28,10 +28,11 @@ pub(super) async fn measure(suite: &MeasuredSuite, earlier: &Results) -> anyhow:
         }
     }
     for (name, most) in [
-        ("10/s, order to end, p50", 25.0),
-        ("10/s, order to end, p99", 60.0),
+        ("10/s, order to end, p50", 12.0),
+        ("10/s, order to end, p99", 30.0),
         ("100/s, POST, p99", 30.0),
-        ("70 % of the peak, order to end, p99", 500.0),
+        ("100/s, order to end, p50", 20.0),
+        ("70 % of the peak, order to end, p99", 300.0),
     ] {
         for figure in figures.iter_mut().filter(|figure| figure.name == name) {
             *figure = figure.clone().at_most(most);

@@ -40,7 +40,7 @@ pub(crate) enum Part {
     Consumer,
     /// Throughput while all orders are for the same two products
     HotProduct,
-    /// Throughput with a million published events and a million ended sagas in the tables
+    /// Throughput with ten million published events and a million ended sagas in the tables
     FullTables,
     /// Throughput while an idle transaction blocks vacuum for a minute
     HeldTransaction,

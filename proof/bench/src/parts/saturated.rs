@@ -15,9 +15,9 @@ pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>
     let orders = load.orders as f64;
     let all: f64 = spent.iter().map(|(_, ms)| ms).sum();
     let mut figures = vec![
-        Figure::new(SAGAS, load.ended_per_second, "1/s").at_least(1_200.0),
+        Figure::new(SAGAS, load.ended_per_second, "1/s").at_least(2_000.0),
         Figure::new("order to end, p99", load.saga.p99_ms, "ms"),
-        Figure::new("processor time a saga, all processes", all / orders, "ms").at_most(1.6),
+        Figure::new("processor time a saga, all processes", all / orders, "ms").at_most(1.0),
     ];
     figures.extend(spent.iter().map(|(name, ms)| Figure::new(format!("  of which {name}"), ms / orders, "ms")));
     figures.push(

@@ -11,7 +11,7 @@ pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>
         variant => suite.yardstick(time, variant == 2).await,
     });
     let (measured, mut figures) = by_turns.await?;
-    figures.push(ratio("suite / pgbench", &measured[0], &measured[1]).at_least(2.0));
+    figures.push(ratio("suite / pgbench", &measured[0], &measured[1]).at_least(3.5));
     figures.push(ratio("suite / pgbench with a call for each", &measured[0], &measured[2]));
     Ok(figures)
 }
