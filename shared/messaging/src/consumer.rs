@@ -30,15 +30,14 @@ use tokio_util::sync::CancellationToken;
 
 use self::{pull::Pull, standby::Standby, unacked::Unacked};
 use crate::{
-    Metrics, Outbox, Report, Subscription, bus::Bus, contention::backoff, error::chain, settings::MessagingArgs,
+    Metrics, Outbox, Report, Subscription, bus::Bus, contention::backoff, error::chain, gather, settings::MessagingArgs,
 };
 
 pub use control::{BrokerSide, ConsumerState, broker_side, pause, state};
 pub use intake::Intake;
 
-/// After a small batch the consumer waits this long before the next one, so that events that arrive one after the other share
-/// transactions. A single event after a pause is processed at once.
-const BATCH_WINDOW: Duration = Duration::from_millis(15);
+/// The longest time that a consumer leaves events to gather before its next batch.
+const MOST_GATHERING: Duration = Duration::from_millis(40);
 /// How often a paused consumer checks whether it is resumed.
 const PAUSED_POLL: Duration = Duration::from_millis(250);
 /// How often the consumer of a half-open breaker looks for events to probe with.
@@ -198,10 +197,7 @@ impl Consumer {
                 },
                 () = sleep_until(next), if in_progress.len() < self.subscription.lanes && !prefetched.is_empty() => {
                     let chunk: Vec<Unacked> = prefetched.drain(..prefetched.len().min(self.settings.consumer_batch)).collect();
-                    // A quarter of a full batch is large enough not to wait.
-                    if chunk.len() * 4 < self.settings.consumer_batch {
-                        next = Instant::now() + BATCH_WINDOW;
-                    }
+                    next = Instant::now() + gather::window(chunk.len(), MOST_GATHERING);
                     let (alone, messages) = batch::isolate(self, chunk);
                     for message in alone {
                         isolated.spawn(self.clone().work_on(vec![message], progress, Arc::clone(&halt)));

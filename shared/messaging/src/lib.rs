@@ -17,6 +17,7 @@ mod dry_run;
 mod envelope;
 mod error;
 pub mod frozen_set;
+pub mod gather;
 pub mod housekeeping;
 pub mod inbox;
 mod isolation;

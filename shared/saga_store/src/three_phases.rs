@@ -6,7 +6,7 @@
 use std::{collections::HashMap, pin::pin, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use messaging::{Batch, Committed, Context, Delivery, Outbox, StepError, StepResult, inbox, retry_contended};
+use messaging::{Batch, Committed, Context, Delivery, Outbox, StepError, StepResult, gather, inbox, retry_contended};
 use saga::{Event, SagaDefinition, StepOn};
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -16,8 +16,8 @@ use crate::{
     step::{REOPENED, outside_saga},
 };
 
-/// Answers that arrive within this time of each other are applied in one transaction.
-const ANSWER_WINDOW: Duration = Duration::from_millis(5);
+/// Answers that arrive within this time of each other, or less where few are asked for, are applied in one transaction.
+const MOST_GATHERING: Duration = Duration::from_millis(20);
 
 /// The three phases of one step.
 pub trait ThreePhases: Sync {
@@ -107,7 +107,8 @@ pub async fn three_phases<S: ThreePhases>(
             let Some(first) = asked.next().await else { return Ok(committed) };
             answered.push(first);
         }
-        answered.extend(asked.by_ref().take_until(sleep(ANSWER_WINDOW)).collect::<Vec<_>>().await);
+        let gather = sleep(gather::window(asked.len() + answered.len(), MOST_GATHERING));
+        answered.extend(asked.by_ref().take_until(gather).collect::<Vec<_>>().await);
         let mut outcomes = Vec::with_capacity(answered.len());
         for (delivery, result) in answered.drain(..) {
             match result {

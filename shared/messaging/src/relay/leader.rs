@@ -15,14 +15,14 @@ use super::{
     watermark::{LAG, Watermark},
 };
 use crate::{
-    FaultPoint,
+    FaultPoint, gather,
     metrics::{Outcome, TraceLabel},
     outbox::{self, Acknowledgement, Mover, PendingRow},
     response_timeout::statement_timeout,
 };
 
-/// The wait for further events after a batch of several, so that the next batch is larger.
-const BATCH_WINDOW: Duration = Duration::from_millis(5);
+/// The longest time that it leaves events to gather before its next batch.
+const MOST_GATHERING: Duration = Duration::from_millis(10);
 /// The delay of an event that an injected fault keeps from being published.
 const INJECTED_DELAY: Duration = Duration::from_millis(200);
 
@@ -81,8 +81,7 @@ impl<'a> Leader<'a> {
             let gone = rows.is_empty() || self.publish(&rows).await?;
             self.watermark.read(read, floor, end, all, gone);
             if rows.len() > 1 && all {
-                // After several events more are likely to follow, and fewer, larger batches cost less.
-                tokio::time::sleep(BATCH_WINDOW).await;
+                tokio::time::sleep(gather::window(rows.len(), MOST_GATHERING)).await;
             }
             if all && gone {
                 self.report_working().await?;

@@ -1,0 +1,30 @@
+//! How long a loop leaves work to gather before its next batch, so that fewer and larger transactions do it: the longer, the larger
+//! the last batch was. A single event waits for nobody.
+
+use std::time::Duration;
+
+/// The time in which an event arrives at two thousand a second.
+const EACH: Duration = Duration::from_micros(500);
+
+/// The wait after a batch of this size, `most` at most.
+pub fn window(batch: usize, most: Duration) -> Duration {
+    match u32::try_from(batch) {
+        Ok(0 | 1) => Duration::ZERO,
+        Ok(events) => EACH.saturating_mul(events).min(most),
+        Err(_) => most,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_alone_waits_for_nobody_and_many_wait_for_more() {
+        let most = Duration::from_millis(40);
+        let of = |batch| window(batch, most);
+        assert_eq!([of(0), of(1)], [Duration::ZERO; 2]);
+        assert_eq!([of(2), of(20)], [1, 10].map(Duration::from_millis));
+        assert_eq!([of(80), of(200), of(usize::MAX)], [most; 3]);
+    }
+}
