@@ -26,7 +26,7 @@ STEPS = {
 # The outcome of a call, a publish, a request to the card processor: red only where an operator must act.
 RESULTS = {
     "acknowledged": GREEN, "answered": GREEN, "done": GREEN, "succeeded": GREEN, "completed": GREEN, "ignored": AMBER, "compensated": AMBER,
-    "duplicate": "#A9BBD0", "away": GREY, "rejected": GREY, "late": "#A9BBD0", "out_of_step": ORANGE, "unknown": ORANGE,
+    "duplicate": "#A9BBD0", "away": GREY, "rejected": GREY, "late": "#A9BBD0", "out_of_step": ORANGE, "unknown": ORANGE, "not_admitted": AMBER,
     "failed": RED, "refused": RED, "unavailable": RED,
 }
 # The hops of an event.

@@ -2,7 +2,7 @@
 from . import sagas
 from .board import board, row
 from .palette import GREEN, ORANGE, RED, YELLOW
-from .panels import COUNT, stat, table, timeline, timeseries
+from .panels import COUNT, override, stat, table, timeline, timeseries
 from .queries import begun, q, quantiles, sql
 
 KIND = "case saga_type when 'OrderFulfillmentOrchestrated' then 'orchestrated' else 'choreographed' end"
@@ -54,15 +54,15 @@ def side_by_side():
                       count(*) filter (where status = 'COMPLETED') as confirmed,
                       count(*) filter (where status = 'COMPENSATED') as compensated,
                       count(*) filter (where completed_at is null) as running,
-                      percentile_cont(0.5) within group (order by completed_at - started_at)
+                      percentile_cont(0.5) within group (order by extract(epoch from completed_at - started_at)::float8)
                           filter (where status = 'COMPLETED') as p50,
-                      percentile_cont(0.99) within group (order by completed_at - started_at)
+                      percentile_cont(0.99) within group (order by extract(epoch from completed_at - started_at)::float8)
                           filter (where status = 'COMPLETED') as p99
                   from saga.saga_instance
                   where {begun('saga_id')}
                   group by 1
                   order by 1
-              """), h=5),
+              """), h=5, columns=[override(name, unit="s", decimals=3) for name in ("p50", "p99")]),
         timeseries("Confirmed a second", COUNT["unit"], "Completed sagas by the time at which they began.", sql(f"""
             select date_bin(make_interval(secs => bin), started_at, 'epoch') as time,
                 count(*) filter (where {KIND} = 'choreographed') / bin as choreographed,
@@ -77,8 +77,9 @@ def side_by_side():
                    *quantiles("saga_duration_seconds", "saga_type", where='outcome="completed"', which=(0.5, 0.95),
                               legend="{{saga_type}} {p}"), w=8),
         timeseries("Commands of the coordinators", "reqps", "Attempts at commands to inventory and payment, by outcome; failed ones "
-                   "and those that an open breaker did not admit are repeated within the step's limit.",
-                   q("sum by (outcome) (rate(coordinator_commands_total[$__rate_interval]))", "{{outcome}}"), w=8),
+                   "and those that an open breaker did not admit are repeated within the step's limit. Rejected: out of stock, or a declined card.",
+                   q("sum by (outcome) (label_replace(rate(coordinator_commands_total[$__rate_interval]), 'outcome', 'rejected', "
+                     "'outcome', 'refused'))", "{{outcome}}"), w=8),
     ]
 
 

@@ -70,9 +70,8 @@ impl Bug {
         Bug { shown_by, ..self }
     }
 
-    /// They strike so much more often.
-    const fn in_rounds(self, pairs: u32) -> Self {
-        Bug { length: LENGTH.saturating_mul(pairs), ..self }
+    const fn times_as_long(self, times: u32) -> Self {
+        Bug { length: LENGTH.saturating_mul(times), ..self }
     }
 
     const fn not_shown(self, not_shown: &'static str) -> Self {
@@ -112,7 +111,7 @@ pub const ALL: &[Bug] = &[
     Bug::new("no_tombstone", "G5", &["nothing_held_on_cancelled"], provoked_by!(saga::cancel_before_the_step))
         // Whether a cancellation overtakes its order depends on whom they strike.
         .shown_by(&["freeze_service", "hog_locks", "nats_latency"])
-        .in_rounds(2),
+        .times_as_long(2),
     Bug::new("breaker_counts_refusals", "G9", &[BREAKERS], provoked_by!(gateway::decline_everything))
         .not_shown("too few cards are declined in a row to open a breaker")
         .settings(&[("RESILIENCE", "process_payment.open_for=2s")]),

@@ -118,6 +118,8 @@ impl Deployment {
         self.roll_out(ORDER, 0).await?;
         self.phase("side by side", self.hold * 2).await?;
         self.roll_out(PAYMENT, 1).await?;
+        // And now it is the older one.
+        self.roll_out(INVENTORY, 0).await?;
         self.phase(evidence::ONLY_NEW_READERS, self.hold).await?;
         self.roll_out(ORDER, 1).await?;
         self.roll_out(INVENTORY, 1).await?;

@@ -6,9 +6,9 @@ use std::time::Duration;
 /// The time in which an event arrives at two thousand a second.
 const EACH: Duration = Duration::from_micros(500);
 
-/// The wait after a batch of this size, `most` at most.
-pub fn window(batch: usize, most: Duration) -> Duration {
-    match u32::try_from(batch) {
+/// The wait after a batch of so many events, or for so many answers, `most` at most.
+pub fn window(events: usize, most: Duration) -> Duration {
+    match u32::try_from(events) {
         Ok(0 | 1) => Duration::ZERO,
         Ok(events) => EACH.saturating_mul(events).min(most),
         Err(_) => most,

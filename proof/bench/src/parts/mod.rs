@@ -38,7 +38,7 @@ pub(crate) enum Part {
     Relay,
     /// Throughput of a consumer with 200,000 events and an empty step
     Consumer,
-    /// Throughput while all orders are for the same two products
+    /// Throughput while all orders are for the same few products
     HotProduct,
     /// Throughput with ten million published events and a million ended sagas in the tables
     FullTables,

@@ -87,7 +87,8 @@ fn layered(shell: &Shell, router: Router) -> Router {
         .layer(DefaultBodyLimit::max(shell.body_limit))
 }
 
-/// The whole middleware as one layer: axum copies each layer, with all that are inside it, several times a request.
+/// The middleware as one layer, but for the body limit, which only marks the request: axum copies each layer, with all that are
+/// inside it, several times a request.
 async fn within(State(shell): State<Arc<Shell>>, request: Request, next: Next) -> Response {
     let Shell { admin_token, limits, http_metrics, .. } = &*shell;
     let guarded = |request| guard::guard(limits, request, |request| next.run(request));

@@ -222,12 +222,8 @@ async fn acknowledge(
 }
 
 pub(super) fn raw(message: &Unacked) -> RawEvent {
-    RawEvent::new(
-        message.subject.to_string(),
-        Arc::clone(&message.headers),
-        message.payload.clone(),
-        is_repeated(message),
-    )
+    let headers = Arc::clone(&message.headers);
+    RawEvent::new(message.subject.to_string(), headers, message.payload.clone(), is_repeated(message))
 }
 
 /// Whether the event was delivered or published before.

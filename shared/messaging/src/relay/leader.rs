@@ -80,6 +80,7 @@ impl<'a> Leader<'a> {
             let (read, end) = (Instant::now(), rows.iter().map(|r| r.position).max());
             let gone = rows.is_empty() || self.publish(&rows).await?;
             self.watermark.read(read, floor, end, all, gone);
+            // No sleep for a single one: the shortest may take a millisecond.
             if rows.len() > 1 && all {
                 tokio::time::sleep(gather::window(rows.len(), MOST_GATHERING)).await;
             }

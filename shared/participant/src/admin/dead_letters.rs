@@ -79,7 +79,7 @@ pub(crate) async fn list_dead_letters(
     let status = status.map(|status| status.as_str().to_owned());
     let selection = Selection { step, event_type, saga_id, reason, created_before };
     let filter = Filter { status, selection, before: page.after()?, limit: page.rows() };
-    let rows = dead_letter::list(&admin.participant.pools.http, &filter).await?;
+    let rows = dead_letter::list(&admin.participant.pools.read, &filter).await?;
     Ok(Json(Page::from_rows(rows, &page, |row| row.dead_letter_id)))
 }
 

@@ -58,7 +58,7 @@ pub(crate) async fn list_outbox(
     Filtered(query, page): Filtered<OutboxQuery>,
 ) -> JsonResult<Page<Entry>> {
     let state = query.state.map(OutboxState::as_str);
-    let rows = outbox::list(&admin.participant.pools.http, state, page.after()?, page.rows()).await?;
+    let rows = outbox::list(&admin.participant.pools.read, state, page.after()?, page.rows()).await?;
     Ok(Json(Page::from_rows(rows, &page, |row| row.event_id)))
 }
 

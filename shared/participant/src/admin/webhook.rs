@@ -63,7 +63,7 @@ pub(crate) async fn list_webhook_events(
         HeldState::Parked => "PARKED",
     });
     let after = page.after()?.unwrap_or(0);
-    let rows = ::webhook::list(&admin.participant.pools.http, state, after, page.rows()).await?;
+    let rows = ::webhook::list(&admin.participant.pools.read, state, after, page.rows()).await?;
     Ok(Json(Page::from_rows(rows, &page, |row| row.ordinal)))
 }
 
