@@ -1,6 +1,6 @@
 //! One replica of one service, as tasks of this process.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bootstrap::{
     Shell, Startup,
@@ -105,7 +105,7 @@ pub enum App {
 }
 
 impl App {
-    pub fn participant(&self) -> &participant::Participant {
+    pub fn participant(&self) -> &Arc<participant::Participant> {
         match self {
             App::Order(app) => &app.participant,
             App::Inventory(app) => &app.participant,
