@@ -1,5 +1,6 @@
 //! How long a loop leaves work to gather before its next batch, so that fewer and larger transactions do it: the longer, the larger
-//! the last batch was. A single event waits for nobody.
+//! the last batch was. A single event waits for nobody. Against fixed windows of 5 and 15 ms the p50 from order to end at 100
+//! orders a second is 27 ms instead of 42 (docs/performance.md).
 
 use std::time::Duration;
 
