@@ -76,7 +76,7 @@ def side_by_side():
                    "orchestrated one the coordinator's last transition.",
                    *quantiles("saga_duration_seconds", "saga_type", where='outcome="completed"', which=(0.5, 0.95),
                               legend="{{saga_type}} {p}"), w=8),
-        timeseries("Commands of the coordinators", "reqps", "Attempts at commands to inventory and payment, by outcome; failed ones "
+        timeseries("Commands of the coordinators", "reqps", "Attempts at commands to participants, by outcome; failed ones "
                    "and those that an open breaker did not admit are repeated within the step's limit. Rejected: out of stock, or a declined card.",
                    q("sum by (outcome) (label_replace(rate(coordinator_commands_total[$__rate_interval]), 'outcome', 'rejected', "
                      "'outcome', 'refused'))", "{{outcome}}"), w=8),
