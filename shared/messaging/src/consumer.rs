@@ -197,10 +197,8 @@ impl Consumer {
                 },
                 () = sleep_until(next), if in_progress.len() < self.subscription.lanes && !prefetched.is_empty() => {
                     let chunk: Vec<Unacked> = prefetched.drain(..prefetched.len().min(self.settings.consumer_batch)).collect();
-                    // A full batch has left others behind, which need not wait for company.
-                    if chunk.len() < self.settings.consumer_batch {
-                        next = Instant::now() + gather::window(chunk.len(), MOST_GATHERING);
-                    }
+                    let wait = gather::after_batch(chunk.len(), self.settings.consumer_batch, MOST_GATHERING);
+                    next = Instant::now() + wait;
                     let (alone, messages) = batch::isolate(self, chunk);
                     for message in alone {
                         isolated.spawn(self.clone().work_on(vec![message], progress, Arc::clone(&halt)));

@@ -7,7 +7,12 @@ use std::time::Duration;
 /// The time in which an event arrives at two thousand a second.
 const EACH: Duration = Duration::from_micros(500);
 
-/// The wait after a batch of so many events, or for so many answers, `most` at most.
+/// The wait after a batch of so many events of `full` at most. A full batch has left others behind, which need not wait for company.
+pub(crate) fn after_batch(events: usize, full: usize, most: Duration) -> Duration {
+    if events < full { window(events, most) } else { Duration::ZERO }
+}
+
+/// The wait after so many events, or for so many answers, `most` at most.
 pub fn window(events: usize, most: Duration) -> Duration {
     match u32::try_from(events) {
         Ok(0 | 1) => Duration::ZERO,
@@ -27,5 +32,11 @@ mod tests {
         assert_eq!([of(0), of(1)], [Duration::ZERO; 2]);
         assert_eq!([of(2), of(20)], [1, 10].map(Duration::from_millis));
         assert_eq!([of(80), of(200), of(usize::MAX)], [most; 3]);
+    }
+
+    #[test]
+    fn who_is_behind_does_not_wait() {
+        let most = Duration::from_millis(40);
+        assert_eq!([99, 100].map(|batch| after_batch(batch, 100, most)), [most, Duration::ZERO]);
     }
 }
