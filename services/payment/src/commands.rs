@@ -17,7 +17,7 @@ use crate::{
 
 /// Step 2: charges once. The coordinator decides whether the saga still moves forward; after a refund nothing is charged.
 pub(crate) async fn charge(app: App, context: Context, command: Charge) -> Result<Answer, StepError> {
-    let new = new_payment(&command);
+    let new = new_payment(&command)?;
     let mut work = app.participant.http_outbox.begin().await?;
     store::insert_intents(work.conn(), std::slice::from_ref(&new)).await?;
     let mut payments = store::payments_of(work.conn(), &[new.order_id]).await?;
@@ -45,7 +45,7 @@ pub(crate) async fn charge(app: App, context: Context, command: Charge) -> Resul
 
 /// Undoes step 2: ensures that the order holds no money, now and later.
 pub(crate) async fn refund(app: App, context: Context, command: Charge) -> Result<Answer, StepError> {
-    let new = new_payment(&command);
+    let new = new_payment(&command)?;
     undo(&app, &context, &new, Some(new.saga_id)).await?;
     Ok(Answer::Done)
 }
@@ -73,8 +73,11 @@ pub(crate) async fn undo(
     finish(work, &payments).await
 }
 
-fn new_payment(Charge { saga_id, order_id, total, payment_method }: &Charge) -> NewPayment {
-    NewPayment::new(*order_id, saga_id.0, *total, payment_method)
+fn new_payment(Charge { saga_id, order_id, total, payment_method }: &Charge) -> Result<NewPayment, StepError> {
+    match total.amount {
+        ..0 => Err(StepError::Poison(format!("{} minor units cannot be charged", total.amount).into())),
+        _ => Ok(NewPayment::new(*order_id, saga_id.0, *total, payment_method)),
+    }
 }
 
 /// The order's payment, which must be that of `saga_id` if there is one.

@@ -223,6 +223,19 @@ async fn commands_need_the_token() -> Test {
     Ok(())
 }
 
+#[suite_tests::test(unaudited = "no order is placed")]
+async fn less_than_nothing_is_neither_charged_nor_refunded() -> Test {
+    let suite = TestSuite::new().await?;
+    let payment = suite.start(PAYMENT).await?;
+    let id = "01930000-0000-7000-8000-000000000001";
+    let total = json!({"amount": -1, "currency": "USD"});
+    let command = json!({"saga_id": id, "order_id": id, "total": total, "payment_method": "tok_visa"});
+    for path in ["/api/saga/payment/process", "/api/saga/payment/refund"] {
+        payment.client.post(path, &command).await?.expect(422)?;
+    }
+    Ok(())
+}
+
 /// The order is written, and whoever wrote it does not know: nobody has its saga driven.
 #[suite_tests::test]
 async fn a_saga_whose_beginning_got_no_answer_is_driven() -> Test {
