@@ -18,6 +18,7 @@ def make():
         "messaging", "Messaging", "Outbox, relay, broker and inbox: where events are, and how long each hop takes.",
         [*glance(), *hops(), *waiting()],
         row("Relays and consumers", *relays()),
+        row("Webhook", *webhook()),
         variables=("service", "step"),
     )
 
@@ -35,7 +36,7 @@ def glance():
              "acknowledged.", now(in_range("inbox_duplicates_total", OF_STEP)), w=4),
         stat("Published again", COUNT["unit"], "Events that the reconciler published again in the time range, because the broker had lost them: "
              "BrokerDataLost fires.", now(in_range("outbox_republished_total")), thresholds=[GREEN, (1, ORANGE)], w=4),
-        stat("Parked", COUNT["unit"], "Events that the broker refused five times because of the event itself. They wait for an operator, with "
+        stat("Parked", COUNT["unit"], "Events that the broker refuses because of their size. They wait for an operator, with "
              "the later events of their aggregates: OutboxParked fires.", q(f"sum(outbox_parked_events{{{OF_SERVICE}}})"),
              thresholds=[GREEN, (1, RED)], background=True, w=4),
         stat("Fullest stream", "percentunit", "Bytes relative to the stream's limit. A full stream refuses events, which wait in the "
@@ -87,4 +88,15 @@ def relays():
                    *quantiles("outbox_age_at_publish_seconds", where=OF_SERVICE)),
         timeline("Paused", "Relays and steps that an operator has paused: their events wait.", q(paused, "{{what}}"), h=8,
                  mappings={"0": ("runs", GREEN), "1": ("paused", ORANGE)}),
+    ]
+
+
+def webhook():
+    held = f'sum by (what) (label_replace(webhook_parked_events{{{OF_SERVICE}}}, "what", "parked", "", "") or ' \
+           f'label_replace(webhook_waiting_events{{{OF_SERVICE}}}, "what", "waiting", "", ""))'
+    return [
+        timeseries("Oldest event not accepted", "s", "The age of the oldest published event that the endpoint of the webhook has not "
+                   "accepted; 0 without a webhook. WebhookBehind fires at five minutes.", by_job("webhook_oldest_age_seconds"), w=12),
+        timeseries("Held back", COUNT["unit"], "Events that the endpoint refused or failed with, and later ones of their aggregates, which "
+                   "wait. WebhookParked fires when one is parked.", q(held, "{{what}}"), stack=True, w=12),
     ]

@@ -165,7 +165,7 @@ async fn a_failing_event_holds_back_its_own_aggregate_only() -> Test {
     delivers_all(&inventory.client).await
 }
 
-async fn requeue(client: &Client, event: &Value) -> Test {
+pub(crate) async fn requeue(client: &Client, event: &Value) -> Test {
     let path = format!("/api/admin/webhook/events/{}/requeue", event["event_id"].as_str().context("no id")?);
     let request =
         client.request(Method::POST, &path).header("x-actor", "ann").json(&json!({"reason": "it is repaired"}));

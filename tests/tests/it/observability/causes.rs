@@ -12,7 +12,7 @@ use super::{
     monitored::{Monitored, SETTINGS},
     orders::order,
 };
-use crate::prelude::*;
+use crate::{prelude::*, webhook::requeue};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -26,6 +26,7 @@ impl Monitored {
             "a_compensation_fails_for_one_customer" => self.a_compensation_fails_for_one_customer().await,
             "the_card_processor_fails" => self.the_card_processor_fails().await,
             "an_event_is_too_large" => self.an_event_is_too_large().await,
+            "the_webhook_is_refused" => self.the_webhook_is_refused().await,
             "a_stream_has_little_room" => self.a_stream_has_little_room().await,
             "stock_vanishes" => self.stock_vanishes().await,
             "payment_pauses_and_the_broker_is_wiped" => self.payment_pauses_and_the_broker_is_wiped().await,
@@ -124,6 +125,17 @@ impl Monitored {
         self.suite.becomes("select count(*) from inventory.outbox where state = 'PARKED'", 1).await?;
         let fired = self.fire(&["OutboxParked"]).await;
         self.suite.message_size("INVENTORY", -1).await?;
+        fired
+    }
+
+    /// The webhook's endpoint refuses one event, which grows old.
+    async fn the_webhook_is_refused(&self) -> Test {
+        self.receiver.answer(|event| if event["subject"] == "HOOK" { 422 } else { 204 });
+        self.sell("HOOK", 1).await?;
+        let fired = self.fire(&["WebhookParked", "WebhookBehind"]).await;
+        self.receiver.answer(|_| 204);
+        let parked = self.inventory.until_items("/api/admin/webhook/events?state=PARKED", 1).await?.remove(0);
+        requeue(&self.inventory, &parked).await?;
         fired
     }
 

@@ -31,6 +31,7 @@ const CAUSES: [&[&[&str]]; 3] = [
     &[
         &["a_compensation_fails_for_one_customer"],
         &["a_step_fails_for_one_customer"],
+        &["the_webhook_is_refused"],
         &[
             "the_card_processor_fails",
             "an_event_is_too_large",

@@ -3,7 +3,7 @@
 
 use std::{cell::RefCell, collections::BTreeSet, fs, time::SystemTime};
 
-use suite_tests::{Collector, PrometheusApi};
+use suite_tests::{Collector, PrometheusApi, Receiver, WEBHOOK_SECRET};
 use testkit::{Monitor, Process};
 
 use super::{boards::rule_files, cluster::is_of_a_cluster};
@@ -40,6 +40,8 @@ pub(super) struct Monitored {
     pub(super) console: Client,
     pub(super) api: PrometheusApi,
     pub(super) alertmanager: Client,
+    /// The endpoint of inventory's webhook.
+    pub(super) receiver: Receiver,
     /// When Prometheus began, in seconds since 1970.
     pub(super) began: f64,
     pub(super) suite: TestSuite,
@@ -62,7 +64,9 @@ impl Monitored {
         let collector = Collector::start().await?;
         let mut settings = SETTINGS.to_vec();
         settings.push(("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url));
-        let inventory = Running::start(&suite, INVENTORY, &settings).await?;
+        let receiver = Receiver::start().await?;
+        let webhook = [("WEBHOOK_URL", &*receiver.url), ("WEBHOOK_SECRET", WEBHOOK_SECRET)];
+        let inventory = Running::start(&suite, INVENTORY, &[&settings[..], &webhook].concat()).await?;
         let payment = Running::start(&suite, PAYMENT, &settings).await?;
         let commanded = [("INVENTORY_URL", inventory.client.base()), ("PAYMENT_URL", payment.client.base())];
         let order = Running::start(&suite, ORDER, &[&settings[..], &commanded].concat()).await?;
@@ -88,6 +92,7 @@ impl Monitored {
             console,
             api,
             alertmanager: Client::new(&alertmanager.url()),
+            receiver,
             began,
             suite,
             fired: RefCell::default(),
