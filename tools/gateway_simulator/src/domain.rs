@@ -133,7 +133,7 @@ enum Outcome {
 
 impl Ledger {
     /// Charges the card, or returns the key's stored answer. `charge_id` is used for a fresh charge only; `imposed` declines a
-    /// fresh charge regardless of the card.
+    /// fresh charge of a card that is good; one that is not keeps its own reason.
     pub fn charge(
         &mut self,
         key: &IdempotencyKey,
@@ -145,7 +145,7 @@ impl Ledger {
         if let Some(answer) = self.stored(key, &fingerprint)? {
             return Ok(Change { answer, entry: None });
         }
-        let (answer, entry) = match imposed.or_else(|| card::refusal(&request.token, request.amount)) {
+        let (answer, entry) = match card::refusal(&request.token, request.amount).or(imposed) {
             Some(decline_code) => {
                 let decline = Decline { idempotency_key: key.clone(), decline_code, currency: request.currency };
                 (declined(key, decline_code), Entry::Declined { fingerprint, decline })

@@ -23,7 +23,7 @@ pub struct FaultSettings {
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1)]
     pub drop_rate: f64,
-    /// Share of fresh charges that are declined with `card_declined`.
+    /// Share of fresh charges of good cards that are declined with `card_declined`; the others keep their own reason.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1)]
     pub decline_rate: f64,

@@ -69,8 +69,10 @@ async fn a_decline_fault_declines_fresh_charges_only() {
     lab.arm(json!({"decline_rate": 1.0})).await;
     let declined = answer(lab.charge("during", "tok_visa", 100)).await;
     assert_eq!((declined.status, &declined.body["decline_code"]), (402, &json!("card_declined")));
+    let expired = answer(lab.charge("expired", "tok_expired", 100)).await;
+    assert_eq!((expired.status, &expired.body["decline_code"]), (402, &json!("expired_card")));
     assert_eq!(answer(lab.charge("before", "tok_visa", 100)).await.status, 200);
-    assert_eq!(lab.totals().await, totals(100, 0, 1, 0, 1));
+    assert_eq!(lab.totals().await, totals(100, 0, 1, 0, 2));
 }
 
 #[tokio::test]
