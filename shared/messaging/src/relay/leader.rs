@@ -33,7 +33,8 @@ const REPLAY_CHECK: Duration = Duration::from_secs(1);
 pub(super) struct Leader<'a> {
     relay: &'a Relay,
     pub(super) lease: Lease,
-    /// Held throughout, because a pool would test it after each statement.
+    /// Held throughout, because a pool would test it after each statement: a part of 987 sagas/s instead of 821
+    /// (decision 49).
     conn: PoolConnection<Postgres>,
     stream: String,
     target: JetStream<'a>,
