@@ -194,8 +194,9 @@ start_etcd() { # NAME
 
 # A primary that hangs is replaced when its lease on the leader's key ends, after at most `ttl` seconds; then come the
 # election and the promotion (1 to 4 s, because each standby asks the one that hangs, for 2 s), the other standby follows
-# within 3 s, and the relays go on: 14 s, and the limit is 15 s. From Patroni 3.2 on ttl is at least 20, so that there a hanging
-# primary costs 27 s.
+# within 3 s, and the relays go on: 14 s. A standby whose log ends within a record that goes on in the next segment crashes when it
+# follows (PostgreSQL 15: PANIC, "could not open file", of the new timeline's segment), and Patroni starts it again: 4 s more, and
+# the limit is 20 s. From Patroni 3.2 on ttl is at least 20, so that there a hanging primary costs 27 s.
 start_patroni() { # NAME
     if is_running "$1"; then return; fi
     local name tls limits=
@@ -248,14 +249,12 @@ CONFIG
     start_process "$1" env -u PGPASSWORD "${as_server_user[@]}" "${patroni[@]}" "$( ((EUID)) && echo "$run/cluster" || echo "$POSTGRES_DATA")/$1.yml"
 }
 
-sessions_of() { find /proc/[0-9]*/cwd -maxdepth 0 -lname "$POSTGRES_DATA/$1" -printf '%h\n' 2>/dev/null | sed 's#/proc/##'; } # NAME
-
 signal_postgres() { # NAME SIGNAL: Patroni, its server and all sessions, like the machine they run on
     local pid session
     if pid=$(running_pid "$1"); then kill -s "$2" "$pid"; fi
     # Twice, because a session may have begun meanwhile.
     for _ in 1 2; do
-        for session in $(sessions_of "$1"); do kill -s "$2" "$session" 2>/dev/null || true; done
+        for session in $(sessions_in "$POSTGRES_DATA/$1"); do kill -s "$2" "$session" 2>/dev/null || true; done
     done
 }
 

@@ -76,12 +76,14 @@ start_postgres() { # DEFAULT-PORT OPTION...: returns when it accepts connections
     wait_for postgres 60 postgres_is_ready
 }
 
+sessions_in() { find /proc/[0-9]*/cwd -maxdepth 0 -lname "$1" -printf '%h\n' 2>/dev/null | sed 's#/proc/##'; } # CLUSTER
+
 # A killed server leaves sessions that end a moment later, and its process id until its parent has reaped it. Until then a
 # new one refuses to start.
 is_left_behind() { # CLUSTER
     local pid
     pid=$("${as_server_user[@]}" head -n 1 "$1/postmaster.pid" 2>/dev/null) && kill -s 0 "$pid" 2>/dev/null && return
-    [[ $(find /proc/[0-9]*/cwd -maxdepth 0 -lname "$1" -print -quit 2>/dev/null) ]]
+    [[ $(sessions_in "$1") ]]
 }
 
 # Its own file decides, not an answer at the port.

@@ -22,7 +22,7 @@ plug_in() { mount -o loop "$disks/$1.img" "$disks/$1"; } # NAME
 pull_out() { # NAME: waits for processes with open files there
     local end=$((SECONDS + 30))
     until umount "$disks/$1" 2>/dev/null; do
-        ((SECONDS < end)) || die "$disks/$1 is still in use"
+        ((SECONDS < end)) || die "$disks/$1 is still in use: $(find /proc/[0-9]*/{cwd,fd} -lname "$disks/$1*" 2>/dev/null | head)"
         sleep 0.1
     done
 }
