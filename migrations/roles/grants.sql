@@ -16,8 +16,8 @@ begin
             -- Which migrations were applied is compared at boot, and written by nobody but the owner.
             revoke insert, update, delete on %1$I._migration, %1$I._messaging_migration, %1$I._webhook_migration from %2$I;
             grant execute on function %1$I.ensure_partitions(integer), %1$I.drop_partitions(interval, interval),
-                %1$I.archive_events(interval, interval), %1$I.aggregate_events(text, text, bigint, bigint),
-                %1$I.published_after(bigint, integer) to %2$I;
+                %1$I.archive_events(interval, interval), %1$I.archive_late_events(interval, interval),
+                %1$I.aggregate_events(text, text, bigint, bigint), %1$I.published_after(bigint, integer) to %2$I;
             revoke all on sequence %1$I.outbox_published_ordinal from public;
             grant usage, select on sequence %1$I.outbox_published_ordinal to %2$I;
 

@@ -1,20 +1,29 @@
-//! Housekeeping of the messaging tables, by one replica at a time: partitions are created ahead, archived, and dropped when they are old;
-//! rows of other tables are deleted in small batches.
+//! Housekeeping of the messaging tables, by one replica at a time: partitions are created ahead, archived, and dropped when they are
+//! old; rows of other tables are deleted in small batches. An operator can begin a round, or see what one would do.
 
-use sqlx::{PgConnection, PgPool};
+use std::time::Duration;
+
+use serde::Serialize;
+use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
 
 use crate::{Metrics, interval, lease::hold, periodic::every, settings::MessagingArgs};
 
 const DAYS_AHEAD: i32 = 7;
 
 /// The result of one round.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Tidied {
+    /// Days of inbox and published events, created ahead.
     pub partitions_created: i32,
+    /// Days that were older than their retention.
     pub partitions_dropped: i32,
     /// Days of published events that became the archive.
     pub days_archived: i32,
+    /// Events that were published after their day became the archive, and followed it.
+    pub late_events_archived: i32,
+    /// Of dead letters, refusals, actions, breakers' changes, frozen sets and leases, at most a thousand of each a round.
     pub rows_deleted: u64,
     /// The pending dead letters among the deleted rows.
     pub dead_letters_forgotten: u64,
@@ -26,12 +35,8 @@ pub async fn run(pool: PgPool, holder: String, settings: MessagingArgs, metrics:
     metrics.dead_letter_retention.set(i64::try_from(kept).unwrap_or(i64::MAX));
     every(settings.housekeeping_every, &stop, || async {
         match leased_round(&pool, &holder, &settings).await {
-            Ok(Some(tidied)) if tidied != Tidied::default() => {
-                metrics.dead_letters_forgotten.inc_by(tidied.dead_letters_forgotten);
-                metrics.partitions_dropped.inc_by(tidied.partitions_dropped.unsigned_abs().into());
-                tracing::info!(?tidied, "housekeeping");
-            }
-            Ok(_) => {}
+            Ok(Some(tidied)) => tidied.count(&metrics),
+            Ok(None) => {}
             Err(error) => tracing::warn!(%error, "housekeeping failed and will be retried"),
         }
     })
@@ -46,24 +51,27 @@ async fn leased_round(pool: &PgPool, holder: &str, settings: &MessagingArgs) -> 
     tidy(&mut conn, settings).await.map(Some)
 }
 
+impl Tidied {
+    /// Counts and logs what was done.
+    pub fn count(&self, metrics: &Metrics) {
+        if *self != Tidied::default() {
+            metrics.dead_letters_forgotten.inc_by(self.dead_letters_forgotten);
+            metrics.partitions_dropped.inc_by(self.partitions_dropped.unsigned_abs().into());
+            tracing::info!(tidied = ?self, "housekeeping");
+        }
+    }
+}
+
+/// What a round would do now: a round that is rolled back.
+pub async fn rehearse(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<Tidied, sqlx::Error> {
+    let mut transaction = conn.begin().await?;
+    let tidied = tidy(&mut transaction, settings).await?;
+    transaction.rollback().await?;
+    Ok(tidied)
+}
+
 /// One round of housekeeping.
 pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<Tidied, sqlx::Error> {
-    let archived = sqlx::query_scalar!(
-        r#"select archive_events($1, $2) as "archived!""#,
-        interval(settings.outbox_retention),
-        interval(settings.event_retention),
-    )
-    .fetch_one(&mut *conn)
-    .await?;
-    let partitions = sqlx::query!(
-        r#"select ensure_partitions($1) as "created!", drop_partitions($2, $3) as "dropped!""#,
-        DAYS_AHEAD,
-        interval(settings.inbox_retention),
-        // A day that could not be archived yet, because it is in use, is not dropped at once.
-        interval((settings.outbox_retention * 2).min(settings.inbox_retention)),
-    )
-    .fetch_one(&mut *conn)
-    .await?;
     let kept = || interval(settings.dead_letter_retention);
     let letters = sqlx::query!(
         r#"with gone as (
@@ -79,34 +87,56 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
     )
     .fetch_one(&mut *conn)
     .await?;
-    let attempts = sqlx::query!(
-        "delete from delivery_attempt
-        where (consumer, event_id) in (
-            select consumer, event_id from delivery_attempt where updated_at < now() - $1::interval limit 1000
-        )",
-        kept(),
-    );
-    let publishing = sqlx::query!(
-        "delete from outbox_attempt
-        where (event_id, attempt) in (
-            select event_id, attempt from outbox_attempt where attempted_at < now() - $1::interval limit 1000
-        )",
-        kept(),
-    );
-    let acting = sqlx::query!("delete from outbox_action where acted_at < now() - $1::interval", kept());
-    let breakers = sqlx::query!("delete from breaker_change where changed_at < now() - $1::interval", kept());
-    let replays = sqlx::query!("delete from dead_letter_replay where requested_at < now() - $1::interval", kept());
-    let sets = sqlx::query!("delete from frozen_set where selected_at < now() - $1::interval", kept());
-    // Leases of replicas that ended without releasing them. An expired lease is free before it is deleted.
-    let leases = sqlx::query!("delete from lease where expires_at < now() - interval '1 hour'");
-    let mut rows_deleted = letters.all.unsigned_abs();
-    for old in [attempts, publishing, acting, breakers, replays, sets, leases] {
-        rows_deleted += old.execute(&mut *conn).await?.rows_affected();
+    // All with the same limit. An expired lease, of a replica that ended without releasing it, is free before it is deleted.
+    macro_rules! delete_old {
+        ($table:literal, $since:literal, $kept:expr) => {
+            sqlx::query!(
+                "delete from "
+                    + $table
+                    + " where ctid = any (array(select ctid from "
+                    + $table
+                    + " where "
+                    + $since
+                    + " < now() - $1::interval limit 1000))",
+                $kept,
+            )
+        };
     }
+    let old = [
+        delete_old!("delivery_attempt", "updated_at", kept()),
+        delete_old!("outbox_attempt", "attempted_at", kept()),
+        delete_old!("outbox_action", "acted_at", kept()),
+        delete_old!("breaker_change", "changed_at", kept()),
+        delete_old!("dead_letter_replay", "requested_at", kept()),
+        delete_old!("frozen_set", "selected_at", kept()),
+        delete_old!("lease", "expires_at", interval(Duration::from_secs(3600))),
+    ];
+    let mut rows_deleted = letters.all.unsigned_abs();
+    for rows in old {
+        rows_deleted += rows.execute(&mut *conn).await?.rows_affected();
+    }
+    // Last, because a rehearsal holds the tables' locks until its end.
+    let archived = sqlx::query!(
+        r#"select archive_events($1, $2) as "days!", archive_late_events($1, $2) as "late_events!""#,
+        interval(settings.outbox_retention),
+        interval(settings.event_retention),
+    )
+    .fetch_one(&mut *conn)
+    .await?;
+    let partitions = sqlx::query!(
+        r#"select ensure_partitions($1) as "created!", drop_partitions($2, $3) as "dropped!""#,
+        DAYS_AHEAD,
+        interval(settings.inbox_retention),
+        // A day that could not be archived yet, because it is in use, is not dropped at once.
+        interval((settings.outbox_retention * 2).min(settings.inbox_retention)),
+    )
+    .fetch_one(&mut *conn)
+    .await?;
     Ok(Tidied {
         partitions_created: partitions.created,
         partitions_dropped: partitions.dropped,
-        days_archived: archived,
+        days_archived: archived.days,
+        late_events_archived: archived.late_events,
         rows_deleted,
         dead_letters_forgotten: letters.pending.unsigned_abs(),
     })

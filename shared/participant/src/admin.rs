@@ -10,6 +10,7 @@ mod dead_letter_replays;
 mod dead_letters;
 #[cfg(feature = "faults")]
 mod faults;
+mod housekeeping;
 mod outbox;
 mod outbox_bulk;
 mod record;
@@ -70,7 +71,8 @@ pub(crate) fn routes(participant: Arc<Participant>, subscriptions: Vec<Subscript
         .routes(routes!(consumers::resume_consumer))
         .routes(routes!(breakers::list_breakers))
         .routes(routes!(breakers::reset_breaker))
-        .routes(routes!(timeouts::check_timeouts));
+        .routes(routes!(timeouts::check_timeouts))
+        .routes(routes!(housekeeping::keep_house));
     #[cfg(feature = "faults")]
     let router = match participant.faults.is_armable() {
         true => router.merge(faults::routes()).merge(annotations::routes()),

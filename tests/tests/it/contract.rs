@@ -138,7 +138,7 @@ async fn every_documented_operation_is_served() -> Test {
         let document = serde_json::to_value(&replica.openapi)?;
         let served = replica.client.get("/openapi.json").await?.expect(200)?;
         ensure!(served == document, "{service} serves another document");
-        let reason = &document["components"]["schemas"]["DiscardOutboxEntry"]["properties"]["reason"];
+        let reason = &document["components"]["schemas"]["OutboxAction"]["properties"]["reason"];
         ensure!(reason["pattern"] == r"^[^\u0000]*$", "{service} refuses NUL, and does not say so: {reason}");
         let operations = replica.operations()?;
         for operation in &operations {
@@ -184,6 +184,7 @@ const ADMINISTRATION: &[(&str, &str)] = &[
     ("post", "/api/admin/consumers/{step}/pause"),
     ("post", "/api/admin/consumers/{step}/resume"),
     ("post", "/api/admin/timeouts/check"),
+    ("post", "/api/admin/housekeeping"),
 ];
 
 fn routes_of(service: &str) -> impl Iterator<Item = &'static (&'static str, &'static str)> {

@@ -212,9 +212,21 @@ async fn housekeeping_adds_partitions_and_drops_only_old_ones() -> Test {
     suite.execute(setup).await?;
     let mut service = PgConnection::connect(&suite.database.url_for("payment_service:payment_service")).await?;
     sqlx::query("set search_path = payment, saga").execute(&mut service).await?;
+    // Parked, and published four days after its day was set aside.
+    suite
+        .execute(
+            "insert into payment.outbox_published (event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type,
+                subject, headers, payload, created_at, published_at, stream, stream_sequence, stream_epoch, relay)
+            select payment.uuid_v7_floor(now() - interval '6 days'), 1, 'a', 'a', 1, 'e', 's', '{}', '{}', now(),
+                now() - interval '2 days', 'S', 1, 1, 'r'",
+        )
+        .await?;
     let settings = messaging::MessagingArgs::default();
+    let rehearsed = messaging::housekeeping::rehearse(&mut service, &settings).await?;
+    let still = suite.number("select count(*) from payment.outbox_published_default").await?;
+    ensure!(still == 1, "a rehearsal has changed something");
     let tidied = messaging::housekeeping::tidy(&mut service, &settings).await?;
-    ensure!(tidied.partitions_dropped == 1, "{tidied:?}");
+    ensure!(tidied == rehearsed && tidied.partitions_dropped == 1 && tidied.late_events_archived == 1, "{tidied:?}");
     let kept = suite.number("select count(*) from payment.inbox").await?;
     ensure!(kept == 3, "the 9 days old one is within its retention");
     let ahead: i32 = sqlx::query_scalar("select ensure_partitions(9)").fetch_one(&mut service).await?;

@@ -36,6 +36,7 @@ mod messages;
 mod metrics;
 mod model;
 mod observability;
+mod operate;
 mod orchestrated;
 mod overtaking;
 mod parked;

@@ -35,15 +35,17 @@ const READING: [&str; 19] = [
     "metrics",
     "order_journey",
 ];
-const UNDOABLE: [&str; 18] = [
+const UNDOABLE: [&str; 20] = [
     "cancel_order",
     "check_timeouts",
     "disarm_fault",
+    "keep_house",
     "pause_consumer",
     "pause_relay",
     "place_order",
     "rebuild_catalogue",
     "rehearse_discard",
+    "rehearse_housekeeping",
     "rehearse_replay",
     "rehearse_requeue",
     "replay_dead_letter",
@@ -298,6 +300,10 @@ async fn an_agent_drives_every_tool() -> Test {
     agent.done("rebuild_catalogue", json!({"reason": "a test"})).await?;
     let checked = agent.done("check_timeouts", because(json!({}))).await?;
     ensure!(checked["timed_out"] == 0, "{checked:#}");
+    let rehearsed = agent.done("rehearse_housekeeping", because(json!({}))).await?;
+    ensure!(rehearsed["dry_run"] == true && rehearsed["partitions_dropped"] == 0, "{rehearsed:#}");
+    let (refused, tidied) = agent.confirmed("keep_house", because(json!({}))).await?;
+    ensure!(!refused && tidied["dry_run"] == false && tidied["rows_deleted"] == 0, "{tidied:#}");
 
     // What cannot be undone is confirmed, and exactly that.
     let cancel = json!({"id": order_id, "reason": "a test"});
@@ -343,7 +349,7 @@ async fn an_agent_drives_every_tool() -> Test {
         recorded.iter().all(|(actor, _, why)| actor == "agent" && why.as_deref() == Some("a test")),
         "{recorded:#?}"
     );
-    ensure!(recorded.len() == 24, "{recorded:#?}");
+    ensure!(recorded.len() == 26, "{recorded:#?}");
     agent.called.insert("audit".to_owned());
     let all = sorted(&[&READING, &UNDOABLE, &RUNNING, &ADMINS]);
     ensure!(agent.called.iter().eq(&all), "{:#?} of {all:#?}", agent.called);

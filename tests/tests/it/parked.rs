@@ -66,7 +66,9 @@ async fn a_discarded_event_is_skipped_and_its_followers_published() -> Test {
     suite.becomes(PUBLISHED, 4).await?;
     ensure!(suite.number("select count(*) from inventory.outbox").await? == 0);
     discard(json!({"reason": "again"})).await?.expect(409)?;
-    ask(&inventory, Method::POST, &format!("{path}/requeue"), &json!({})).await?.expect(409)?;
+    let requeue = async |why: Value| ask(&inventory, Method::POST, &format!("{path}/requeue"), &why).await;
+    requeue(json!({"reason": ""})).await?.expect(422)?;
+    requeue(json!({"reason": "again"})).await?.expect(409)?;
     let list = inventory.client.items("/api/admin/outbox?state=DISCARDED").await?;
     ensure!(list.len() == 1 && list[0]["event_id"] == parked.as_str(), "{list:#?}");
     let all = inventory.client.items("/api/admin/outbox").await?;
@@ -161,9 +163,8 @@ async fn exactly_the_events_of_a_dry_run_are_discarded() -> Test {
 
     // Meanwhile one more is parked that the filter would match, and one of the set is requeued.
     park(&suite, "aggregate_id = 'P-3'").await?;
-    ask(&inventory, Method::POST, &format!("/api/admin/outbox/{}/requeue", parked[0]), &json!({}))
-        .await?
-        .expect(200)?;
+    let one = format!("/api/admin/outbox/{}/requeue", parked[0]);
+    ask(&inventory, Method::POST, &one, &json!({"reason": "this name is"})).await?.expect(200)?;
     let act = json!({"frozen_set": dry["frozen_set"], "dry_run": false, "reason": "these names are not allowed"});
     let done = discard(act.clone()).await?.expect(200)?;
     ensure!(done["matched"] == 2 && done["discarded"] == 1 && done["ids"] == dry["ids"], "{done:#}");

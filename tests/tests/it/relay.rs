@@ -207,7 +207,8 @@ async fn a_refused_event_is_parked_at_once_and_only_its_followers_wait() -> Test
     ensure!(suite.number(PUBLISHED).await? == 3, "the other aggregate's event was held up, or the follower overtook");
     suite.message_size("INVENTORY", -1).await?;
     let path = format!("/api/admin/outbox/{}", parked["event_id"].as_str().unwrap());
-    inventory.client.act(&format!("{path}/requeue")).await?;
+    let because = json!({"reason": "the limit is higher"});
+    inventory.client.post(&format!("{path}/requeue"), &because).await?.expect(200)?;
     suite.becomes(PUBLISHED, 5).await?;
     in_order_without_gaps(&suite, "INVENTORY", 5).await
 }

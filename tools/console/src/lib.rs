@@ -11,6 +11,7 @@ pub mod health;
 pub mod journey;
 pub mod load;
 pub mod mcp;
+pub mod operate;
 mod operations;
 mod runs;
 pub mod samples;
@@ -50,6 +51,8 @@ enum Command {
     Load(load::LoadArgs),
     /// Serves the suite's operations as tools for an agent, over stdin and stdout (Model Context Protocol)
     Mcp(mcp::McpArgs),
+    /// Carries out one operation of the table that agents and pages use, or lists them
+    Operate(operate::OperateArgs),
     /// Creates sample products, and waits until order knows them
     Samples(samples::SamplesArgs),
 }
@@ -69,6 +72,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<bool> {
         Command::Forward(args) => forward::command(&args).await,
         Command::Load(args) => load::command(&args).await,
         Command::Mcp(args) => mcp::command(&args).await,
+        Command::Operate(args) => operate::command(&args).await,
         Command::Samples(args) => samples::command(&args).await,
     }
 }

@@ -2,6 +2,7 @@
 //! route of theirs, so nothing can be done here that an operator could not do by REST, and each action leaves the route's own
 //! record of who did what, and why.
 
+mod arguments;
 mod call;
 mod confirm;
 mod field;
@@ -9,6 +10,7 @@ mod field;
 use contracts::{ORDER, PAYMENT};
 use saga::Service;
 
+pub(crate) use arguments::{Argument, arguments, arguments_of};
 pub(crate) use call::{Arguments, IDEMPOTENCY_KEY, Refusal, Who, given, perform};
 pub(crate) use confirm::Confirmations;
 pub(crate) use field::{Field, FieldKind};
@@ -356,6 +358,23 @@ pub(crate) static OPERATIONS: &[Operation] = {
             "admin/timeouts/check",
             "Times out the sagas whose deadline has passed, now, and says how many.",
         ),
+        Operation::new(
+            "rehearse_housekeeping",
+            "Try housekeeping dry",
+            Operator,
+            "admin/housekeeping",
+            "Says what a round of housekeeping would delete and archive now, and changes nothing.",
+        )
+        .base(r#"{"dry_run": true, "reason": ""}"#),
+        Operation::new(
+            "keep_house",
+            "Keep house",
+            Operator,
+            "admin/housekeeping",
+            "Deletes and archives, now, what is older than its retention in a service's messaging tables.",
+        )
+        .base(r#"{"dry_run": false, "reason": ""}"#)
+        .destroys(),
         Operation::new(
             "arm_fault",
             "Arm a fault",

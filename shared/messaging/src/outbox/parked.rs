@@ -83,7 +83,7 @@ pub async fn requeue(
     conn: &mut PgConnection,
     event_ids: &[Uuid],
     actor: &str,
-    reason: Option<&str>,
+    reason: &str,
 ) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar!(
         "with requeued as (

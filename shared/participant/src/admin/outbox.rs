@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::{Shared, Why, actor, expect_reason};
+use super::{Shared, actor, expect_reason};
 
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 #[serde(rename_all = "UPPERCASE")]
@@ -79,9 +79,17 @@ pub(crate) async fn get_outbox_entry(State(admin): Shared, Path(event_id): Path<
     }))
 }
 
+/// Why an event is requeued or discarded.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OutboxAction {
+    #[schema(min_length = 1, max_length = 500)]
+    reason: String,
+}
+
 /// Retry a parked event
 #[utoipa::path(post, path = "/api/admin/outbox/{event_id}/requeue", tag = "administration",
-    params(("event_id" = Uuid, Path, description = "The event's id")), request_body = Option<Why>,
+    params(("event_id" = Uuid, Path, description = "The event's id")), request_body = OutboxAction,
     responses((status = 200, description = "The entry, pending again", body = OutboxHistory),
         (status = 404, description = "No such event", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "It is not parked", body = Problem, content_type = "application/problem+json")))]
@@ -89,28 +97,19 @@ pub(crate) async fn requeue_outbox_entry(
     State(admin): Shared,
     Path(event_id): Path<Uuid>,
     headers: HeaderMap,
-    why: Option<Json<Why>>,
+    Json(why): Json<OutboxAction>,
 ) -> JsonResult<OutboxHistory> {
+    expect_reason(&why.reason)?;
     let (pool, actor) = (admin.participant.pools.http.clone(), actor(&headers));
-    let reason = why.and_then(|Json(why)| why.reason);
-    let requeue =
-        async move { outbox::requeue(&mut *pool.acquire().await?, &[event_id], &actor, reason.as_deref()).await };
+    let requeue = async move { outbox::requeue(&mut *pool.acquire().await?, &[event_id], &actor, &why.reason).await };
     let requeued = detached(requeue).await?;
     let entry = get_outbox_entry(State(admin), Path(event_id)).await?;
     if requeued.is_empty() { Err(Problem::conflict("Only a parked event can be requeued.")) } else { Ok(entry) }
 }
 
-/// The reason for discarding an event.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct DiscardOutboxEntry {
-    #[schema(min_length = 1, max_length = 500)]
-    reason: String,
-}
-
 /// Discard a parked event: it is never published, and the later events of its aggregate are
 #[utoipa::path(delete, path = "/api/admin/outbox/{event_id}", tag = "administration",
-    params(("event_id" = Uuid, Path, description = "The event's id")), request_body = DiscardOutboxEntry,
+    params(("event_id" = Uuid, Path, description = "The event's id")), request_body = OutboxAction,
     responses((status = 200, description = "The entry, discarded", body = OutboxHistory),
         (status = 404, description = "No such event", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "It is not parked", body = Problem, content_type = "application/problem+json")))]
@@ -118,7 +117,7 @@ pub(crate) async fn discard_outbox_entry(
     State(admin): Shared,
     Path(event_id): Path<Uuid>,
     headers: HeaderMap,
-    Json(why): Json<DiscardOutboxEntry>,
+    Json(why): Json<OutboxAction>,
 ) -> JsonResult<OutboxHistory> {
     expect_reason(&why.reason)?;
     let (pool, actor) = (admin.participant.pools.http.clone(), actor(&headers));

@@ -38,7 +38,7 @@ pub(crate) async fn requeue_outbox(
         return Ok(Json(RequeueBody { selected, requeued: 0 }));
     }
     let (ids, reason) = (selected.ids.clone(), wanted.reason);
-    let requeue = async move { outbox::requeue(&mut *pool.acquire().await?, &ids, &actor, Some(&reason)).await };
+    let requeue = async move { outbox::requeue(&mut *pool.acquire().await?, &ids, &actor, &reason).await };
     Ok(Json(RequeueBody { selected, requeued: detached(requeue).await?.len() }))
 }
 

@@ -257,7 +257,7 @@ impl Monitored {
         self.disarm(&self.inventory).await?;
         for event in self.inventory.items("/api/admin/outbox?state=PARKED").await? {
             let path = format!("/api/admin/outbox/{}/requeue", event["event_id"].as_str().unwrap_or_default());
-            self.inventory.act(&path).await?;
+            self.inventory.post(&path, &json!({"reason": "repaired"})).await?.expect(200)?;
         }
         for client in [&self.inventory, &self.payment, &self.order] {
             client.post("/api/admin/dlq/replay", &json!({"filter": {}})).await?.expect(202)?;

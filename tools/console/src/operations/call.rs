@@ -302,6 +302,8 @@ mod tests {
                 "resume_relay",
                 "reset_breaker",
                 "check_timeouts",
+                "rehearse_housekeeping",
+                "keep_house",
                 "disarm_fault",
                 "rebuild_catalogue",
             ]

@@ -204,6 +204,44 @@ async fn a_day_of_published_events_is_archived_before_it_is_dropped() {
     assert_eq!(run(&mut service, events.to_owned()).await.unwrap().len(), 0);
 }
 
+/// One that was parked, or held up by an outage, for so long that its day was set aside before.
+#[tokio::test]
+async fn an_event_that_was_published_late_follows_its_day_into_the_archive() {
+    let database = template().await;
+    let mut admin = connect(&database.admin_url()).await;
+    let mut service = connect(&database.url_for("inventory_service")).await;
+    // By its sequence: how many days ago it was created, and how many days ago published.
+    let published = "insert into inventory.outbox_published
+            (event_id, position, aggregate_type, aggregate_id, aggregate_sequence, event_type, subject, headers, payload,
+            created_at, published_at, stream, stream_sequence, stream_epoch, relay)
+        select inventory.uuid_v7_floor(now() - created * interval '1 day'), 1, 'product', 'A', sequence, 'e', 's', '{}', '{}',
+            now(), now() - published * interval '1 day', 'S', 1, 1, 'r'
+        from (values (1, 5, 4), (2, 5.001, 3), (3, 9, 2), (4, 9.001, 0.5), (5, 40, 2)) as event (sequence, created, published)";
+    run(&mut admin, published.to_owned()).await.unwrap();
+    run(&mut admin, "create table inventory.copy as table inventory.outbox_published".to_owned()).await.unwrap();
+    let archive = "select inventory.archive_late_events('1 day', '30 days')";
+    assert_eq!((number(&mut service, archive).await, number(&mut service, archive).await), (3, 0));
+    let left = "select array_agg(aggregate_sequence order by aggregate_sequence) from inventory.outbox_published";
+    let left: Vec<i64> = sqlx::query_scalar(left).fetch_one(&mut admin).await.unwrap();
+    assert_eq!(left, [4, 5], "one is not old yet, and the day of the other would be dropped at once");
+
+    // A day that is in the archive already takes another event, and not the same one twice, if it was published again.
+    for later in [
+        "update inventory.outbox_published set published_at = now() - interval '2 days' where aggregate_sequence = 4",
+        "insert into inventory.outbox_published select * from inventory.copy where aggregate_sequence = 1",
+    ] {
+        run(&mut admin, later.to_owned()).await.unwrap();
+    }
+    assert_eq!(number(&mut service, archive).await, 1);
+    for found in [
+        "select from inventory.aggregate_events('product', 'A', 9, 9)",
+        "select from inventory.published_after(0, 9)",
+        "select from inventory.events((select array_agg(event_id) from inventory.copy))",
+    ] {
+        assert_eq!(run(&mut admin, found.to_owned()).await.unwrap().len(), 5, "{found}");
+    }
+}
+
 #[tokio::test]
 async fn a_day_in_use_is_dropped_later_and_blocks_no_other() {
     let database = template().await;
