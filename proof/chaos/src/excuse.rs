@@ -1,10 +1,13 @@
 //! When the cancellation of a valid order is excused: only when outages on its own path left it less time than an order needs.
+//! That of an orchestrated order is excused by any outage during its life.
+
+use std::collections::HashMap;
 
 use serde::Serialize;
 use uuid::Uuid;
 
 use crate::{
-    history::milliseconds,
+    history::{Record, milliseconds},
     nemesis::{self, Kind, Path},
     recovery::Struck,
     verdict::Ended,
@@ -12,6 +15,8 @@ use crate::{
 
 /// The time that an order needs in a healthy suite: far more than the 99th percentile.
 const NEEDED_MS: u64 = 2_000;
+/// The longest recovery target, with a margin. Also longer than a command is repeated for, and a breaker stays open after that.
+const LONGEST_RECOVERY_MS: u64 = 20_000;
 
 /// An order that had to be confirmed and was cancelled.
 #[derive(Debug, Clone, Serialize)]
@@ -69,6 +74,32 @@ impl Cancelled {
     }
 }
 
+/// The orchestrated orders that have to be confirmed: those with no outage, or recovery from one, during their lives. Any strike
+/// counts, also one beside the path of choreographed orders: what delays an answer beyond its step's limit cancels the order.
+pub(crate) fn undisturbed<'o>(
+    records: &[Record],
+    orders: &'o [Ended],
+    struck: &[Struck],
+    epoch_ms: i64,
+) -> Vec<&'o Ended> {
+    let good = records.iter().filter(|record| record.has_to_be_confirmed_if_undisturbed);
+    let good: HashMap<Uuid, &Record> =
+        good.filter_map(|record| Some((*record.acknowledged.first()?, record))).collect();
+    let is_undisturbed = |order: &&Ended| {
+        good.get(&order.order_id).is_some_and(|record| {
+            // Unknown without an end, or by a clock that was behind. A clock that was ahead only excuses more.
+            let ended = order.ended_ms.and_then(|at| u64::try_from(at - epoch_ms).ok()).unwrap_or(u64::MAX);
+            !is_disturbed(struck, record.due_ms, ended.max(record.acknowledged_ms.unwrap_or(u64::MAX)))
+        })
+    };
+    orders.iter().filter(is_undisturbed).collect()
+}
+
+/// Whether an outage, or the recovery from one, overlaps with the time from `from` to `to`.
+pub(crate) fn is_disturbed(struck: &[Struck], from: u64, to: u64) -> bool {
+    struck.iter().any(|phase| phase.start_ms < to && from < phase.healed_ms + LONGEST_RECOVERY_MS)
+}
+
 /// Whether the clock that decides about deadlines was wrong around this time.
 fn is_wrong_clock(phase: &Struck, due_ms: u64) -> bool {
     let over = phase.healed_ms + milliseconds(phase.kind.recovery_target());
@@ -91,12 +122,28 @@ mod tests {
         }
     }
 
+    fn struck(nemesis: &'static str, start_ms: u64, healed_ms: u64) -> Struck {
+        let kind = nemesis::named(nemesis).map_or(Kind::Clients, |nemesis| nemesis.kind);
+        Struck { nemesis, kind, start_ms, healed_ms, faults: 1, error: None }
+    }
+
     /// The time of the order without the outage, and whether it is excused.
     fn judged(order: &Ended, nemesis: &'static str, start_ms: u64, healed_ms: u64) -> (u64, bool) {
-        let kind = nemesis::named(nemesis).map_or(Kind::Clients, |nemesis| nemesis.kind);
-        let struck = Struck { nemesis, kind, start_ms, healed_ms, faults: 1, error: None };
-        let cancelled = Cancelled::new(order, 1_000, &[struck], 0);
+        let cancelled = Cancelled::new(order, 1_000, &[struck(nemesis, start_ms, healed_ms)], 0);
         (cancelled.well_ms, cancelled.is_excused())
+    }
+
+    /// Whether an orchestrated order has to be confirmed, with a strike from 30 to 40 s.
+    fn has_to_be_confirmed(nemesis: &'static str, due_ms: u64, ended_ms: Option<i64>) -> bool {
+        let order = Ended { ended_ms, ..Ended::default() };
+        let record = Record {
+            due_ms,
+            acknowledged: vec![order.order_id],
+            acknowledged_ms: Some(due_ms),
+            has_to_be_confirmed_if_undisturbed: true,
+            ..Record::default()
+        };
+        !undisturbed(&[record], &[order], &[struck(nemesis, 30_000, 40_000)], 0).is_empty()
     }
 
     #[test]
@@ -120,5 +167,23 @@ mod tests {
     fn no_outage_excuses_a_refusal() {
         let refused = Ended { failed_at_step: Some("process_payment".to_owned()), ..timed_out() };
         assert!(!judged(&refused, "stop_postgres", 0, 30_000).1);
+    }
+
+    #[test]
+    fn any_outage_during_its_life_excuses_an_orchestrated_order() {
+        for nemesis in ["kill_service", "kill_gateway", "inventory_drop"] {
+            let judged = |due_ms, ended_ms| has_to_be_confirmed(nemesis, due_ms, Some(ended_ms));
+            assert!(judged(29_000, 29_900), "{nemesis}: it ended before");
+            assert!(!judged(29_000, 45_000), "{nemesis}: it began before");
+            assert!(!judged(35_000, 35_100) && !judged(59_000, 59_100), "{nemesis}: it began during the recovery");
+            assert!(judged(60_000, 75_000), "{nemesis}: it began afterwards");
+        }
+    }
+
+    #[test]
+    fn an_orchestrated_order_lives_on_when_its_end_is_unknown() {
+        assert!(!has_to_be_confirmed("stop_postgres", 1_000, None));
+        assert!(!has_to_be_confirmed("database_clock_behind", 29_000, Some(30_500 - 3_600_000)));
+        assert!(has_to_be_confirmed("stop_postgres", 60_000, None), "nothing was broken after it began");
     }
 }

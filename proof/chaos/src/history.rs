@@ -40,10 +40,14 @@ pub struct Record {
     /// The acknowledged orders: at most one, however often the request was sent.
     pub acknowledged: Vec<Uuid>,
     pub acknowledged_ms: Option<u64>,
+    /// The ends that answers named by their status, of an orchestrated order.
+    pub ends: Vec<&'static str>,
     /// The status of a permanent refusal.
     pub refused: Option<u16>,
     /// A good card, enough stock, and no cancellation.
     pub has_to_be_confirmed: bool,
+    /// The same of an orchestrated order, which any outage excuses.
+    pub has_to_be_confirmed_if_undisturbed: bool,
     pub wants_to_cancel: bool,
     /// The cancellation was acknowledged.
     pub cancelled: bool,

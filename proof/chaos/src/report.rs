@@ -61,6 +61,10 @@ pub struct Report {
     pub has_to_be_confirmed: usize,
     /// Those of them that were cancelled, and why.
     pub cancelled_by_outages: Vec<Cancelled>,
+    /// Such orders whose sagas a coordinator drives; they are not among those above.
+    pub orchestrated: usize,
+    /// Those of them that have to be confirmed: with no outage, or recovery from one, during their lives.
+    pub undisturbed: usize,
     pub findings: Violations,
     pub conservation: Conservation,
     /// The audit's violations, except those that a nemesis explains.
@@ -98,6 +102,10 @@ impl Report {
                 self.cancelled_by_outages.len(),
                 self.has_to_be_confirmed,
             ));
+        }
+        if self.orchestrated > 0 && self.undisturbed == 0 {
+            failures
+                .push(format!("of {} orchestrated orders none was undisturbed, so none was judged", self.orchestrated));
         }
         if self.orders < orders || self.faults < faults || self.nemeses < nemeses {
             failures
@@ -153,6 +161,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { seed, seconds, rate, orders, acknowledged, requests, faults, nemeses, .. } = self;
         let Report { lost, doubled, drift, settled_seconds, has_to_be_confirmed, .. } = self;
+        let Report { orchestrated, undisturbed, .. } = self;
         let Conservation { snapshots, skipped, .. } = &self.conservation;
         let (phases, cancelled, percent) =
             (self.phases.len(), self.cancelled_by_outages.len(), self.cancelled_percent());
@@ -171,6 +180,7 @@ impl fmt::Display for Report {
         for (during, orders) in self.cancellations() {
             writeln!(f, "  cancelled {orders:>4}: {during}")?;
         }
+        writeln!(f, "orchestrated {orchestrated}  undisturbed, so had to be confirmed {undisturbed}")?;
         for (outcome, orders) in &self.outcomes {
             writeln!(f, "  outcome {orders:>6}  {outcome}")?;
         }

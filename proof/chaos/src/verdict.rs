@@ -173,6 +173,11 @@ fn judge(record: &Record, there: Vec<&Ended>, by_id: &HashMap<Uuid, &Ended>, fin
             let broken = format!("order {order_id} is {}, although its cancellation was acknowledged", order.status);
             findings.broken_promises.push(broken);
         }
+        // Its customer may have cancelled a confirmed order.
+        let may_differ = |end: &str| end == "CONFIRMED" && record.wants_to_cancel;
+        for end in record.ends.iter().filter(|end| **end != order.status && !may_differ(end)) {
+            findings.broken_promises.push(format!("order {order_id} was answered as {end}, and is {}", order.status));
+        }
     }
     let unanswered = record.acknowledged.is_empty() && record.refused.is_none();
     if unanswered && record.conduct != Conduct::WalksAway {
@@ -240,5 +245,17 @@ mod tests {
         assert_eq!(counts(&[valid], &[]), [0, 0, 1]);
         let cancelled = Record { cancelled: true, ..record("a", Some(1)) };
         assert_eq!(counts(&[cancelled], &[ended("a", 1)]), [0, 0, 1]);
+    }
+
+    #[test]
+    fn an_order_stays_as_it_was_answered() {
+        let answered = |end| Record { ends: vec![end], ..record("a", Some(1)) };
+        let cancelled = Ended { status: "CANCELLED".to_owned(), ..ended("a", 1) };
+        assert_eq!(counts(&[answered("CONFIRMED")], &[ended("a", 1)]), [0, 0, 0]);
+        assert_eq!(counts(&[answered("CONFIRMED")], std::slice::from_ref(&cancelled)), [0, 0, 1]);
+        assert_eq!(counts(&[answered("CANCELLED")], std::slice::from_ref(&cancelled)), [0, 0, 0]);
+        let changed_mind = |end| Record { wants_to_cancel: true, ..answered(end) };
+        assert_eq!(counts(&[changed_mind("CONFIRMED")], &[cancelled]), [0, 0, 0]);
+        assert_eq!(counts(&[changed_mind("CANCELLED")], &[ended("a", 1)]), [0, 0, 1]);
     }
 }

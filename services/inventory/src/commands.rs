@@ -35,6 +35,7 @@ pub(crate) async fn reserve(app: App, context: Context, command: ReserveStock) -
         }
         Some(Decision::Refused { reason, .. }) => {
             store::refuse_reservations(work.conn(), &[(order_id.0, reason.clone())]).await?;
+            work.after_commit(app.refusals.count());
             Answer::Refused { reason }
         }
         None => return Err(StepError::failed("an order was not decided")),

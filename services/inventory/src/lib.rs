@@ -55,6 +55,7 @@ static PART: Part = Part {
 pub struct App {
     pub participant: Arc<Participant>,
     config: Arc<Config>,
+    refusals: metrics::Refusals,
     /// The units of stock that were replenished.
     replenished: Counter,
 }
@@ -72,8 +73,9 @@ pub async fn build(startup: Startup, config: Config) -> anyhow::Result<Service> 
 impl App {
     pub async fn connect(startup: &Startup, config: Config, faults: Faults) -> anyhow::Result<Self> {
         let participant = Participant::join::<SagaTimedOut>(startup, PART, &config.participant, faults).await?;
-        let replenished = metrics::register(&startup.metrics, participant.metrics().clone());
-        Ok(App { participant, config: Arc::new(config), replenished })
+        let refusals = startup.metrics.register(metrics::Refusals::register);
+        let replenished = startup.metrics.register(metrics::register_replenished);
+        Ok(App { participant, config: Arc::new(config), refusals, replenished })
     }
 }
 

@@ -1,18 +1,33 @@
-//! Business metrics of inventory, derived from the committed steps.
+//! Business metrics of inventory: refused orders, and replenished units.
 
-use contracts::order_fulfillment::RESERVE_STOCK;
-use messaging::metrics::{Metrics, StepStatusLabel};
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use messaging::Metrics;
+use prometheus_client::{metrics::counter::Counter, registry::Registry};
 
-/// Registers the counter of orders that could not be filled, and that of replenished units, which is returned.
-pub(crate) fn register(metrics: &bootstrap::Metrics, steps: Metrics) -> Counter {
+/// Refused orders, also those that a coordinator commanded to reserve.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Refusals(Counter);
+
+impl Refusals {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let this = Refusals::default();
+        let help = "Orders that could not be filled, choreographed and orchestrated";
+        registry.register("stock_refusals", help, this.0.clone());
+        this
+    }
+
+    /// Counts after the refusal is committed.
+    pub(crate) fn count(&self) -> impl FnOnce(&Metrics) + Send + use<> {
+        let refused = self.0.clone();
+        move |_| {
+            refused.inc();
+        }
+    }
+}
+
+/// Registers the counter of replenished units.
+pub(crate) fn register_replenished(registry: &mut Registry) -> Counter {
     let replenished = Counter::default();
     let help = "Units supplied to products, on request or automatically";
-    metrics.register(|registry| registry.register("stock_replenished_units", help, replenished.clone()));
-    let label = StepStatusLabel { step: RESERVE_STOCK.name, status: "FAILED" };
-    metrics.on_scrape(move |scrape| {
-        let refused = steps.saga_steps.get_or_create_owned(&label).get();
-        scrape.one("stock_refusals", "Orders that could not be filled", ConstCounter::new(refused))
-    });
+    registry.register("stock_replenished_units", help, replenished.clone());
     replenished
 }

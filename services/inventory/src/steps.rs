@@ -51,6 +51,7 @@ pub(crate) async fn reserve_stock(app: App, batch: Batch<OrderCreated>) -> StepR
                 refused.push((order_id.0, reason.clone()));
                 let refusal = StockReservationFailed { order_id, reason, shortages };
                 tx.refuse(order, Reservation::DECIDED, &refusal)?;
+                tx.after_commit(app.refusals.count());
             }
         }
     }

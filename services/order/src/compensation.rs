@@ -73,7 +73,9 @@ pub async fn drive_compensation(app: &App) -> Result<usize, StepError> {
             }
             (OverdueAction::GiveUp, _) => give_up(&mut tx, saga),
             (_, None) => Err(StepError::failed("its order does not exist")),
-            (OverdueAction::Cancel, Some(order)) => cancel(&mut tx, saga, order).map(|order| cancelled.push(order)),
+            (OverdueAction::Cancel, Some(order)) => {
+                cancel(app, &mut tx, saga, order).map(|order| cancelled.push(order))
+            }
             (OverdueAction::Retry, Some(order)) => {
                 let reason = format!("the receipts are overdue, attempt {}", saga.attempts + 1);
                 tx.retry_compensation(saga, order.version, &cancelled_before(saga, order), reason)
@@ -134,9 +136,14 @@ pub(crate) async fn resume(app: &App, saga_ids: &[Uuid], why: &str) -> Result<Ha
 }
 
 /// Cancels an order whose saga timed out without being cancelled.
-fn cancel(tx: &mut StepTransaction<Overdue>, saga: &Overdue, order: &mut OrderRow) -> Result<EndedOrder, StepError> {
+fn cancel(
+    app: &App,
+    tx: &mut StepTransaction<Overdue>,
+    saga: &Overdue,
+    order: &mut OrderRow,
+) -> Result<EndedOrder, StepError> {
     match domain::cancel(order.status, tx.status(saga)) {
-        Ending::Apply => steps::cancel_order(tx, saga, order, CancelReason::TimedOut, "no end by the deadline"),
+        Ending::Apply => steps::cancel_order(app, tx, saga, order, CancelReason::TimedOut, "no end by the deadline"),
         Ending::Skip(reason) => Err(StepError::failed(reason)),
     }
 }

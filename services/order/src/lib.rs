@@ -76,7 +76,7 @@ pub struct App {
     pub participant: Arc<Participant>,
     config: Arc<Config>,
     inventory: reqwest::Client,
-    revenue: metrics::Revenue,
+    ends: metrics::Ends,
     intake: Intake,
     purged: metrics::Purged,
     placements: Arc<WriteBatcher<Placement, Outcome>>,
@@ -104,16 +104,16 @@ impl App {
         let participant = Participant::join::<SagaTimedOut>(startup, PART, &config.participant, faults).await?;
         let inventory = reqwest::Client::builder().timeout(std::time::Duration::from_secs(10)).build()?;
         let steps = participant.metrics().clone();
-        let revenue = metrics::register(&startup.metrics, steps);
+        let ends = metrics::register(&startup.metrics, steps);
         let intake = startup.metrics.register(Intake::register);
         let purged = startup.metrics.register(metrics::Purged::register);
         let batcher = || WriteBatcher::new(PLACEMENT_LANES, MOST_PLACEMENTS);
-        let twin = orchestration::coordinator(&participant, startup, &config, revenue.clone())?;
+        let twin = orchestration::coordinator(&participant, startup, &config, ends.clone())?;
         Ok(App {
             participant,
             config: Arc::new(config),
             inventory,
-            revenue,
+            ends,
             intake,
             purged,
             placements: batcher(),

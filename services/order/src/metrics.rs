@@ -1,13 +1,10 @@
-//! Business metrics: orders by outcome, and revenue. Derived from the committed steps.
+//! Business metrics: orders by outcome, and revenue, of choreographed and orchestrated orders alike.
 
 use contracts::{
     Currency, Money,
-    order_fulfillment::{
-        CANCEL_ORDER_ON_REQUEST, CANCEL_TIMED_OUT_ORDER, CANCEL_UNFILLABLE_ORDER, CANCEL_UNPAID_ORDER, CONFIRM_ORDER,
-        CREATE_ORDER, DRIVE_COMPENSATION, SAGA,
-    },
+    order_fulfillment::{CONFIRM_ORDER, CREATE_ORDER, CancelReason},
 };
-use messaging::metrics::{Metrics, SagaStep, StepStatusLabel};
+use messaging::metrics::{Metrics, StepStatusLabel};
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{
@@ -22,54 +19,78 @@ struct CurrencyLabel {
     currency: String,
 }
 
-/// The value of the confirmed orders: the only metric here that a step counts itself.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Revenue(Family<CurrencyLabel, Counter>);
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
 
-impl Revenue {
-    /// Counts after the confirmation is committed.
-    pub(crate) fn count(&self, total: Money) -> impl FnOnce(&Metrics) + Send + use<> {
-        let revenue = self.clone();
+/// The ends of orders: the only metrics here that steps count themselves, after their commit. A step does not say why an
+/// orchestrated order was cancelled.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ends {
+    revenue: Family<CurrencyLabel, Counter>,
+    cancelled: Family<ReasonLabel, Counter>,
+}
+
+impl Ends {
+    /// Counts the value of a confirmed order.
+    pub(crate) fn confirmed(&self, total: Money) -> impl FnOnce(&Metrics) + Send + use<> {
+        let revenue = self.revenue_in(total.currency);
         move |_| {
-            revenue.of(total.currency).inc_by(total.amount.unsigned_abs());
+            revenue.inc_by(total.amount.unsigned_abs());
         }
     }
 
-    fn of(&self, currency: Currency) -> Counter {
-        self.0.get_or_create_owned(&CurrencyLabel { currency: currency.to_string() })
+    /// Counts a cancelled order.
+    pub(crate) fn cancelled(&self, reason: CancelReason) -> impl FnOnce(&Metrics) + Send + use<> {
+        let cancelled = self.cancelled_for(reason);
+        move |_| {
+            cancelled.inc();
+        }
+    }
+
+    fn revenue_in(&self, currency: Currency) -> Counter {
+        self.revenue.get_or_create_owned(&CurrencyLabel { currency: currency.to_string() })
+    }
+
+    fn cancelled_for(&self, reason: CancelReason) -> Counter {
+        let reason = match reason {
+            CancelReason::OutOfStock => "out_of_stock",
+            CancelReason::PaymentRefused => "payment_refused",
+            CancelReason::TimedOut => "timed_out",
+            CancelReason::CustomerRequest => "customer_request",
+        };
+        self.cancelled.get_or_create_owned(&ReasonLabel { reason })
     }
 }
 
 /// Registers the counters.
-pub(crate) fn register(metrics: &bootstrap::Metrics, steps: Metrics) -> Revenue {
-    let revenue = Revenue::default();
-    // Starts at 0, so that `increase()` counts the first order.
-    drop(revenue.of(Currency::USD));
-    let help = "Value of the confirmed orders; later refunds are not subtracted";
-    metrics.register(|registry| registry.register("revenue_minor_units", help, revenue.0.clone()));
+pub(crate) fn register(metrics: &bootstrap::Metrics, steps: Metrics) -> Ends {
+    use CancelReason::{CustomerRequest, OutOfStock, PaymentRefused, TimedOut};
+    let ends = Ends::default();
+    // They start at 0, so that `increase()` counts the first order.
+    drop(ends.revenue_in(Currency::USD));
+    for reason in [OutOfStock, PaymentRefused, TimedOut, CustomerRequest] {
+        drop(ends.cancelled_for(reason));
+    }
+    metrics.register(|registry| {
+        let help = "Value of the confirmed orders, choreographed and orchestrated; later refunds are not subtracted";
+        registry.register("revenue_minor_units", help, ends.revenue.clone());
+        let help = "Orders cancelled, choreographed and orchestrated, by reason";
+        registry.register("orders_cancelled", help, ends.cancelled.clone());
+    });
     metrics.on_scrape(move |scrape| {
+        // The sagas of both kinds have these steps, under the same names.
         let done = |step| {
             let label = StepStatusLabel { step, status: "COMPLETED" };
             ConstCounter::new(steps.saga_steps.get_or_create_owned(&label).get())
         };
-        scrape.one("orders_accepted", "Orders accepted", done(CREATE_ORDER.name))?;
-        scrape.one(
-            "orders_confirmed",
-            "Orders confirmed; a customer may still cancel one",
-            done(CONFIRM_ORDER.name),
-        )?;
-        // The step that cancels an order is the one that starts the compensation of its saga.
-        let undone = |step: &'static str| {
-            let label = SagaStep { saga_type: SAGA.saga_type, step };
-            steps.saga_compensations_started.get_or_create_owned(&label).get()
-        };
-        let cancelled = CANCELLED.map(|(reason, by)| {
-            let orders: u64 = by.iter().map(|step| undone(step)).sum();
-            ([("reason", reason)], ConstCounter::new(orders))
-        });
-        scrape.family("orders_cancelled", "Orders cancelled, by reason", cancelled)
+        let help = "Orders accepted, choreographed and orchestrated";
+        scrape.one("orders_accepted", help, done(CREATE_ORDER.name))?;
+        let help = "Orders confirmed, choreographed and orchestrated; a customer may still cancel one";
+        scrape.one("orders_confirmed", help, done(CONFIRM_ORDER.name))
     });
-    revenue
+    ends
 }
 
 /// What was deleted after its retention.
@@ -88,12 +109,3 @@ impl Purged {
         purged
     }
 }
-
-/// The reasons of cancellations, and the steps that cancel.
-const CANCELLED: [(&str, &[&str]); 4] = [
-    ("out_of_stock", &[CANCEL_UNFILLABLE_ORDER.step.name]),
-    ("payment_refused", &[CANCEL_UNPAID_ORDER.step.name]),
-    // The second one cancels orders whose timeout event was not handled in time.
-    ("timed_out", &[CANCEL_TIMED_OUT_ORDER.step.name, DRIVE_COMPENSATION.name]),
-    ("customer_request", &[CANCEL_ORDER_ON_REQUEST.name]),
-];

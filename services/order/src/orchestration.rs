@@ -27,7 +27,7 @@ use crate::{
     compensation::ResumeOutcome,
     config::Config,
     domain::{self, CancelRequest, Cancellation, Ending, OrderStatus},
-    metrics::Revenue,
+    metrics::Ends,
     store::{self, OrderRow},
 };
 
@@ -44,7 +44,7 @@ pub(crate) struct Business {
     inventory_url: Arc<str>,
     payment_url: Arc<str>,
     token: Secret,
-    revenue: Revenue,
+    ends: Ends,
 }
 
 /// The order of a saga is written with it, and never deleted.
@@ -58,7 +58,7 @@ pub(crate) fn coordinator(
     participant: &Participant,
     startup: &Startup,
     config: &Config,
-    revenue: Revenue,
+    ends: Ends,
 ) -> anyhow::Result<Arc<Coordinator<Business>>> {
     let client = Client::builder().no_proxy().redirect(redirect::Policy::none()).connect_timeout(CONNECT_TIMEOUT);
     let client = client.build()?;
@@ -69,7 +69,7 @@ pub(crate) fn coordinator(
         inventory_url: config.inventory_url.trim_end_matches('/').into(),
         payment_url: config.payment_url.trim_end_matches('/').into(),
         token: config.base.http.admin_token.clone(),
-        revenue,
+        ends,
     };
     anyhow::ensure!(
         config.coordinator_lease >= SHORTEST_LEASE,
@@ -173,13 +173,15 @@ impl Coordinated for Business {
             Effect::Nothing => return Ok(()),
             Effect::Confirm => {
                 applies(domain::confirm(order.status, Some(Status::InProgress)))?;
-                tx.after_commit(self.revenue.count(order.total));
+                tx.after_commit(self.ends.confirmed(order.total));
                 (OrderStatus::Confirmed, order.end(OrderStatus::Confirmed, None))
             }
             Effect::Cancel { failed, refused, reason } => {
                 applies(domain::cancel(order.status, Some(Status::InProgress)))?;
-                let reason = Cancellation { reason: Some(cancel_reason(failed, *refused)), detail: reason.clone() };
-                (OrderStatus::Cancelled, order.end(OrderStatus::Cancelled, Some(reason)))
+                let (code, detail) = (cancel_reason(failed, *refused), reason.clone());
+                tx.after_commit(self.ends.cancelled(code));
+                let cancellation = Cancellation { reason: Some(code), detail };
+                (OrderStatus::Cancelled, order.end(OrderStatus::Cancelled, Some(cancellation)))
             }
         };
         Ok(store::end_orders(tx.conn(), status, &[ended]).await?)
@@ -222,6 +224,7 @@ pub(crate) async fn cancel(
     }
     let transition = (StepStatus::Completed, Transition::Compensate { by_customer: true });
     tx.record(&request, &CANCEL_ORDER_ON_REQUEST, transition, Some(reason.to_owned()))?;
+    tx.after_commit(app.ends.cancelled(CancelReason::CustomerRequest));
     let cancellation = Cancellation { reason: Some(CancelReason::CustomerRequest), detail: reason.to_owned() };
     let ended = order.end(OrderStatus::Cancelled, Some(cancellation));
     store::end_orders(tx.conn(), OrderStatus::Cancelled, &[ended]).await?;

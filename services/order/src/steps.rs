@@ -45,7 +45,7 @@ pub(crate) async fn confirm_order(app: App, batch: Batch<PaymentProcessed>) -> S
             Ending::Apply => {
                 let event = OrderConfirmed { order_id, customer_id: order.customer_id.clone(), total };
                 tx.complete(payment, order.version + 1, &event)?;
-                tx.after_commit(app.revenue.count(total));
+                tx.after_commit(app.ends.confirmed(total));
                 confirmed.push(order.end(OrderStatus::Confirmed, None));
             }
             Ending::Skip(reason) => tx.skip(payment, reason)?,
@@ -90,7 +90,7 @@ async fn cancel<E: Event>(
             continue;
         };
         match domain::cancel(order.status, tx.status(cause)) {
-            Ending::Apply => cancelled.push(cancel_order(&mut tx, cause, order, reason, &detail)?),
+            Ending::Apply => cancelled.push(cancel_order(&app, &mut tx, cause, order, reason, &detail)?),
             Ending::Skip(reason) => tx.skip(cause, reason)?,
         }
     }
@@ -117,7 +117,7 @@ pub(crate) async fn cancel_order_on_request(
     let Some(order) = orders.get_mut(&OrderId(order_id)) else { return Ok(None) };
     let outcome = domain::cancel_on_request(order.status, tx.status(&request), tx.is_past_pivot(&request));
     if outcome == CancelRequest::Apply {
-        let cancelled = cancel_order(&mut tx, &request, order, CancelReason::CustomerRequest, reason)?;
+        let cancelled = cancel_order(app, &mut tx, &request, order, CancelReason::CustomerRequest, reason)?;
         store::end_orders(tx.conn(), OrderStatus::Cancelled, &[cancelled]).await?;
         tx.commit().await?;
     } else {
@@ -128,6 +128,7 @@ pub(crate) async fn cancel_order_on_request(
 
 /// Cancels one locked order, and starts the compensation of its saga. The caller writes the returned end.
 pub(crate) fn cancel_order<C: Cause>(
+    app: &App,
     tx: &mut StepTransaction<C>,
     cause: &C,
     order: &mut OrderRow,
@@ -135,6 +136,7 @@ pub(crate) fn cancel_order<C: Cause>(
     detail: &str,
 ) -> Result<EndedOrder, StepError> {
     tx.compensate(cause, order.version + 1, &cancelled(order, reason, detail), detail)?;
+    tx.after_commit(app.ends.cancelled(reason));
     let cancellation = Cancellation { reason: Some(reason), detail: detail.to_owned() };
     Ok(order.end(OrderStatus::Cancelled, Some(cancellation)))
 }

@@ -24,7 +24,8 @@ pub(crate) struct Declines(Family<CodeLabel, Counter>);
 impl Declines {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let this = Declines::default();
-        registry.register("payments_declined", "Declined payments, by code", this.0.clone());
+        let help = "Declined payments of choreographed and orchestrated orders, by code";
+        registry.register("payments_declined", help, this.0.clone());
         for code in USUAL {
             drop(this.0.get_or_create(&CodeLabel { code: code.to_owned() }));
         }

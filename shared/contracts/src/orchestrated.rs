@@ -155,10 +155,25 @@ mod tests {
         assert_eq!(participants, twin.participants().collect::<Vec<_>>());
     }
 
+    /// What participants are commanded.
+    fn commands() -> impl Iterator<Item = &'static Step> {
+        SAGA.steps.iter().copied().filter(|s| s.on == saga::Trigger::Command && s.service != Some(ORDER))
+    }
+
     #[test]
     fn every_command_of_a_participant_has_a_path_of_its_own() {
-        let commands = SAGA.steps.iter().filter(|s| s.on == saga::Trigger::Command && s.service != Some(ORDER));
-        let paths: std::collections::HashSet<_> = commands.clone().map(|step| path(step)).collect();
-        assert_eq!((commands.count(), paths.len()), (4, 4));
+        let paths: std::collections::HashSet<_> = commands().map(path).collect();
+        assert_eq!((commands().count(), paths.len()), (4, 4));
+    }
+
+    #[test]
+    fn the_limits_of_all_commands_fit_into_the_deadline() {
+        let limits: Vec<_> = commands().map(|step| (step.name, step.time_limit.as_secs())).collect();
+        assert_eq!(
+            limits,
+            [("reserve_stock", 15), ("process_payment", 15), ("refund_payment", 15), ("release_stock", 10)]
+        );
+        assert_eq!(SAGA.deadline, Duration::from_secs(60));
+        assert!(commands().map(|step| step.time_limit).sum::<Duration>() <= SAGA.deadline);
     }
 }

@@ -60,6 +60,24 @@ async fn judge(suite: &TestSuite, participants: &Participants, confirmed: &Value
     Ok(())
 }
 
+#[suite_tests::test]
+async fn an_audit_finds_orphaned_sagas_of_both_kinds() -> Test {
+    let (suite, participants) = TestSuite::selling(1_000, 10).await?;
+    let client = &participants.order.client;
+    let twin = client.post("/api/orders/orchestrated", &order_of(&[("A", 1)], "tok_visa")).await?.expect(201)?;
+    let orders = [participants.confirmed(&[("A", 1)]).await?, twin];
+    suite.audit().await?;
+    suite.execute("update saga.saga_instance set business_key = gen_random_uuid()").await?;
+    let found = &suite.report(&Options::default()).await?;
+    let orphans = &verdict(found, "no_orphans").examples;
+    ensure!(orphans.len() == orders.len(), "{found}");
+    for order in &orders {
+        let orphan = format!("saga {} (COMPLETED) belongs to no order", order["saga_id"].as_str().unwrap_or_default());
+        ensure!(orphans.iter().any(|found| found.starts_with(&orphan)), "{found}");
+    }
+    Ok(())
+}
+
 fn verdict<'a>(report: &'a Report, name: &str) -> &'a Verdict {
     report.invariants.iter().find(|verdict| verdict.name == name).unwrap()
 }

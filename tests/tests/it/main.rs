@@ -30,6 +30,7 @@ mod idempotency;
 mod input;
 mod journey;
 mod limits;
+mod load;
 mod manifest;
 mod mcp;
 mod messages;

@@ -1,6 +1,7 @@
 //! The metrics: each event is counted once, by the replica that handled it; gauges about shared tables are exposed by one
 //! replica; and METRICS.md lists what a running suite exposes.
 
+mod both_kinds;
 mod document;
 mod exposed;
 mod retention;

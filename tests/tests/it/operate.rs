@@ -49,8 +49,7 @@ async fn a_parked_event_is_found_and_requeued_from_a_terminal_and_recorded() -> 
     ensure!(code == Some(0), "{errors}");
     participants.saga_becomes(&placed, "COMPLETED").await?;
     let order = format!("id={}", placed["order_id"].as_str().context("no id")?);
-    let (code, cancelled, errors) =
-        operate(&participants, &["--yes", "cancel_order", &order, "reason=a test"]).await?;
+    let (code, cancelled, errors) = operate(&participants, &["--yes", "cancel_order", &order, "reason=a test"]).await?;
     ensure!(code == Some(0) && cancelled.contains("\"CANCELLED\""), "{cancelled} {errors}");
     participants.saga_becomes(&placed, "COMPENSATED").await?;
     let recorded: Vec<(String, Option<String>)> =

@@ -1,6 +1,9 @@
 //! The orchestrated twin of the saga: a coordinator commands the steps. Same orders, same audit.
 
 mod killed;
+mod late;
+mod stored;
+mod waits;
 
 use testkit::free_port;
 
@@ -130,6 +133,8 @@ async fn a_saga_past_its_deadline_times_out() -> Test {
     ensure!(refused["detail"].as_str().is_some_and(|why| why.contains("no end by the deadline")), "{refused}");
     let saga = participants.saga_becomes(&last_order(&participants.order.client).await?, "COMPENSATED").await?;
     ensure!(saga["failed_at_step"] == "detect_timeout", "{saga:#}");
+    let shown = Scrape::of(&participants.order.client).await?;
+    ensure!(shown.sum("orders_cancelled_total", &[("reason", "timed_out")]) == Some(1.0), "it is not counted once");
     suite.audit().await
 }
 

@@ -1,6 +1,8 @@
 //! Retries: how often they helped, and how they are switched off.
 
 use contracts::order_fulfillment::RESERVE_STOCK;
+use tempfile::NamedTempFile;
+use tracing_subscriber::{filter::LevelFilter, util::SubscriberInitExt as _};
 
 use crate::{prelude::*, relay::create_products, sources::read};
 
@@ -10,6 +12,40 @@ async fn shown(replica: &Replica, name: &str, labels: &[(&str, &str)]) -> anyhow
 }
 
 const STEP: (&str, &str) = ("step", "reserve_stock");
+
+/// What this thread logs, until the second one is dropped.
+fn log() -> anyhow::Result<(NamedTempFile, impl Sized)> {
+    let file = NamedTempFile::new()?;
+    let subscriber = tracing_subscriber::fmt().with_writer(file.reopen()?).with_ansi(false);
+    let logging = subscriber.with_max_level(LevelFilter::INFO).finish().set_default();
+    Ok((file, logging))
+}
+
+/// Waits until the log has lines with this text, and returns them.
+async fn logged(log: &NamedTempFile, text: &str) -> anyhow::Result<Vec<String>> {
+    eventually(async || {
+        let log = std::fs::read_to_string(log.path())?;
+        let lines: Vec<String> = log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect();
+        anyhow::Ok(Some(lines).filter(|lines| !lines.is_empty()))
+    })
+    .await
+}
+
+#[suite_tests::test]
+async fn a_retry_that_helped_is_logged_with_the_number_of_attempts() -> Test {
+    let (log, _logging) = log()?;
+    let tuning = Tuning { resilience: "reserve_stock.initial=10ms", ..Tuning::default() };
+    let (suite, participants) = TestSuite::faulty(tuning, 100, 10).await?;
+    participants.confirmed(&[("A", 1)]).await?;
+    let fails = json!({"point": "in_step", "kind": "error", "first": 2, "scope": {"step": "reserve_stock"}});
+    participants.inventory.arm(&fails).await?;
+    let helped = participants.confirmed(&[("A", 1)]).await?;
+    let lines = logged(&log, "succeeded after").await?;
+    let saga_id = helped["saga_id"].as_str().context("an order without a saga")?;
+    let is_of_it = |line: &String| line.contains("succeeded after 3 attempts") && line.contains(saga_id);
+    ensure!(lines.len() == 1 && lines.iter().all(is_of_it), "{lines:#?}");
+    suite.audit().await
+}
 
 #[suite_tests::test]
 async fn an_event_applied_after_failed_attempts_counts_as_helped() -> Test {
@@ -36,6 +72,7 @@ async fn an_event_applied_after_failed_attempts_counts_as_helped() -> Test {
 
 #[suite_tests::test(unaudited = "nothing is ordered")]
 async fn an_event_published_after_refusals_counts_as_helped() -> Test {
+    let (log, _logging) = log()?;
     let (suite, inventory) = TestSuite::alone(INVENTORY).await?;
     create_products(&inventory, 0..1).await?;
     inventory.client.act("/api/admin/relay/pause").await?;
@@ -47,7 +84,10 @@ async fn an_event_published_after_refusals_counts_as_helped() -> Test {
     inventory.client.act("/api/admin/relay/resume").await?;
     suite.becomes("select count(*) from inventory.outbox_published", 3).await?;
     let helped = async || shown(&inventory, "outbox_retries_helped_total", &[]).await;
-    eventually(async || helped().await.is_ok_and(|helped| helped == 1.0)).await
+    eventually(async || helped().await.is_ok_and(|helped| helped == 1.0)).await?;
+    let lines = logged(&log, "published after").await?;
+    ensure!(lines.len() == 1 && lines[0].contains("published after 3 attempts"), "{lines:#?}");
+    Ok(())
 }
 
 #[suite_tests::test]

@@ -7,7 +7,7 @@ use console::audit;
 use super::Plan;
 use crate::{
     conservation::Conservation,
-    excuse::Cancelled,
+    excuse::{self, Cancelled, is_disturbed},
     nemesis::{self, Kind},
     recovery::{Flow, Struck},
     report::Report,
@@ -28,9 +28,6 @@ pub(super) struct Evidence {
     pub(super) unplanned_ends: Vec<String>,
 }
 
-/// The longest recovery target, with a margin.
-const LONGEST_RECOVERY_MS: u64 = 20_000;
-
 pub(super) async fn judge(run: &Run, plan: &Plan, evidence: Evidence) -> anyhow::Result<Report> {
     let records = run.history.records();
     let orders = verdict::ended_orders(&run.testbed.pool).await?;
@@ -50,6 +47,14 @@ pub(super) async fn judge(run: &Run, plan: &Plan, evidence: Evidence) -> anyhow:
         format!(
             "order {order_id} had to be confirmed and was cancelled at {at} after {well_ms} ms without an outage on its path: \
              {during:?}"
+        )
+    }));
+    let undisturbed = excuse::undisturbed(&records, &orders, &struck, run.history.epoch_ms());
+    findings.broken_promises.extend(undisturbed.iter().filter(|order| order.status != "CONFIRMED").map(|order| {
+        let at = order.failed_at_step.as_deref().unwrap_or("no step");
+        format!(
+            "orchestrated order {} had to be confirmed, and is {} at {at} without any outage",
+            order.order_id, order.status
         )
     }));
     let audited = |names: &[&str]| violations_of(evidence.audit.as_ref(), names);
@@ -74,6 +79,8 @@ pub(super) async fn judge(run: &Run, plan: &Plan, evidence: Evidence) -> anyhow:
         outcomes: verdict::outcomes(&orders),
         has_to_be_confirmed: records.iter().filter(|record| record.has_to_be_confirmed).count(),
         cancelled_by_outages: cancelled,
+        orchestrated: records.iter().filter(|record| record.has_to_be_confirmed_if_undisturbed).count(),
+        undisturbed: undisturbed.len(),
         kinds: kinds.map(|kind| flow.report(kind, &struck, evidence.ended_ms)).collect(),
         goodput_after_burst_percent: after_bursts(&flow, &struck, evidence.ended_ms),
         phases: struck,
@@ -91,11 +98,6 @@ pub(super) async fn judge(run: &Run, plan: &Plan, evidence: Evidence) -> anyhow:
 fn violations_of(report: Option<&audit::Report>, names: &[&str]) -> u64 {
     let verdicts = report.iter().flat_map(|report| &report.invariants);
     verdicts.filter(|verdict| names.contains(&verdict.name)).map(|verdict| verdict.violations).sum()
-}
-
-/// Whether an outage, or the recovery from one, overlaps with the time from `from` to `to`.
-fn is_disturbed(struck: &[Struck], from: u64, to: u64) -> bool {
-    struck.iter().any(|phase| phase.start_ms < to && from < phase.healed_ms + LONGEST_RECOVERY_MS)
 }
 
 /// Goodput over 5 s, half a minute after each burst, in percent of that over 5 s before it.

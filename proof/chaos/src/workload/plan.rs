@@ -43,11 +43,10 @@ pub struct PlannedOrder {
 }
 
 impl PlannedOrder {
-    /// Whether only an outage can excuse that the order is not confirmed. An orchestrated one is cancelled when a participant is
-    /// away for longer than its step may take, which no outage of the run has to be.
-    pub fn has_to_be_confirmed(&self) -> bool {
+    /// Whether only an outage can excuse that the order is not confirmed.
+    pub fn is_good(&self) -> bool {
         let plenty = self.order.lines.iter().all(|line| line.sku.starts_with("PLENTY"));
-        let stays = self.cancels_after.is_none() && self.conduct.insists() && !self.orchestrated;
+        let stays = self.cancels_after.is_none() && self.conduct.insists();
         self.order.payment_method == "tok_visa" && plenty && stays
     }
 }

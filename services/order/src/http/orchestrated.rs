@@ -4,7 +4,7 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use bootstrap::{Json, Problem, RequestContext};
+use bootstrap::{Json, Problem, RequestContext, detached};
 use tokio::time::{Duration, timeout};
 
 use super::{
@@ -37,12 +37,18 @@ pub(super) async fn place_order_orchestrated(
     headers: HeaderMap,
     Json(wanted): Json<PlaceOrder>,
 ) -> Result<(StatusCode, HeaderMap, Json<OrderBody>), Problem> {
-    let placed = place::accept(&app, context, &headers, wanted, Style::Orchestrated).await?;
-    let order_id = placed.order_id();
-    let ended = match &placed {
-        Placed::New(order, _) => Some(app.twin.drive(order.saga_id.0)),
-        Placed::Replayed(_) => None,
+    let shared = app.clone();
+    let begin = async move {
+        let placed = place::accept(&shared, context, &headers, wanted, Style::Orchestrated).await?;
+        let ended = match &placed {
+            Placed::New(order, _) => Some(shared.twin.drive(order.saga_id.0)),
+            Placed::Replayed(_) => None,
+        };
+        Ok::<_, Problem>((placed, ended))
     };
+    // Also for a customer who hangs up now: otherwise nobody would drive the saga before its first step's limit.
+    let (placed, ended) = detached(begin).await?;
+    let order_id = placed.order_id();
     // Where too many wait, the answer is the order as it is.
     match (app.waits.try_acquire(), ended) {
         (Ok(_waits), Some(ended)) => {

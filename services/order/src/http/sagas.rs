@@ -27,7 +27,7 @@ use crate::{
 #[into_params(parameter_in = Query)]
 pub(super) struct SagaQuery {
     status: Option<Status>,
-    /// The saga's type: `OrderFulfillment`.
+    /// The saga's type: `OrderFulfillment` or `OrderFulfillmentOrchestrated`.
     #[serde(rename = "type")]
     saga_type: Option<String>,
     order_id: Option<Uuid>,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
 mod charge;
+mod commands;
 mod http_gateway;
 mod lab;
 mod races;

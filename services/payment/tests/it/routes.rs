@@ -19,7 +19,7 @@ async fn get(router: &Router, path: &str) -> (u16, Value) {
     (status, serde_json::from_slice(&body).unwrap())
 }
 
-async fn post(router: &Router, path: &str, body: &Value) -> (u16, Value) {
+pub(crate) async fn post(router: &Router, path: &str, body: &Value) -> (u16, Value) {
     let request = Request::post(path).header("content-type", "application/json").body(Body::from(body.to_string()));
     let response = router.clone().oneshot(request.unwrap()).await.unwrap();
     let status = response.status().as_u16();

@@ -35,8 +35,8 @@ enum Key {
     Refunded(i64),
 }
 
-/// Charges with the token `tok_held` wait for [`ScriptedGateway::release`], `tok_declined` is declined, all
-/// others are approved.
+/// [`ScriptedGateway::release`] is waited for by charges with the token `tok_held`, by the answers to those with
+/// `tok_answer_held`, and by voids of those with `tok_void_held`. `tok_declined` is declined, all others are approved.
 pub(crate) struct ScriptedGateway {
     keys: Mutex<HashMap<PaymentId, Key>>,
     faults: Mutex<VecDeque<CallFault>>,
@@ -61,9 +61,13 @@ impl ScriptedGateway {
         self.faults.lock().unwrap().extend(faults);
     }
 
-    /// Releases the held charges.
+    /// Releases what is held.
     pub(crate) fn release(&self) {
         self.released.send_replace(true);
+    }
+
+    async fn until_released(&self) {
+        self.released.subscribe().wait_for(|released| *released).await.unwrap();
     }
 
     pub(crate) async fn called(&self, times: usize) {
@@ -119,8 +123,9 @@ impl PaymentGateway for ScriptedGateway {
     ) -> BoxFuture<'a, Result<Answer, GatewayError>> {
         Box::pin(async move {
             self.calls.send_modify(|calls| *calls += 1);
-            if intent.method == "tok_held" && *ask == Ask::Charge {
-                self.released.subscribe().wait_for(|released| *released).await.unwrap();
+            let method = intent.method.as_str();
+            if matches!((method, ask), ("tok_held", Ask::Charge) | ("tok_void_held", Ask::Void)) {
+                self.until_released().await;
             }
             let fault = self.faults.lock().unwrap().pop_front();
             match fault {
@@ -129,6 +134,9 @@ impl PaymentGateway for ScriptedGateway {
                 _ => {}
             }
             let answer = self.decide(ask, intent, fault == Some(CallFault::Forgetful));
+            if matches!((method, ask), ("tok_answer_held", Ask::Charge)) {
+                self.until_released().await;
+            }
             if fault == Some(CallFault::AnswerLost) {
                 return Err(GatewayError::Unknown("the answer is lost".into()));
             }

@@ -27,6 +27,9 @@ async fn metrics_md_lists_every_metric_each_counted_once() -> Test {
     business(&shown)?;
     deliveries(&shown)?;
     exemplars(&shown)?;
+    let orchestrated = order_of(&[("A", 1)], "tok_visa");
+    participants.order.client.post("/api/orders/orchestrated", &orchestrated).await?.expect(201)?;
+    shown = Shown::by(&participants).await?;
     let (console, _process) = console(&suite).await?;
     shown.add("console", &console).await?;
     shown.add("gateway_simulator", &suite.gateway_client()).await?;

@@ -122,18 +122,17 @@ cases! {
     fn killed_after_a_transition_is_committed() = killed_at("after_commit_before_publish", &STORED);
 }
 
-/// A coordinator that is frozen while it commands a payment, and thawed when the order was cancelled and undone.
-#[suite_tests::test]
-async fn a_frozen_coordinator_that_commands_late_charges_nothing() -> Test {
+/// A coordinator that is frozen in a payment, once the query counts one, and thawed when the order was cancelled and undone.
+async fn frozen(point: &str, reached: &str) -> Test {
     let lab = Lab::start().await?;
     let mut zombie = order(&lab.suite, &lab.settings).await?;
     let held = json!({
-        "point": "participant_call", "kind": "latency", "latency_ms": 4_000, "first": 1, "scope": {"step": "process_payment"},
+        "point": point, "kind": "latency", "latency_ms": 4_000, "first": 1, "scope": {"step": "process_payment"},
     });
     zombie.client.post("/api/admin/faults", &held).await?.expect(201)?;
     let client = zombie.client.clone();
     let placing = tokio::spawn(async move { client.post(PLACE, &order_of(&[("A", 1)], "tok_visa")).await });
-    lab.suite.becomes("select count(*) from saga.saga_instance where status = 'IN_PROGRESS'", 1).await?;
+    lab.suite.becomes(reached, 1).await?;
     zombie.process.pause()?;
     let placed = lab.survivor.client.items("/api/orders").await?;
     let path = format!("/api/orders/{}/cancel", placed[0]["order_id"].as_str().unwrap());
@@ -145,4 +144,11 @@ async fn a_frozen_coordinator_that_commands_late_charges_nothing() -> Test {
     let product = lab.inventory.client.get("/api/products/A").await?.expect(200)?;
     ensure!(product["available"] == 1_000, "{product}");
     lab.suite.audit().await
+}
+
+cases! {
+    fn a_frozen_coordinator_that_commands_late_charges_nothing() =
+        frozen("participant_call", "select count(*) from saga.saga_instance where status = 'IN_PROGRESS'");
+    fn a_frozen_coordinator_that_is_answered_late_changes_nothing() =
+        frozen("after_call_before_transition", "select count(*) from payment.payment where status = 'CAPTURED'");
 }

@@ -12,5 +12,5 @@ where o.order_id is null and p.status not in ('VOIDED', 'REFUNDED')
 union all
 select format('saga %s (%s) belongs to no order: %s', s.saga_id, s.status, s.business_key)
 from saga.saga_instance s
-left join orders.customer_order o on o.order_id = s.business_key
-where s.saga_type = 'OrderFulfillment' and o.order_id is null
+left join orders.customer_order o on o.order_id = s.business_key and o.saga_id = s.saga_id
+where s.saga_type in ('OrderFulfillment', 'OrderFulfillmentOrchestrated') and o.order_id is null

@@ -1,0 +1,57 @@
+//! The customer is answered while the saga still runs: 202, and the order as it is.
+
+use tokio::{task::JoinSet, time::timeout};
+
+use super::{PLACE, place, text};
+use crate::prelude::*;
+
+#[suite_tests::test]
+async fn a_service_that_drains_answers_before_the_end() -> Test {
+    let (suite, participants) = TestSuite::faulty(Tuning::default(), 100, 10).await?;
+    let replica = &participants.order;
+    let held = json!({"point": "participant_call", "kind": "hang", "scope": {"step": "process_payment"}});
+    let held = replica.arm(&held).await?;
+    let place = || {
+        let request = replica.client.request(Method::POST, PLACE).header("idempotency-key", "one");
+        let (client, request) = (replica.client.clone(), request.json(&order_of(&[("A", 1)], "tok_visa")));
+        async move { client.send(request).await }
+    };
+    let placing = tokio::spawn(place());
+    suite.becomes("select count(*) from saga.saga_instance where status = 'IN_PROGRESS'", 1).await?;
+    replica.startup.draining.cancel();
+    let placed = placing.await??;
+    let location = placed.header("location").map(str::to_owned);
+    let order = placed.expect(202)?;
+    ensure!(order["status"] == "PENDING", "{order}");
+    ensure!(location == Some(format!("/api/orders/{}", text(&order["order_id"]))), "{location:?}");
+    let again = place().await?;
+    ensure!(again.header("idempotency-replayed") == Some("true"));
+    ensure!(again.expect(202)?["order_id"] == order["order_id"]);
+    replica.client.delete(&format!("/api/admin/faults/{held}"), &json!({})).await?.expect(200)?;
+    participants.saga_becomes(&order, "COMPLETED").await?;
+    ensure!(place().await?.expect(200)?["status"] == "CONFIRMED");
+    suite.audit().await
+}
+
+/// So many wait at most; the answer to one more does not wait for the end.
+#[suite_tests::test(unaudited = "its orders are left in progress")]
+async fn beyond_256_waits_an_order_is_answered_at_once() -> Test {
+    // Order finds no inventory, so no saga ends.
+    let resilience = "reserve_stock.time_limit=5m,reserve_stock.attempts=1000";
+    let suite = TestSuite::with(Tuning { resilience, ..Tuning::default() }).await?;
+    let (order, inventory) = (suite.start(ORDER).await?, suite.start(INVENTORY).await?);
+    inventory.client.create_product("A", 100, 10).await?.expect(201)?;
+    eventually(async || order.client.get("/api/products/A").await.is_ok_and(|answer| answer.status == 200)).await?;
+    let mut placing = JoinSet::new();
+    for _ in 0..257 {
+        let client = order.client.clone();
+        placing.spawn(async move { place(&client, "tok_visa").await });
+    }
+    // Well before the longest wait, after which all are answered.
+    let first = timeout(Duration::from_secs(20), placing.join_next()).await.context("all wait")?;
+    let answered = first.context("nothing was placed")???.expect(202)?;
+    ensure!(answered["status"] == "PENDING", "{answered}");
+    suite.becomes("select count(*) from orders.customer_order", 257).await?;
+    ensure!(placing.try_join_next().is_none(), "more than one is answered at once");
+    Ok(())
+}
