@@ -38,14 +38,14 @@ pub(super) async fn place_order_orchestrated(
     Json(wanted): Json<PlaceOrder>,
 ) -> Result<(StatusCode, HeaderMap, Json<OrderBody>), Problem> {
     let shared = app.clone();
-    let begin = async move {
+    let begin = Box::pin(async move {
         let placed = place::accept(&shared, context, &headers, wanted, Style::Orchestrated).await?;
         let ended = match &placed {
             Placed::New(order, _) => Some(shared.twin.drive(order.saga_id.0)),
             Placed::Replayed(_) => None,
         };
         Ok::<_, Problem>((placed, ended))
-    };
+    });
     // Also for a customer who hangs up now: otherwise nobody would drive the saga before its first step's limit.
     let (placed, ended) = detached(begin).await?;
     let order_id = placed.order_id();
