@@ -49,9 +49,9 @@ pub(crate) async fn reserve_stock(app: App, batch: Batch<OrderCreated>) -> StepR
             }
             Decision::Refused { reason, shortages } => {
                 refused.push((order_id.0, reason.clone()));
+                tx.after_commit(app.refusals.count());
                 let refusal = StockReservationFailed { order_id, reason, shortages };
                 tx.refuse(order, Reservation::DECIDED, &refusal)?;
-                tx.after_commit(app.refusals.count());
             }
         }
     }

@@ -6,14 +6,14 @@ use std::time::Duration;
 use serde::Serialize;
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
-use utoipa::ToSchema;
 
 use crate::{Metrics, interval, lease::hold, periodic::every, settings::MessagingArgs};
 
 const DAYS_AHEAD: i32 = 7;
 
 /// The result of one round.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Tidied {
     /// Days of inbox and published events, created ahead.
     pub partitions_created: i32,

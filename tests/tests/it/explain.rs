@@ -51,7 +51,7 @@ async fn follow(finding: &Value, service: &Replica) -> Test {
     let (method, path) = remedy["request"].as_str().and_then(|r| r.split_once(' ')).context("no request")?;
     let method: Method = method.parse()?;
     let request = service.client.request(method.clone(), path);
-    let request = if method == Method::GET { request } else { request.json(&json!({})) };
+    let request = if method == Method::GET { request } else { request.json(&json!({"reason": "a test"})) };
     service.client.send(request).await?.expect(200)?;
     Ok(())
 }

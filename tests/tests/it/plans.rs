@@ -9,7 +9,7 @@ use crate::{database::code, prelude::*};
 /// Tables that are read in full because they stay short, and the statements that read others in full.
 const READ_WHOLE: [(&str, &str); 16] = [
     ("lease", "select holder"),
-    ("lease", "delete from lease where expires_at"),
+    ("lease", "delete from lease where ctid"),
     ("relay_lease", ""),
     ("outbox", "select l.holder"),
     ("outbox", "with waiting"),

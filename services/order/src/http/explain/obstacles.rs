@@ -164,7 +164,7 @@ fn obstacle(known: &Known, awaited: &Awaited, waits: bool, fact: &Fact) -> Optio
         "PARKED" if of_event => {
             let what = format!("{on} is parked since the broker refused it: {why}.");
             let request = format!("POST /api/admin/outbox/{}/requeue", awaited.event_id);
-            let remedy = "Requeue the event, once the cause is fixed.";
+            let remedy = "Requeue the event, with a reason, once the cause is fixed.";
             new(ObstacleKind::PublicationParked, what).remedy(publisher, remedy, request)
         }
         "DEAD_LETTER" if of_event && of_consumer => {
