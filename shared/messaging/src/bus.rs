@@ -1,6 +1,6 @@
 //! A service's connection to the broker: it publishes to its own stream and consumes others.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_nats::{Client, jetstream};
 use saga::Service;
@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use crate::{
     Faults,
     acknowledged::{self, Fill, StreamView},
+    isolation::Isolation,
 };
 
 /// How long a response of the broker may take; a later one was lost with its connection.
@@ -24,6 +25,7 @@ pub struct Bus {
     pub(crate) jetstream: jetstream::Context,
     pub(crate) service: Service,
     pub(crate) faults: Faults,
+    pub(crate) isolation: Arc<Isolation>,
     /// Whether the relay of another replica of the service is active.
     stands_by: watch::Sender<bool>,
 }
@@ -35,7 +37,8 @@ impl Bus {
             .ack_timeout(BROKER_RESPONSE_TIMEOUT)
             .max_ack_inflight(MAX_ACKS_IN_FLIGHT)
             .build(client.clone());
-        Bus { jetstream, client, service, faults: Faults::none(), stands_by: watch::Sender::new(false) }
+        let (faults, isolation) = (Faults::none(), Arc::default());
+        Bus { jetstream, client, service, faults, isolation, stands_by: watch::Sender::new(false) }
     }
 
     /// The faults that work on this bus can meet at its named fault points. Without them, and in a build without the feature

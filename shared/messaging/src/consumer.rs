@@ -16,7 +16,7 @@ mod unread;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use async_nats::jetstream::consumer::PullConsumer;
+use async_nats::jetstream::{ErrorCode, consumer::PullConsumer, stream::ConsumerErrorKind};
 use futures_util::{StreamExt, future::join_all};
 use resilience::{Breaker, Breakers, Overrides, Policy, State};
 use saga::Service;
@@ -85,13 +85,17 @@ impl Consumer {
             if this.wait_until_allowed(&stop).await {
                 failures = match this.consume(&stop).await {
                     Ok(()) => 0,
-                    Err(error) => {
-                        (this.report)(Err(&error));
+                    Err(failure) => {
+                        let (Failure::Broker(error) | Failure::Other(error)) = &failure;
+                        (this.report)(Err(error));
                         tracing::warn!(
                             consumer = this.name(),
                             error,
                             "the consumer failed and pauses before it tries again"
                         );
+                        if matches!(failure, Failure::Broker(_)) {
+                            this.bus.isolation.is_possible(&this.bus.client).await;
+                        }
                         failures + 1
                     }
                 };
@@ -119,7 +123,7 @@ impl Consumer {
 
     /// Consumes as the breaker permits: everything, a few probes, or nothing until it is time to probe. Returns when it is to
     /// stop or to check again what is permitted.
-    async fn consume(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), String> {
+    async fn consume(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), Failure> {
         let permits = tokio::select! {
             biased;
             () = stop.cancelled() => return Ok(()),
@@ -134,10 +138,10 @@ impl Consumer {
     }
 
     /// Pulls and processes batches until it is stopped, paused or fails.
-    async fn pull(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), String> {
+    async fn pull(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), Failure> {
         let (_, progress) = self.find().await?;
         let mut pull = Pull::begin(&self.bus, &self.publisher.stream(), &self.name()).await?;
-        (self.report)(Ok(()));
+        self.works();
         // Messages that have arrived and wait: two batches at most, including outstanding ones.
         let (room, mut prefetched) = (self.settings.consumer_batch * 2, VecDeque::new());
         let mut in_progress = JoinSet::new();
@@ -156,7 +160,7 @@ impl Consumer {
                 match Pull::begin(&self.bus, &self.publisher.stream(), &self.name()).await {
                     // Messages of the old connection are redelivered.
                     Ok(again) => (pull, prefetched) = (again, VecDeque::new()),
-                    Err(error) => break Err(error),
+                    Err(error) => break Err(error.into()),
                 }
             }
             if pull.is_idle() {
@@ -167,13 +171,13 @@ impl Consumer {
                 if let Some(expires) = expires
                     && let Err(error) = pull.request(room.saturating_sub(prefetched.len()), expires).await
                 {
-                    break Err(error);
+                    break Err(error.into());
                 }
             }
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break Ok(()),
-                () = halt.notified() => break Err("the database is unavailable".to_owned()),
+                () = halt.notified() => break Err(Failure::database()),
                 () = breaker_opens(&mut breaker) => break Ok(()),
                 Some(_) = in_progress.join_next() => {}
                 Some(_) = isolated.join_next() => {}
@@ -181,19 +185,19 @@ impl Consumer {
                     match control::is_paused(&self.pool, &self.name()).await {
                         Ok(true) => break Ok(()),
                         Ok(false) => {}
-                        Err(error) => break Err(error.to_string()),
+                        Err(error) => break Err(Failure::Other(error.to_string())),
                     }
                 }
                 _ = stands_by.changed() => {}
                 () = standby.look_due(), if pull.is_idle() && *stands_by.borrow() => {
-                    if let Err(error) = standby.look(self).await {
-                        break Err(error);
+                    if let Err(failure) = standby.look(self).await {
+                        break Err(failure);
                     }
                 }
                 _ = progress_tick.tick() => answer::send_progress(self, prefetched.iter()).await,
                 received = pull.next() => match received {
                     Ok(received) => prefetched.extend(received),
-                    Err(error) => break Err(error),
+                    Err(error) => break Err(error.into()),
                 },
                 () = sleep_until(next), if in_progress.len() < self.subscription.lanes && !prefetched.is_empty() => {
                     let chunk: Vec<Unacked> = prefetched.drain(..prefetched.len().min(self.settings.consumer_batch)).collect();
@@ -232,16 +236,16 @@ impl Consumer {
     }
 
     /// Pulls as many events as the breaker has probes left, and processes them.
-    async fn probe(self: &Arc<Self>, permits: u32, stop: &CancellationToken) -> Result<(), String> {
+    async fn probe(self: &Arc<Self>, permits: u32, stop: &CancellationToken) -> Result<(), Failure> {
         let connects = self.bus.connects();
         let (consumer, progress) = self.find().await?;
         let intake = self.subscription.intake.open();
-        if control::is_paused(&self.pool, &self.name()).await.map_err(|e| e.to_string())? {
+        if control::is_paused(&self.pool, &self.name()).await.map_err(|e| Failure::Other(e.to_string()))? {
             return Ok(());
         }
         let max_messages = usize::try_from(permits).unwrap_or(usize::MAX);
         let mut messages = consumer.fetch().max_messages(max_messages).messages().await.map_err(|e| chain(&e))?;
-        (self.report)(Ok(()));
+        self.works();
         let mut probes = Vec::new();
         let until = Instant::now() + PROBE_TIMEOUT;
         let fetched = loop {
@@ -255,7 +259,7 @@ impl Consumer {
         };
         if let Err(error) = fetched {
             answer::nak(self, probes.iter()).await;
-            return Err(error);
+            return Err(Failure::Broker(error));
         }
         drop(intake);
         if probes.is_empty() {
@@ -264,16 +268,44 @@ impl Consumer {
         // Each alone, concurrently: a failing event fails only its own probe.
         let alone = probes.into_iter().map(|probe| batch::process(self, vec![probe], progress));
         let processed: Result<(), _> = join_all(alone).await.into_iter().collect();
-        processed.map_err(|_| "the database is unavailable".to_owned())
+        processed.map_err(|_| Failure::database())
+    }
+
+    fn works(&self) {
+        (self.report)(Ok(()));
+        self.bus.isolation.is_over();
     }
 
     /// The consumer, and the interval of its progress acknowledgements: a third of its ack wait.
-    async fn find(&self) -> Result<(PullConsumer, Duration), String> {
-        let stream = self.publisher.stream();
-        let consumer: PullConsumer =
-            self.bus.jetstream.get_consumer_from_stream(self.name(), stream).await.map_err(|e| chain(&e))?;
+    async fn find(&self) -> Result<(PullConsumer, Duration), Failure> {
+        let found = self.bus.jetstream.get_consumer_from_stream(self.name(), self.publisher.stream()).await;
+        let consumer: PullConsumer = found.map_err(|error| match error.kind() {
+            ConsumerErrorKind::JetStream(answer) if answer.error_code() != ErrorCode::CLUSTER_NOT_AVAILABLE => {
+                Failure::Other(chain(&error))
+            }
+            _ => Failure::Broker(chain(&error)),
+        })?;
         let progress = (consumer.cached_info().config.ack_wait / 3).max(Duration::from_millis(100));
         Ok((consumer, progress))
+    }
+}
+
+/// Why a consumer pauses.
+enum Failure {
+    /// JetStream does not answer, or not at this server.
+    Broker(String),
+    Other(String),
+}
+
+impl Failure {
+    fn database() -> Self {
+        Failure::Other("the database is unavailable".to_owned())
+    }
+}
+
+impl From<String> for Failure {
+    fn from(of_the_broker: String) -> Self {
+        Failure::Broker(of_the_broker)
     }
 }
 

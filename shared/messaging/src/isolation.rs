@@ -1,7 +1,10 @@
 //! A server of a cluster that lost the others keeps its clients, and answers none of their requests to JetStream. A client that
 //! does not leave it waits for its return.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_nats::{Client, connection::State};
 use tokio::time::{Instant, sleep, timeout};
@@ -14,28 +17,39 @@ const ELECTION: Duration = Duration::from_secs(8);
 /// The next server is left after this time.
 const CHOICE: Duration = Duration::from_secs(3);
 
-/// Whether the server of this connection seems to be cut off from the others.
+/// Whether the server of a connection seems to be cut off from the others, as all see it that use the connection: a relay that
+/// publishes nothing, or stands by, notices nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Isolation {
-    leave_at: Option<Instant>,
+    leave_at: Mutex<Option<Instant>>,
 }
 
 impl Isolation {
-    /// JetStream has answered.
-    pub(crate) fn is_over(&mut self) {
-        self.leave_at = None;
+    /// JetStream has acknowledged a message, or a consumer that had failed works.
+    pub(crate) fn is_over(&self) {
+        *self.leave_at() = None;
     }
 
     /// JetStream has failed. Connects to another server, if there are several and it has failed for longer than an election takes.
-    pub(crate) async fn is_possible(&mut self, client: &Client) {
-        let now = Instant::now();
-        // Long ago it was another failure.
-        let at = self.leave_at.filter(|at| now < *at + ELECTION).unwrap_or(now + ELECTION);
-        self.leave_at = Some(at);
-        if now >= at {
+    pub(crate) async fn is_possible(&self, client: &Client) {
+        if self.is_time_to_leave(Instant::now()) {
             leave_server(client).await;
-            self.leave_at = Some(Instant::now() + CHOICE);
+            *self.leave_at() = Some(Instant::now() + CHOICE);
         }
+    }
+
+    /// True for one of those who ask at the same time.
+    fn is_time_to_leave(&self, now: Instant) -> bool {
+        let mut leave_at = self.leave_at();
+        // Long ago it was another failure.
+        let at = leave_at.filter(|at| now < *at + ELECTION).unwrap_or(now + ELECTION);
+        let leaves = now >= at;
+        *leave_at = Some(if leaves { now + ELECTION } else { at });
+        leaves
+    }
+
+    fn leave_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.leave_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -81,6 +95,19 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn one_of_those_who_fail_leaves_after_an_election_unless_something_is_answered() {
+        let (isolation, began) = (Isolation::default(), Instant::now());
+        let leaves = |seconds| isolation.is_time_to_leave(began + Duration::from_secs(seconds));
+        assert!(!leaves(0) && !leaves(7), "it may be an election");
+        assert!(leaves(8) && !leaves(8), "only one leaves");
+        isolation.is_over();
+        assert!(!leaves(9) && !leaves(16));
+        isolation.is_over();
+        assert!(!leaves(18), "it was answered meanwhile");
+        assert!(!leaves(40) && leaves(48), "long ago it was another failure");
+    }
 
     #[tokio::test]
     async fn a_server_is_left_for_those_that_once_failed() {

@@ -20,8 +20,8 @@ use uuid::Uuid;
 
 use self::{leader::Leader, lease::Lease};
 use crate::{
-    Outbox, Report, bus::Bus, contention::backoff, error::chain, isolation::Isolation, metrics::Metrics,
-    response_timeout::statement_timeout, settings::MessagingArgs,
+    Outbox, Report, bus::Bus, contention::backoff, error::chain, metrics::Metrics, response_timeout::statement_timeout,
+    settings::MessagingArgs,
 };
 
 pub use lease::{LeaseState, pause, state};
@@ -122,9 +122,8 @@ impl Relay {
     pub async fn run(self, stop: CancellationToken) {
         let holder = &self.holder;
         let mut failures = 0;
-        let mut isolation = Isolation::default();
         while !stop.is_cancelled() {
-            let turn = self.turn(&mut isolation, &stop).await;
+            let turn = self.turn(&stop).await;
             self.metrics.relay_active.set(0);
             let silent = matches!(turn, Err(RelayError::Silent(_))) && self.bus.is_connected();
             self.metrics.broker_silent.set(i64::from(silent));
@@ -137,7 +136,7 @@ impl Relay {
                     tracing::warn!(holder, error = chain(&error), "the relay failed and pauses before it tries again");
                     self.record_failure(&error, &reason).await;
                     if matches!(error, RelayError::Broker(_) | RelayError::Silent(_)) {
-                        isolation.is_possible(&self.bus.client).await;
+                        self.bus.isolation.is_possible(&self.bus.client).await;
                     }
                     failures += 1;
                     stop.run_until_cancelled(backoff(failures)).await;
@@ -161,12 +160,12 @@ impl Relay {
     }
 
     /// Is the active relay while the lease lasts; without the lease stands by for a while.
-    async fn turn(&self, isolation: &mut Isolation, stop: &CancellationToken) -> Result<(), RelayError> {
+    async fn turn(&self, stop: &CancellationToken) -> Result<(), RelayError> {
         let mut conn = self.pool.acquire().await?;
         let lease = statement_timeout(lease::acquire(&mut conn, &self.holder, self.settings.relay_lease)).await?;
         self.bus.stand_by(lease.is_none());
         match lease {
-            Some(lease) => self.lead(lease, conn, isolation, stop).await,
+            Some(lease) => self.lead(lease, conn, stop).await,
             None => {
                 drop(conn);
                 (self.report)(Ok(()));
@@ -192,7 +191,6 @@ impl Relay {
         &self,
         lease: Lease,
         conn: PoolConnection<Postgres>,
-        isolation: &mut Isolation,
         stop: &CancellationToken,
     ) -> Result<(), RelayError> {
         let mut leader = Leader::new(self, lease, conn);
@@ -204,7 +202,6 @@ impl Relay {
         tracing::info!(holder = leader.lease.holder, epoch = leader.lease.epoch, "this relay is active");
         while !stop.is_cancelled() {
             leader.drain(stop).await?;
-            isolation.is_over();
             tokio::select! {
                 () = self.committed.notified() => {}
                 nudge = nudges.next() => if nudge.is_none() {

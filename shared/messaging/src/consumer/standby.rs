@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::Consumer;
+use super::{Consumer, Failure};
 
 /// How often a standby replica looks whether it is needed, and half the time for which it joins.
 const LOOK: Duration = Duration::from_millis(500);
@@ -35,7 +35,7 @@ impl Standby {
 
     /// More than a batch waits; or no replica asks, perhaps because only this build has the step; or an event was returned, perhaps
     /// by a build that cannot read it.
-    pub(super) async fn look(&mut self, consumer: &Consumer) -> Result<(), String> {
+    pub(super) async fn look(&mut self, consumer: &Consumer) -> Result<(), Failure> {
         let (found, _) = consumer.find().await?;
         let info = found.cached_info();
         let waits = info.num_pending > consumer.settings.consumer_batch as u64;

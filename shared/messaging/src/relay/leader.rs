@@ -108,6 +108,9 @@ impl<'a> Leader<'a> {
         let began = Instant::now();
         let published = self.target.publish(rows).await;
         self.relay.metrics.outbox_publish_duration.observe(began.elapsed().as_secs_f64());
+        if !published.receipts.is_empty() {
+            self.relay.bus.isolation.is_over();
+        }
         self.record_acks(rows, published).await
     }
 

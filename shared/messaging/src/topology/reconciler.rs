@@ -104,7 +104,7 @@ impl Topology {
     pub async fn run(&self, client: &Client, reconnected: &Notify) {
         let mut tick = interval(RECONCILE_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut last_failure, mut isolation) = (None, Isolation::default());
+        let (mut last_failure, isolation) = (None, Isolation::default());
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
