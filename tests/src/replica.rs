@@ -32,6 +32,7 @@ pub struct Tuning {
     pub reconcile_every: Duration,
     pub catalogue_rebuild_every: Duration,
     pub coordinator_lease: Duration,
+    pub gateway_timeout: Duration,
     pub customers_required: bool,
     pub customer_summary_every: Duration,
     /// Overrides of steps' policies, as in RESILIENCE.
@@ -67,6 +68,7 @@ impl Default for Tuning {
             reconcile_every: Duration::from_secs(600),
             catalogue_rebuild_every: Duration::from_secs(600),
             coordinator_lease: Duration::from_secs(2),
+            gateway_timeout: Duration::from_secs(5),
             customers_required: false,
             customer_summary_every: Duration::from_secs(600),
             resilience: "",
@@ -263,7 +265,10 @@ fn arguments(suite: &TestSuite, service: Service, [inventory_url, payment_url]: 
             ("--compensation-check-every", humantime(tuning.timeout_check_every)),
             ("--placement-outbox-age", humantime(tuning.placement_outbox_age)),
         ]),
-        PAYMENT => arguments.push(("--gateway-url", suite.gateway.base_url.clone())),
+        PAYMENT => arguments.extend([
+            ("--gateway-url", suite.gateway.base_url.clone()),
+            ("--gateway-timeout", humantime(tuning.gateway_timeout)),
+        ]),
         _ => {}
     }
     let pairs = arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);

@@ -11,6 +11,7 @@ use contracts::{
     order_fulfillment::{CREATE_ORDER, OrderCreated, OrderLine},
 };
 use messaging::{Context, StepError, retry_contended};
+use orchestrator::Ended;
 use saga_store::StepTransaction;
 use serde_json::Value;
 use uuid::Uuid;
@@ -34,7 +35,11 @@ pub(crate) struct Placement {
 
 /// The outcome of an accepted request.
 pub(crate) enum Placed {
-    New(Box<OrderRow>, Priced),
+    New {
+        order: Box<OrderRow>,
+        priced: Priced,
+        ended: Option<Ended>,
+    },
     /// The key is that of an existing order.
     Replayed(Uuid),
 }
@@ -42,7 +47,7 @@ pub(crate) enum Placed {
 impl Placed {
     pub(crate) fn order_id(&self) -> Uuid {
         match self {
-            Placed::New(order, _) => order.order_id.0,
+            Placed::New { order, .. } => order.order_id.0,
             Placed::Replayed(order_id) => *order_id,
         }
     }
@@ -147,7 +152,9 @@ async fn create_order(app: &App, style: Style, placements: &[Placement]) -> Resu
         Decided::Replayed(order_id) => Ok(Placed::Replayed(order_id)),
         Decided::Accepted(order) => {
             let row = written.remove(&order.order_id).ok_or_else(|| Refusal::Failed(Arc::new(missing_rows())))?;
-            Ok(Placed::New(Box::new(row), order.priced))
+            // Here, because whoever has sent the request may be gone.
+            let ended = (style == Style::Orchestrated).then(|| app.twin.drive(order.saga_id.0));
+            Ok(Placed::New { order: Box::new(row), priced: order.priced, ended })
         }
     };
     Ok(decided.into_iter().map(outcome).collect())

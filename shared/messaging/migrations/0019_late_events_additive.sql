@@ -12,13 +12,16 @@ begin
         where c.relnamespace = (select p.relnamespace from pg_class p where p.oid = to_regclass('outbox_published'))
             and c.relname ~ '^_event_archive_\d{8}$'
     loop
-        execute format('alter table %s add column if not exists ordinal bigint', archive);
+        continue when exists (select from pg_attribute where attrelid = archive and attname = 'ordinal');
+        execute format('alter table %s add column ordinal bigint', archive);
+        execute format('create index on %s using brin (ordinal) with (pages_per_range = 32, autosummarize = on)', archive);
     end loop;
 end $$;
 
 -- Moves such events into the archive of their day when they were published longer than `published_retention` ago, as
--- `archive_events` sets a day aside. Those of days older than `event_retention` are left for `drop_partitions`. Returns how many
--- it has moved: as many as a round can.
+-- `archive_events` sets a day aside, a part of them each time. A column that `outbox_published` gets later, its archives must get,
+-- too, in the same place. Those of days older than `event_retention` are left for `drop_partitions`. Returns how many
+-- it has moved.
 create function archive_late_events(published_retention interval, event_retention interval) returns integer
     language plpgsql security definer set search_path from current
     -- As in `archive_events`.
@@ -40,7 +43,7 @@ begin
             from outbox_published_default
             where event_id >= uuid_v7_floor(now() - event_retention) and event_id < uuid_v7_floor(kept_from)
                 and published_at < kept_from
-            limit 50000
+            limit 5000
         ) p
         group by p.day
     loop

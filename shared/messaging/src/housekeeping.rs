@@ -1,27 +1,37 @@
 //! Housekeeping of the messaging tables, by one replica at a time: partitions are created ahead, archived, and dropped when they are
-//! old; rows of other tables are deleted in small batches. An operator can begin a round, or see what one would do.
+//! old; rows of other tables are deleted in small batches. An operator can run a round, or see what one would do.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
-use crate::{Metrics, interval, lease::hold, periodic::every, settings::MessagingArgs};
+use crate::{
+    Metrics, interval,
+    lease::{hold, release},
+    periodic::every,
+    settings::MessagingArgs,
+};
 
 const DAYS_AHEAD: i32 = 7;
 
-/// The result of one round.
+/// The lease of the round that is under way. No round takes as long.
+const ROUND: &str = "housekeeping round";
+const ROUND_LEASE: Duration = Duration::from_secs(300);
+
+/// What one round has done, or would do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Tidied {
+pub struct HousekeepingRound {
     /// Days of inbox and published events, created ahead.
     pub partitions_created: i32,
     /// Days that were older than their retention.
     pub partitions_dropped: i32,
     /// Days of published events that became the archive.
     pub days_archived: i32,
-    /// Events that were published after their day became the archive, and followed it.
+    /// Events that were published after their day became the archive, and followed it, at most 5,000 a round.
     pub late_events_archived: i32,
     /// Of dead letters, refusals, actions, breakers' changes, frozen sets and leases, at most a thousand of each a round.
     pub rows_deleted: u64,
@@ -35,7 +45,7 @@ pub async fn run(pool: PgPool, holder: String, settings: MessagingArgs, metrics:
     metrics.dead_letter_retention.set(i64::try_from(kept).unwrap_or(i64::MAX));
     every(settings.housekeeping_every, &stop, || async {
         match leased_round(&pool, &holder, &settings).await {
-            Ok(Some(tidied)) => tidied.count(&metrics),
+            Ok(Some(round)) => round.count(&metrics),
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "housekeeping failed and will be retried"),
         }
@@ -43,35 +53,55 @@ pub async fn run(pool: PgPool, holder: String, settings: MessagingArgs, metrics:
     .await;
 }
 
-async fn leased_round(pool: &PgPool, holder: &str, settings: &MessagingArgs) -> Result<Option<Tidied>, sqlx::Error> {
+async fn leased_round(
+    pool: &PgPool,
+    holder: &str,
+    settings: &MessagingArgs,
+) -> Result<Option<HousekeepingRound>, sqlx::Error> {
     let mut conn = pool.acquire().await?;
     if !hold(&mut conn, "housekeeping", holder, settings.housekeeping_every * 2).await? {
         return Ok(None);
     }
-    tidy(&mut conn, settings).await.map(Some)
+    run_round(&mut conn, settings, false).await
 }
 
-impl Tidied {
+impl HousekeepingRound {
     /// Counts and logs what was done.
     pub fn count(&self, metrics: &Metrics) {
-        if *self != Tidied::default() {
+        if *self != HousekeepingRound::default() {
             metrics.dead_letters_forgotten.inc_by(self.dead_letters_forgotten);
             metrics.partitions_dropped.inc_by(self.partitions_dropped.unsigned_abs().into());
-            tracing::info!(tidied = ?self, "housekeeping");
+            tracing::info!(round = ?self, "housekeeping");
         }
     }
 }
 
-/// What a round would do now: a round that is rolled back.
-pub async fn rehearse(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<Tidied, sqlx::Error> {
-    let mut transaction = conn.begin().await?;
-    let tidied = tidy(&mut transaction, settings).await?;
-    transaction.rollback().await?;
-    Ok(tidied)
+/// Runs a round, or with `dry_run` only says what it would do: the round is rolled back. `None` while another one is under way.
+pub async fn run_round(
+    conn: &mut PgConnection,
+    settings: &MessagingArgs,
+    dry_run: bool,
+) -> Result<Option<HousekeepingRound>, sqlx::Error> {
+    let holder = Uuid::now_v7().to_string();
+    if !hold(conn, ROUND, &holder, ROUND_LEASE).await? {
+        return Ok(None);
+    }
+    let round = match dry_run {
+        true => rolled_back(conn, settings).await,
+        false => round(conn, settings).await,
+    };
+    release(conn, ROUND, &holder).await?;
+    round.map(Some)
 }
 
-/// One round of housekeeping.
-pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<Tidied, sqlx::Error> {
+async fn rolled_back(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<HousekeepingRound, sqlx::Error> {
+    let mut transaction = conn.begin().await?;
+    let round = round(&mut transaction, settings).await?;
+    transaction.rollback().await?;
+    Ok(round)
+}
+
+async fn round(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<HousekeepingRound, sqlx::Error> {
     let kept = || interval(settings.dead_letter_retention);
     let letters = sqlx::query!(
         r#"with gone as (
@@ -87,7 +117,8 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
     )
     .fetch_one(&mut *conn)
     .await?;
-    // All with the same limit. An expired lease, of a replica that ended without releasing it, is free before it is deleted.
+    // All with the same limit. The age is compared again, because a row may have changed since it was found. An expired lease, of a
+    // replica that ended without releasing it, is free before it is deleted.
     macro_rules! delete_old {
         ($table:literal, $since:literal, $kept:expr) => {
             sqlx::query!(
@@ -97,7 +128,9 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
                     + $table
                     + " where "
                     + $since
-                    + " < now() - $1::interval limit 1000))",
+                    + " < now() - $1::interval limit 1000)) and "
+                    + $since
+                    + " < now() - $1::interval",
                 $kept,
             )
         };
@@ -115,9 +148,17 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
     for rows in old {
         rows_deleted += rows.execute(&mut *conn).await?.rows_affected();
     }
-    // Last, because a rehearsal holds the tables' locks until its end.
-    let archived = sqlx::query!(
-        r#"select archive_events($1, $2) as "days!", archive_late_events($1, $2) as "late_events!""#,
+    // By itself, because the relay must not wait for it: the next statement locks published events.
+    let late_events = sqlx::query_scalar!(
+        r#"select archive_late_events($1, $2) as "late_events!""#,
+        interval(settings.outbox_retention),
+        interval(settings.event_retention),
+    )
+    .fetch_one(&mut *conn)
+    .await?;
+    // Last, because a dry run holds the tables' locks until its end.
+    let days = sqlx::query_scalar!(
+        r#"select archive_events($1, $2) as "days!""#,
         interval(settings.outbox_retention),
         interval(settings.event_retention),
     )
@@ -132,11 +173,11 @@ pub async fn tidy(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<T
     )
     .fetch_one(&mut *conn)
     .await?;
-    Ok(Tidied {
+    Ok(HousekeepingRound {
         partitions_created: partitions.created,
         partitions_dropped: partitions.dropped,
-        days_archived: archived.days,
-        late_events_archived: archived.late_events,
+        days_archived: days,
+        late_events_archived: late_events,
         rows_deleted,
         dead_letters_forgotten: letters.pending.unsigned_abs(),
     })

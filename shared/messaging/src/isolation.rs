@@ -14,42 +14,56 @@ use crate::bus::BROKER_RESPONSE_TIMEOUT;
 /// An election looks the same: nats-server waits 4 to 9 s for a lost leader. This time begins with the first failure, a request
 /// that was not answered for 2 s.
 const ELECTION: Duration = Duration::from_secs(8);
-/// The next server is left after this time.
+/// The next server is left after this time, the one after it after twice this time, and so on. What fails at every server, such as a
+/// stream without its only replica, does not have its clients change them without end.
 const CHOICE: Duration = Duration::from_secs(3);
+const LONGEST_CHOICE: Duration = Duration::from_secs(60);
 
 /// Whether the server of a connection seems to be cut off from the others, as all see it that use the connection: a relay that
 /// publishes nothing, or stands by, notices nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Isolation {
-    leave_at: Mutex<Option<Instant>>,
+    failing: Mutex<Option<Failing>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Failing {
+    leave_at: Instant,
+    /// The time at the next server.
+    choice: Duration,
 }
 
 impl Isolation {
-    /// JetStream has acknowledged a message, or a consumer that had failed works.
+    /// JetStream has acknowledged a message, a consumer has begun to work, or the topology is reconciled.
     pub(crate) fn is_over(&self) {
-        *self.leave_at() = None;
+        *self.failing() = None;
     }
 
     /// JetStream has failed. Connects to another server, if there are several and it has failed for longer than an election takes.
     pub(crate) async fn is_possible(&self, client: &Client) {
         if self.is_time_to_leave(Instant::now()) {
             leave_server(client).await;
-            *self.leave_at() = Some(Instant::now() + CHOICE);
         }
     }
 
     /// True for one of those who ask at the same time.
     fn is_time_to_leave(&self, now: Instant) -> bool {
-        let mut leave_at = self.leave_at();
+        let mut failing = self.failing();
         // Long ago it was another failure.
-        let at = leave_at.filter(|at| now < *at + ELECTION).unwrap_or(now + ELECTION);
-        let leaves = now >= at;
-        *leave_at = Some(if leaves { now + ELECTION } else { at });
+        let recent = failing.filter(|failing| now < failing.leave_at + ELECTION);
+        let Failing { leave_at, choice } = recent.unwrap_or(Failing { leave_at: now + ELECTION, choice: CHOICE });
+        let leaves = now >= leave_at;
+        *failing = Some(match leaves {
+            true => {
+                Failing { leave_at: now + BROKER_RESPONSE_TIMEOUT + choice, choice: (choice * 2).min(LONGEST_CHOICE) }
+            }
+            false => Failing { leave_at, choice },
+        });
         leaves
     }
 
-    fn leave_at(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.leave_at.lock().unwrap_or_else(PoisonError::into_inner)
+    fn failing(&self) -> MutexGuard<'_, Option<Failing>> {
+        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -97,7 +111,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(20);
 
     #[test]
-    fn one_of_those_who_fail_leaves_after_an_election_unless_something_is_answered() {
+    fn one_leaves_after_an_election_without_any_answer() {
         let (isolation, began) = (Isolation::default(), Instant::now());
         let leaves = |seconds| isolation.is_time_to_leave(began + Duration::from_secs(seconds));
         assert!(!leaves(0) && !leaves(7), "it may be an election");
@@ -107,6 +121,7 @@ mod tests {
         isolation.is_over();
         assert!(!leaves(18), "it was answered meanwhile");
         assert!(!leaves(40) && leaves(48), "long ago it was another failure");
+        assert!(!leaves(52) && leaves(53) && !leaves(60) && leaves(61), "each next server has twice the time");
     }
 
     #[tokio::test]

@@ -72,7 +72,7 @@ pub(crate) fn routes(participant: Arc<Participant>, subscriptions: Vec<Subscript
         .routes(routes!(breakers::list_breakers))
         .routes(routes!(breakers::reset_breaker))
         .routes(routes!(timeouts::check_timeouts))
-        .routes(routes!(housekeeping::keep_house));
+        .routes(routes!(housekeeping::run_housekeeping));
     #[cfg(feature = "faults")]
     let router = match participant.faults.is_armable() {
         true => router.merge(faults::routes()).merge(annotations::routes()),

@@ -1,7 +1,7 @@
 //! The broker is disposable: no order is lost when it is stopped, killed or emptied under load.
 
 use contracts::order_fulfillment::RESERVE_STOCK;
-use messaging::{MessagingArgs, consumer, housekeeping};
+use messaging::{MessagingArgs, consumer};
 use testkit::Store;
 use tokio::task::JoinHandle;
 
@@ -162,7 +162,7 @@ async fn events_stamped_by_a_slow_clock_are_kept_and_republished() -> Test {
     let published = "select count(*) from inventory.outbox_published";
     suite.becomes(published, 10).await?;
     let mut conn = inventory.app.participant().pools.work.acquire().await?;
-    housekeeping::tidy(&mut conn, &MessagingArgs::default()).await?;
+    run_housekeeping(&mut conn, &MessagingArgs::default()).await?;
     ensure!(suite.number(published).await? == 10, "receipts of the last minute are gone");
     suite.nats.lock().await.wipe().await?;
     let complete = |relay: &Value| relay["republished"] == 10 && relay["lag"] == 0;

@@ -39,7 +39,6 @@ const UNDOABLE: [&str; 20] = [
     "cancel_order",
     "check_timeouts",
     "disarm_fault",
-    "keep_house",
     "pause_consumer",
     "pause_relay",
     "place_order",
@@ -56,6 +55,7 @@ const UNDOABLE: [&str; 20] = [
     "resume_consumer",
     "resume_relay",
     "resume_saga",
+    "run_housekeeping",
 ];
 /// Scenarios and drills are for admins, which the tests of runs check.
 const RUNNING: [&str; 3] = ["answer_run", "run", "stop_run"];
@@ -302,8 +302,8 @@ async fn an_agent_drives_every_tool() -> Test {
     ensure!(checked["timed_out"] == 0, "{checked:#}");
     let rehearsed = agent.done("rehearse_housekeeping", because(json!({}))).await?;
     ensure!(rehearsed["dry_run"] == true && rehearsed["partitions_dropped"] == 0, "{rehearsed:#}");
-    let (refused, tidied) = agent.confirmed("keep_house", because(json!({}))).await?;
-    ensure!(!refused && tidied["dry_run"] == false && tidied["rows_deleted"] == 0, "{tidied:#}");
+    let (refused, round) = agent.confirmed("run_housekeeping", because(json!({}))).await?;
+    ensure!(!refused && round["dry_run"] == false && round["rows_deleted"] == 0, "{round:#}");
 
     // What cannot be undone is confirmed, and exactly that.
     let cancel = json!({"id": order_id, "reason": "a test"});

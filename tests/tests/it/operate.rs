@@ -13,7 +13,7 @@ async fn operate(participants: &Participants, arguments: &[&str]) -> anyhow::Res
 }
 
 #[suite_tests::test]
-async fn a_parked_event_is_found_and_requeued_from_a_terminal_and_recorded() -> Test {
+async fn a_parked_event_is_requeued_from_a_terminal() -> Test {
     let (suite, participants) = TestSuite::selling(100, 10).await?;
     let order = &participants.order.client;
     order.act("/api/admin/relay/pause").await?;
@@ -32,6 +32,7 @@ async fn a_parked_event_is_found_and_requeued_from_a_terminal_and_recorded() -> 
     for (arguments, why) in [
         (&["requeue_outbox_entry", "service=order", &event][..], "reason is missing"),
         (&["list_outbox", "service=order", "status=PARKED"], "there is no argument status"),
+        (&["list_outbox", "service=order", "service=payment"], "service is given twice"),
         (&["requeue_outbox_entry", "service=payment", &event, "reason=a test"], "404"),
     ] {
         let (code, answer, errors) = operate(&participants, arguments).await?;

@@ -8,7 +8,7 @@ pub(crate) use reqwest::Method;
 pub(crate) use serde_json::{Value, json};
 pub(crate) use suite_tests::{
     Answer, App, CONFIRMED, Client, Forged, LIMIT, Participants, Replica, Running, Scrape, TestSuite, Tuning,
-    eventually, order_of,
+    eventually, order_of, run_housekeeping,
 };
 pub(crate) use uuid::Uuid;
 

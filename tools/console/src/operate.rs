@@ -68,8 +68,13 @@ async fn carry_out(
     yes: bool,
 ) -> Result<Value, Refusal> {
     let confirmations = Confirmations::default();
-    let named: Map<_, _> = named.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect();
-    let mut given = arguments(named, &arguments_of(operation))?;
+    let mut once = Map::new();
+    for (name, value) in named {
+        if once.insert(name.clone(), Value::from(value.as_str())).is_some() {
+            return Err(Refusal::Argument(format!("{name} is given twice")));
+        }
+    }
+    let mut given = arguments(once, &arguments_of(operation))?;
     given.remove("confirm");
     match perform(suite, &confirmations, operation, &given, who).await {
         Err(Refusal::Unconfirmed(token, _)) if yes => {

@@ -360,15 +360,15 @@ pub(crate) static OPERATIONS: &[Operation] = {
         ),
         Operation::new(
             "rehearse_housekeeping",
-            "Try housekeeping dry",
+            "Rehearse housekeeping",
             Operator,
             "admin/housekeeping",
             "Says what a round of housekeeping would delete and archive now, and changes nothing.",
         )
         .base(r#"{"dry_run": true, "reason": ""}"#),
         Operation::new(
-            "keep_house",
-            "Keep house",
+            "run_housekeeping",
+            "Run housekeeping",
             Operator,
             "admin/housekeeping",
             "Deletes and archives, now, what is older than its retention in a service's messaging tables.",

@@ -4,7 +4,7 @@ use axum::{
     extract::State,
     http::{HeaderMap, StatusCode},
 };
-use bootstrap::{Json, Problem, RequestContext, detached};
+use bootstrap::{Json, Problem, RequestContext};
 use tokio::time::{Duration, timeout};
 
 use super::{
@@ -37,37 +37,34 @@ pub(super) async fn place_order_orchestrated(
     headers: HeaderMap,
     Json(wanted): Json<PlaceOrder>,
 ) -> Result<(StatusCode, HeaderMap, Json<OrderBody>), Problem> {
-    let shared = app.clone();
-    let begin = Box::pin(async move {
-        let placed = place::accept(&shared, context, &headers, wanted, Style::Orchestrated).await?;
-        let ended = match &placed {
-            Placed::New(order, _) => Some(shared.twin.drive(order.saga_id.0)),
-            Placed::Replayed(_) => None,
-        };
-        Ok::<_, Problem>((placed, ended))
-    });
-    // Also for a customer who hangs up now: otherwise nobody would drive the saga before its first step's limit.
-    let (placed, ended) = detached(begin).await?;
+    let placed = place::accept(&app, context, &headers, wanted, Style::Orchestrated).await?;
+    let (status, answer) = place::answer(&placed)?;
     let order_id = placed.order_id();
     // Where too many wait, the answer is the order as it is.
-    match (app.waits.try_acquire(), ended) {
-        (Ok(_waits), Some(ended)) => {
-            let limit = Duration::from_secs(wait::MAX_WAIT_SECONDS);
-            // Without an end another replica goes on with the saga, or it waits to be compensated.
-            let _ = app.draining.run_until_cancelled(timeout(limit, ended)).await;
-        }
-        (Ok(_waits), None) => {
-            if let Err(problem) = wait::until_ended(&app, order_id, wait::MAX_WAIT_SECONDS).await {
-                tracing::warn!(%order_id, %problem, "the wait for the order's end failed");
-            }
-        }
-        (Err(_), _) => {}
+    if let Ok(_waits) = app.waits.try_acquire() {
+        await_end(&app, placed).await;
     }
-    let (status, answer) = place::answer(&placed)?;
     let order = orders::read(&app, order_id).await?;
     match order.status() {
         OrderStatus::Confirmed => Ok((status, answer, Json(order))),
         OrderStatus::Pending => Ok((StatusCode::ACCEPTED, answer, Json(order))),
         OrderStatus::Cancelled => Err(Problem::conflict(order.why_cancelled())),
+    }
+}
+
+/// Until the order's saga has ended, for 30 seconds at most.
+async fn await_end(app: &App, placed: Placed) {
+    match placed {
+        Placed::New { ended: Some(ended), .. } => {
+            let limit = Duration::from_secs(wait::MAX_WAIT_SECONDS);
+            // Without an end another replica goes on with the saga, or it waits to be compensated.
+            let _ = app.draining.run_until_cancelled(timeout(limit, ended)).await;
+        }
+        placed => {
+            let order_id = placed.order_id();
+            if let Err(problem) = wait::until_ended(app, order_id, wait::MAX_WAIT_SECONDS).await {
+                tracing::warn!(%order_id, %problem, "the wait for the order's end failed");
+            }
+        }
     }
 }

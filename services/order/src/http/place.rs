@@ -79,8 +79,8 @@ pub(super) async fn place_order(
     }
     let order = match placed {
         // Just accepted: the answer needs no database connection.
-        Placed::New(order, priced) if preferred.is_none() => orders::body(*order, priced.lines),
-        Placed::New(order, priced) => match orders::read(&app, order_id).await {
+        Placed::New { order, priced, .. } if preferred.is_none() => orders::body(*order, priced.lines),
+        Placed::New { order, priced, .. } => match orders::read(&app, order_id).await {
             Ok(ended) => ended,
             Err(_) => orders::body(*order, priced.lines),
         },
@@ -121,7 +121,7 @@ pub(super) async fn accept(
 pub(super) fn answer(placed: &Placed) -> Result<(StatusCode, HeaderMap), Problem> {
     let location = (LOCATION, location(placed.order_id())?);
     Ok(match placed {
-        Placed::New(..) => (StatusCode::CREATED, HeaderMap::from_iter([location])),
+        Placed::New { .. } => (StatusCode::CREATED, HeaderMap::from_iter([location])),
         Placed::Replayed(_) => {
             let replayed = (IDEMPOTENCY_REPLAYED.clone(), HeaderValue::from_static("true"));
             (StatusCode::OK, HeaderMap::from_iter([replayed]))

@@ -1,8 +1,8 @@
 //! Housekeeping, at an operator's request.
 
 use axum::extract::State;
-use bootstrap::{Json, JsonResult, detached};
-use messaging::housekeeping::{self, Tidied};
+use bootstrap::{Json, JsonResult, Problem, detached};
+use messaging::housekeeping::{self, HousekeepingRound};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -21,32 +21,34 @@ pub(crate) struct HousekeepingBody {
 
 /// What a round of housekeeping has done, or would do.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct HousekeepingRound {
+pub(crate) struct HousekeepingAnswer {
     dry_run: bool,
     #[serde(flatten)]
-    tidied: Tidied,
+    round: HousekeepingRound,
 }
 
 /// Delete and archive what is older than its retention, now, or report what that would be
 ///
 /// A round by itself follows each `HOUSEKEEPING_EVERY`. Tables that are in use are left for the next one.
 #[utoipa::path(post, path = "/api/admin/housekeeping", tag = "administration", request_body = HousekeepingBody,
-    responses((status = 200, description = "What was done, or would be", body = HousekeepingRound)))]
-pub(crate) async fn keep_house(
+    responses(
+        (status = 200, description = "What was done, or would be", body = HousekeepingAnswer),
+        (status = 409, description = "A round is under way", body = Problem, content_type = "application/problem+json"),
+    ))]
+pub(crate) async fn run_housekeeping(
     State(admin): Shared,
     Json(HousekeepingBody { dry_run, reason }): Json<HousekeepingBody>,
-) -> JsonResult<HousekeepingRound> {
+) -> JsonResult<HousekeepingAnswer> {
     expect_reason(&reason)?;
     let participant = admin.participant.clone();
     let round = async move {
         let mut conn = participant.pools.work.acquire().await?;
-        let settings = &participant.settings.messaging;
-        if dry_run {
-            return housekeeping::rehearse(&mut conn, settings).await;
+        let round = housekeeping::run_round(&mut conn, &participant.settings.messaging, dry_run).await?;
+        if let Some(round) = round.filter(|_| !dry_run) {
+            round.count(&participant.metrics);
         }
-        let tidied = housekeeping::tidy(&mut conn, settings).await?;
-        tidied.count(&participant.metrics);
-        Ok(tidied)
+        Ok::<_, Problem>(round)
     };
-    Ok(Json(HousekeepingRound { dry_run, tidied: detached(round).await? }))
+    let round = detached(round).await?.ok_or_else(|| Problem::conflict("A round of housekeeping is under way."))?;
+    Ok(Json(HousekeepingAnswer { dry_run, round }))
 }

@@ -78,7 +78,7 @@ async fn batches_are_kept_as_long_as_dead_letters() -> Test {
     suite.execute(old).await?;
     let participant = order.app.participant();
     let mut conn = participant.pools.work.acquire().await?;
-    messaging::housekeeping::tidy(&mut conn, &participant.settings.messaging).await?;
+    run_housekeeping(&mut conn, &participant.settings.messaging).await?;
     let left = order.client.items("/api/admin/dlq/replays").await?;
     ensure!(left.len() == 1 && left[0]["replay_id"] == new["replay_id"], "{left:#?}");
     Ok(())

@@ -47,7 +47,7 @@ async fn exactly_the_dead_letters_of_a_dry_run_are_discarded() -> Test {
         .await?;
     let participant = order.app.participant();
     let mut conn = participant.pools.work.acquire().await?;
-    messaging::housekeeping::tidy(&mut conn, &participant.settings.messaging).await?;
+    run_housekeeping(&mut conn, &participant.settings.messaging).await?;
     ensure!(suite.number("select count(*) from orders.frozen_set").await? == 4, "kept as long as dead letters");
     Ok(())
 }

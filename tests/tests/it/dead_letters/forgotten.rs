@@ -12,15 +12,15 @@ async fn dead_letters_deleted_while_pending_are_counted() -> anyhow::Result<()> 
     remove_cause(&suite).await?;
     replay_one(&order, &letters[0]).await?.expect(200)?;
     let settings = MessagingArgs::default();
-    let tidy = async || {
+    let clean = async || {
         let mut conn = order.app.participant().pools.work.acquire().await?;
-        anyhow::Ok(messaging::housekeeping::tidy(&mut conn, &settings).await?)
+        run_housekeeping(&mut conn, &settings).await
     };
     suite.execute("update orders.dead_letter set created_at = now() - interval '6 days 23 hours'").await?;
-    ensure!(tidy().await?.dead_letters_forgotten == 0, "they are kept for seven days");
+    ensure!(clean().await?.dead_letters_forgotten == 0, "they are kept for seven days");
     suite.execute("update orders.dead_letter set created_at = now() - interval '7 days 1 hour'").await?;
-    let tidied = tidy().await?;
-    ensure!(tidied.dead_letters_forgotten == 2 && tidied.rows_deleted >= 3, "{tidied:?}");
+    let round = clean().await?;
+    ensure!(round.dead_letters_forgotten == 2 && round.rows_deleted >= 3, "{round:?}");
     ensure!(suite.number("select count(*) from orders.dead_letter").await? == 0);
     Ok(())
 }

@@ -8,7 +8,8 @@ use crate::prelude::*;
 /// A call to the card processor is held here until everything is undone. `status` is that of the payment.
 async fn charged_late(point: &str, status: &str) -> Test {
     let resilience = "process_payment.time_limit=3s,process_payment.attempts=1";
-    let (suite, participants) = TestSuite::faulty(Tuning { resilience, ..Tuning::default() }, 100, 10).await?;
+    let tuning = Tuning { resilience, gateway_timeout: Duration::from_secs(60), ..Tuning::default() };
+    let (suite, participants) = TestSuite::faulty(tuning, 100, 10).await?;
     let payment = &participants.payment;
     let held = payment.arm(&json!({"point": point, "kind": "hang", "first": 1})).await?;
     // Hit when the processor's answer is recorded.

@@ -303,7 +303,7 @@ mod tests {
                 "reset_breaker",
                 "check_timeouts",
                 "rehearse_housekeeping",
-                "keep_house",
+                "run_housekeeping",
                 "disarm_fault",
                 "rebuild_catalogue",
             ]

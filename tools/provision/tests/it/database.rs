@@ -206,7 +206,7 @@ async fn a_day_of_published_events_is_archived_before_it_is_dropped() {
 
 /// One that was parked, or held up by an outage, for so long that its day was set aside before.
 #[tokio::test]
-async fn an_event_that_was_published_late_follows_its_day_into_the_archive() {
+async fn an_event_published_late_follows_its_day_into_the_archive() {
     let database = template().await;
     let mut admin = connect(&database.admin_url()).await;
     let mut service = connect(&database.url_for("inventory_service")).await;
