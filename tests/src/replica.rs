@@ -245,6 +245,8 @@ fn arguments(suite: &TestSuite, service: Service, [inventory_url, payment_url]: 
         ("--statement-timeout", humantime(tuning.statement_timeout)),
         ("--lock-timeout", humantime(tuning.lock_timeout)),
         ("--metrics-every", humantime(tuning.metrics_every)),
+        // Once, at its start: tests run rounds themselves.
+        ("--housekeeping-every", humantime(Duration::from_secs(3600))),
         ("--resilience", tuning.resilience.to_owned()),
         ("--breakers-enabled", tuning.breakers_enabled.to_string()),
         ("--retries-enabled", tuning.retries_enabled.to_string()),

@@ -19,7 +19,7 @@ begin
 end $$;
 
 -- Moves such events into the archive of their day when they were published longer than `published_retention` ago, as
--- `archive_events` sets a day aside, a part of them each time. A column that `outbox_published` gets later, its archives must get,
+-- `archive_events` sets a day aside, 5,000 each time. A column that `outbox_published` gets later, its archives must get,
 -- too, in the same place. Those of days older than `event_retention` are left for `drop_partitions`. Returns how many
 -- it has moved.
 create function archive_late_events(published_retention interval, event_retention interval) returns integer

@@ -17,9 +17,11 @@ use crate::{
 
 const DAYS_AHEAD: i32 = 7;
 
-/// The lease of the round that is under way. No round takes as long.
+/// The lease of the round that is under way. No round takes as long, but one that is dropped keeps it.
 const ROUND: &str = "housekeeping round";
-const ROUND_LEASE: Duration = Duration::from_secs(300);
+const ROUND_LEASE: Duration = Duration::from_secs(90);
+/// Several of those statements, each of which is short, archive as many late events a round as can become too old in it.
+const LATE_EVENT_STATEMENTS: usize = 10;
 
 /// What one round has done, or would do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -31,7 +33,7 @@ pub struct HousekeepingRound {
     pub partitions_dropped: i32,
     /// Days of published events that became the archive.
     pub days_archived: i32,
-    /// Events that were published after their day became the archive, and followed it, at most 5,000 a round.
+    /// Events that were published after their day became the archive, and followed it, at most 50,000 a round.
     pub late_events_archived: i32,
     /// Of dead letters, refusals, actions, breakers' changes, frozen sets and leases, at most a thousand of each a round.
     pub rows_deleted: u64,
@@ -46,7 +48,7 @@ pub async fn run(pool: PgPool, holder: String, settings: MessagingArgs, metrics:
     every(settings.housekeeping_every, &stop, || async {
         match leased_round(&pool, &holder, &settings).await {
             Ok(Some(round)) => round.count(&metrics),
-            Ok(None) => {}
+            Ok(None) => tracing::debug!("housekeeping is another replica's, or an operator's"),
             Err(error) => tracing::warn!(%error, "housekeeping failed and will be retried"),
         }
     })
@@ -90,7 +92,9 @@ pub async fn run_round(
         true => rolled_back(conn, settings).await,
         false => round(conn, settings).await,
     };
-    release(conn, ROUND, &holder).await?;
+    if let Err(error) = release(conn, ROUND, &holder).await {
+        tracing::warn!(%error, "the lease of a round of housekeeping was not released and will expire");
+    }
     round.map(Some)
 }
 
@@ -148,14 +152,21 @@ async fn round(conn: &mut PgConnection, settings: &MessagingArgs) -> Result<Hous
     for rows in old {
         rows_deleted += rows.execute(&mut *conn).await?.rows_affected();
     }
-    // By itself, because the relay must not wait for it: the next statement locks published events.
-    let late_events = sqlx::query_scalar!(
-        r#"select archive_late_events($1, $2) as "late_events!""#,
-        interval(settings.outbox_retention),
-        interval(settings.event_retention),
-    )
-    .fetch_one(&mut *conn)
-    .await?;
+    // Before the days, whose statement locks published events: the relay must not wait for it.
+    let mut late_events = 0;
+    for _ in 0..LATE_EVENT_STATEMENTS {
+        let archived = sqlx::query_scalar!(
+            r#"select archive_late_events($1, $2) as "archived!""#,
+            interval(settings.outbox_retention),
+            interval(settings.event_retention),
+        )
+        .fetch_one(&mut *conn)
+        .await?;
+        late_events += archived;
+        if archived == 0 {
+            break;
+        }
+    }
     // Last, because a dry run holds the tables' locks until its end.
     let days = sqlx::query_scalar!(
         r#"select archive_events($1, $2) as "days!""#,

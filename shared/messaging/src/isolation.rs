@@ -14,10 +14,10 @@ use crate::bus::BROKER_RESPONSE_TIMEOUT;
 /// An election looks the same: nats-server waits 4 to 9 s for a lost leader. This time begins with the first failure, a request
 /// that was not answered for 2 s.
 const ELECTION: Duration = Duration::from_secs(8);
-/// The next server is left after this time, the one after it after twice this time, and so on. What fails at every server, such as a
-/// stream without its only replica, does not have its clients change them without end.
+/// The next server is left after this time, the one after it after twice this time, and so on: what fails at every server, such as a
+/// stream without its only replica, has its clients change servers less and less often.
 const CHOICE: Duration = Duration::from_secs(3);
-const LONGEST_CHOICE: Duration = Duration::from_secs(60);
+const LONGEST_CHOICE: Duration = Duration::from_secs(15);
 
 /// Whether the server of a connection seems to be cut off from the others, as all see it that use the connection: a relay that
 /// publishes nothing, or stands by, notices nothing.
@@ -39,9 +39,10 @@ impl Isolation {
         *self.failing() = None;
     }
 
-    /// JetStream has failed. Connects to another server, if there are several and it has failed for longer than an election takes.
+    /// JetStream has failed. Connects to another server, if there are several and this one has failed for longer than an election
+    /// takes. Without a connection the client looks for a server by itself.
     pub(crate) async fn is_possible(&self, client: &Client) {
-        if self.is_time_to_leave(Instant::now()) {
+        if client.connection_state() == State::Connected && self.is_time_to_leave(Instant::now()) {
             leave_server(client).await;
         }
     }
@@ -68,8 +69,9 @@ impl Isolation {
 }
 
 async fn leave_server(client: &Client) {
-    let Ok(servers) = client.server_pool().await else { return };
-    if client.connection_state() != State::Connected || servers.len() < 2 {
+    // The client answers nothing while it has no connection.
+    let Ok(Ok(servers)) = timeout(BROKER_RESPONSE_TIMEOUT, client.server_pool()).await else { return };
+    if servers.len() < 2 {
         return;
     }
     let left = client.server_info();

@@ -20,6 +20,16 @@ pub(crate) struct Position {
     pub(crate) left: Option<Duration>,
 }
 
+/// How far ahead a time can lie, at most. One that lies further ahead was written while the database's clock was ahead; without
+/// these, its saga would be left alone until the clock has come there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Longest {
+    pub(crate) lease: Duration,
+    pub(crate) step: Duration,
+    /// Of the first attempt to compensate; each has twice the time of the one before.
+    pub(crate) compensation: Duration,
+}
+
 /// New sagas, in the transaction that starts them.
 pub(crate) async fn begin(
     conn: &mut PgConnection,
@@ -66,18 +76,25 @@ pub(crate) async fn take_over(
     replica: Uuid,
     driven: &[Uuid],
     limit: i64,
+    longest: Longest,
 ) -> Result<Vec<Uuid>, sqlx::Error> {
     sqlx::query_scalar!(
         "update saga.coordination
         set replica = $1, step_deadline = null
         where saga_id in (
             select saga_id from saga.coordination c
-            where not_before <= now()
+            where (not_before <= now()
+                    or not_before < 'infinity' and exists (
+                        select from saga.saga_instance s
+                        where s.saga_id = c.saga_id
+                            and c.not_before > now() + 2 * $6::interval * 2 ^ s.compensation_attempts))
                 and (case when c.replica = $1
                     -- One that has just begun is driven in a moment.
-                    then saga_id <> all($2) and coalesce(step_deadline < clock_timestamp(), true)
+                    then saga_id <> all($2)
+                        and coalesce(step_deadline not between clock_timestamp() and clock_timestamp() + 2 * $5::interval, true)
                     else not exists (
-                        select from saga.coordinator r where r.replica = c.replica and r.leased_until > now()) end)
+                        select from saga.coordinator r
+                        where r.replica = c.replica and r.leased_until between now() and now() + 2 * $4::interval) end)
             order by not_before
             limit $3
             for update skip locked
@@ -86,6 +103,9 @@ pub(crate) async fn take_over(
         replica,
         driven,
         limit,
+        interval(longest.lease),
+        interval(longest.step),
+        interval(longest.compensation),
     )
     .fetch_all(pool)
     .await
@@ -144,8 +164,8 @@ fn seconds(left: f64) -> Duration {
 pub(crate) enum Kept {
     /// It is driven on; the next step has this limit.
     Driven(Duration),
-    /// It waits for its compensation's deadline.
-    Waiting,
+    /// It waits for its compensation's deadline, at most as long as an attempt has; this is the time of the first.
+    Waiting(Duration),
     /// It waits for an operator.
     Parked,
     Ended,
@@ -162,10 +182,10 @@ pub(crate) async fn keep(
         let ended = sqlx::query!("delete from saga.coordination where saga_id = $1 and replica = $2", saga_id, replica);
         return Ok(ended.execute(conn).await?.rows_affected() == 1);
     }
-    let (limit, waits) = match kept {
-        Kept::Driven(limit) => (Some(interval(limit)), false),
-        Kept::Waiting => (None, true),
-        Kept::Parked | Kept::Ended => (None, false),
+    let (limit, attempt) = match kept {
+        Kept::Driven(limit) => (Some(interval(limit)), None),
+        Kept::Waiting(attempt) => (None, Some(interval(attempt))),
+        Kept::Parked | Kept::Ended => (None, None),
     };
     let done = sqlx::query!(
         "update saga.coordination c
@@ -173,7 +193,8 @@ pub(crate) async fn keep(
             replica = case when $3::interval is not null then c.replica end,
             not_before = case
                 when $3::interval is not null then c.not_before
-                when $4 then coalesce(s.compensation_deadline, now())
+                when $4::interval is not null
+                    then least(coalesce(s.compensation_deadline, now()), now() + $4 * 2 ^ s.compensation_attempts)
                 else 'infinity'
             end
         from saga.saga_instance s
@@ -181,7 +202,7 @@ pub(crate) async fn keep(
         saga_id,
         replica,
         limit,
-        waits,
+        attempt,
     )
     .execute(conn)
     .await?;

@@ -27,7 +27,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::turn::Stand;
-use crate::{Effect, Next, Orchestration, Reply, coordination};
+use crate::{
+    Effect, Next, Orchestration, Reply,
+    coordination::{self, Longest},
+};
 
 /// The pause before a saga is driven on after the database failed.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -254,12 +257,18 @@ impl<S: Coordinated> Coordinator<S> {
     async fn look(self: Arc<Self>, driven: Vec<Uuid>) -> Vec<Uuid> {
         let looked = self.in_time(async {
             coordination::renew_lease(&self.pool, self.replica, self.settings.lease).await?;
-            Ok(coordination::take_over(&self.pool, self.replica, &driven, TAKE_OVER).await?)
+            Ok(coordination::take_over(&self.pool, self.replica, &driven, TAKE_OVER, self.longest()).await?)
         });
         looked.await.unwrap_or_else(|error| {
             tracing::warn!(%error, "the coordinator's lease cannot be renewed; it is repeated");
             Vec::new()
         })
+    }
+
+    fn longest(&self) -> Longest {
+        let definition = self.orchestration.definition;
+        let step = definition.steps.iter().map(|step| self.limit(step)).max().unwrap_or_default();
+        Longest { lease: self.settings.lease, step, compensation: definition.compensation.deadline }
     }
 
     /// A connection that is half open would keep a saga waiting for ever.

@@ -1,5 +1,6 @@
 //! The orchestrated twin of the saga: a coordinator commands the steps. Same orders, same audit.
 
+mod clock;
 mod killed;
 mod late;
 mod stored;

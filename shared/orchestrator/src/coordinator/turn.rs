@@ -40,7 +40,7 @@ impl<S: Coordinated> Coordinator<S> {
         let reply = match next {
             Next::Command(step) => {
                 let left = if state.status.moves_forward() { left } else { None };
-                let limit = step_left.unwrap_or_else(|| self.limit(step)).min(left.unwrap_or(Duration::MAX));
+                let limit = self.limit(step).min(step_left.unwrap_or(Duration::MAX)).min(left.unwrap_or(Duration::MAX));
                 let command = self.business.prepare(step, &saga).await?;
                 Some((step, self.command(step, &saga, &command, limit).await))
             }
@@ -87,7 +87,9 @@ impl<S: Coordinated> Coordinator<S> {
             self.business.apply(&mut tx, saga, &effect).await?;
         }
         let (kept, stand) = match (self.orchestration.next(&state, false), state.status) {
-            (Next::Command(_), Status::Compensating) if waits => (Kept::Waiting, Stand::Lost),
+            (Next::Command(_), Status::Compensating) if waits => {
+                (Kept::Waiting(definition.compensation.deadline), Stand::Lost)
+            }
             (Next::Command(step), _) => (Kept::Driven(self.limit(step)), Stand::Goes),
             (_, Status::Failed) => (Kept::Parked, Stand::Ended(Status::Failed)),
             (_, status) => (Kept::Ended, Stand::Ended(status)),

@@ -83,9 +83,12 @@ impl Lab {
             ensure!(place(&victim.client).await.is_err(), "the coordinator has answered");
         }
         eventually(async || !victim.process.is_running()).await?;
-        // The repeat is answered by another replica, with the end that the order has there.
+        // The repeat is answered by another replica, with the end that the order has there; not before the database knows that the
+        // victim is gone, whose transaction holds the key until then.
         let again = eventually(async || {
-            Ok::<_, anyhow::Error>(Some(place(&self.survivor.client).await?).filter(|a| a.status != 202))
+            let again = place(&self.survivor.client).await?;
+            let is_held = again.body["detail"].as_str().is_some_and(|why| why.contains("is in progress"));
+            anyhow::Ok(Some(again).filter(|again| again.status != 202 && !is_held))
         })
         .await?;
         let expected: &[u16] = match (token, by_customer) {
