@@ -110,7 +110,8 @@ pub(crate) async fn next(
             select aggregate_type, aggregate_id
             from outbox
             where (state = 'PARKED' or next_attempt_at is not null)
-                and (state = 'PARKED' or next_attempt_at > now() or $2::bigint > 0)
+                -- None is delayed for as long as a minute, but by a clock that was ahead.
+                and (state = 'PARKED' or next_attempt_at > now() and next_attempt_at < now() + interval '1 minute' or $2::bigint > 0)
         ), found as materialized (
             select *
             from outbox o

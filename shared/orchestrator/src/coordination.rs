@@ -38,8 +38,8 @@ pub(crate) async fn begin(
     limit: Duration,
 ) -> Result<(), sqlx::Error> {
     sqlx::query!(
-        "insert into saga.coordination (saga_id, replica, step_deadline)
-        select saga_id, $1, now() + $3 from unnest($2::uuid[]) as t (saga_id)",
+        "insert into saga.coordination (saga_id, replica, step_deadline, not_before)
+        select saga_id, $1, now() + $3, '-infinity' from unnest($2::uuid[]) as t (saga_id)",
         replica,
         saga_ids,
         interval(limit),
@@ -84,7 +84,7 @@ pub(crate) async fn take_over(
         where saga_id in (
             select saga_id from saga.coordination c
             where (not_before <= now()
-                    or not_before < 'infinity' and exists (
+                    or not_before < 'infinity' and not_before > now() + 2 * $6::interval and exists (
                         select from saga.saga_instance s
                         where s.saga_id = c.saga_id
                             and c.not_before > now() + 2 * $6::interval * 2 ^ s.compensation_attempts))
@@ -212,9 +212,9 @@ pub(crate) async fn keep(
 /// Has these sagas driven on: by the replica that drives them, or else by the next one that looks.
 pub(crate) async fn hand_over(conn: &mut PgConnection, saga_ids: &[Uuid]) -> Result<(), sqlx::Error> {
     sqlx::query!(
-        "insert into saga.coordination (saga_id, step_deadline)
-        select saga_id, null from unnest($1::uuid[]) as t (saga_id)
-        on conflict (saga_id) do update set not_before = now(), step_deadline = null",
+        "insert into saga.coordination (saga_id, step_deadline, not_before)
+        select saga_id, null, '-infinity' from unnest($1::uuid[]) as t (saga_id)
+        on conflict (saga_id) do update set not_before = '-infinity', step_deadline = null",
         saga_ids,
     )
     .execute(conn)

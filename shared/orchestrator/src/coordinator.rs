@@ -16,7 +16,7 @@ use prometheus_client::{
 };
 use resilience::{Breakers, Policy};
 use saga::{SagaState, Status, Step};
-use saga_store::{Request, StepTransaction};
+use saga_store::{Request, StepTransaction, set_back};
 use sqlx::PgPool;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -257,6 +257,7 @@ impl<S: Coordinated> Coordinator<S> {
     async fn look(self: Arc<Self>, driven: Vec<Uuid>) -> Vec<Uuid> {
         let looked = self.in_time(async {
             coordination::renew_lease(&self.pool, self.replica, self.settings.lease).await?;
+            set_back::count_from_now(&self.pool, self.orchestration.definition).await?;
             Ok(coordination::take_over(&self.pool, self.replica, &driven, TAKE_OVER, self.longest()).await?)
         });
         looked.await.unwrap_or_else(|error| {

@@ -12,6 +12,7 @@ mod instance;
 pub mod operator_action;
 pub mod query;
 pub mod sample;
+pub mod set_back;
 pub mod stalled;
 mod step;
 mod three_phases;

@@ -81,7 +81,9 @@ pub async fn republish_owed(
         where exists (
                 select from outbox_published p
                 where p.event_id = told.event_id
-                    and p.published_at < now() - least($5::interval * power(2, least(p.republication, 10)), interval '12 hours')
+                    and (p.published_at < now() - least($5::interval * power(2, least(p.republication, 10)), interval '12 hours')
+                        -- The database's clock was ahead.
+                        or p.published_at > now() + interval '1 minute')
                     and p.created_at > now() - $6::interval
             )
             and not exists (select from outbox o where o.event_id = told.event_id)

@@ -14,7 +14,7 @@ use time::OffsetDateTime;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{StepTransaction, compensation::initial_trace};
+use crate::{StepTransaction, compensation::initial_trace, set_back};
 
 /// A saga whose deadline has passed.
 #[derive(Debug, Clone)]
@@ -87,11 +87,14 @@ impl<E: Event> Detector<E> {
         let known = Mutex::new(HashSet::new());
         every(self.every, &stop, || async {
             let began = Instant::now();
-            let checked = match self.auto_compensate {
-                true => self.check(&stop).await.map(drop),
-                false => self.log_overdue(&known).await.map_err(StepError::from),
+            let checked = async {
+                self.count_from_now().await?;
+                match self.auto_compensate {
+                    true => self.check(&stop).await.map(drop),
+                    false => Ok(self.log_overdue(&known).await?),
+                }
             };
-            if let Err(error) = checked {
+            if let Err(error) = checked.await {
                 tracing::warn!(%error, "timeout detection failed; it is retried in the next round");
             }
             self.metrics.timeout_check_duration.observe(began.elapsed().as_secs_f64());
@@ -111,6 +114,12 @@ impl<E: Event> Detector<E> {
             }
         }
         Ok(timed_out)
+    }
+
+    async fn count_from_now(&self) -> Result<(), StepError> {
+        let mut work = self.outbox.begin().await?;
+        set_back::count_from_now(work.conn(), self.definition).await?;
+        Ok(work.commit().await?)
     }
 
     /// Logs the sagas whose deadline has passed, each once.

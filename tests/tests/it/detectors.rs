@@ -198,3 +198,28 @@ fn paid(order: &Value) -> Forged {
     let id = |name: &str| order[name].as_str().and_then(|id| id.parse::<Uuid>().ok()).expect("an id");
     Forged::paid(OrderId(id("order_id")), id("saga_id"))
 }
+
+/// While the database's clock is an hour ahead an order is placed whose event is not published, and another is cancelled.
+#[suite_tests::test]
+async fn deadlines_by_a_clock_ahead_count_from_now() -> Test {
+    let tuning = Tuning {
+        saga_deadline: Duration::from_secs(3),
+        compensation_deadline: Duration::from_secs(3),
+        ..Tuning::default()
+    };
+    let (suite, participants) = TestSuite::selling_with(tuning, 100, 10).await?;
+    let order = &participants.order.client;
+    order.act("/api/admin/relay/pause").await?;
+    let placed = participants.place(&[("A", 1)], "tok_visa").await?;
+    suite.execute("update saga.saga_instance set deadline = deadline + interval '1 hour'").await?;
+    let ahead = "select count(*) from saga.saga_instance
+        where status = 'COMPENSATING' and compensation_deadline < now() + interval '1 minute'";
+    suite.becomes(ahead, 1).await?;
+    suite
+        .execute("update saga.saga_instance set compensation_deadline = compensation_deadline + interval '1 hour'")
+        .await?;
+    suite.becomes(ahead, 1).await?;
+    order.act("/api/admin/relay/resume").await?;
+    participants.saga_becomes(&placed, "COMPENSATED").await?;
+    suite.audit().await
+}

@@ -179,6 +179,16 @@ async fn the_backlog_of_an_emptied_broker_leaves_in_one_batch() -> Test {
     Ok(())
 }
 
+#[suite_tests::test(unaudited = UNAUDITED)]
+async fn an_event_delayed_by_a_clock_ahead_is_published() -> Test {
+    let (suite, inventory) = TestSuite::alone(INVENTORY).await?;
+    inventory.client.act("/api/admin/relay/pause").await?;
+    create_products(&inventory, 0..1).await?;
+    suite.execute("update inventory.outbox set next_attempt_at = now() + interval '1 hour'").await?;
+    inventory.client.act("/api/admin/relay/resume").await?;
+    suite.becomes(PUBLISHED, 1).await
+}
+
 /// Puts this many events of as many aggregates into inventory's outbox.
 async fn let_wait(suite: &TestSuite, events: i32) -> Test {
     let rows = "insert into inventory.outbox

@@ -59,6 +59,8 @@ async fn an_undo_that_waits_by_a_clock_ahead_goes_on() -> Test {
     let ahead = "update saga.saga_instance set compensation_deadline = compensation_deadline + interval '1 hour';
         update saga.coordination set not_before = not_before + interval '1 hour'";
     suite.execute(ahead).await?;
+    suite.becomes("select compensation_attempts::bigint from saga.saga_instance", 1).await?;
+    suite.execute(ahead).await?;
     let _payment = Running::at(&suite, PAYMENT, &away).await?;
     let order = last_order(&participants.order.client).await?;
     participants.saga_becomes(&order, "COMPENSATED").await?;
