@@ -119,7 +119,7 @@ impl<E: Event> Detector<E> {
     async fn count_from_now(&self) -> Result<(), StepError> {
         let mut work = self.outbox.begin().await?;
         set_back::count_from_now(work.conn(), self.definition).await?;
-        Ok(work.commit().await?)
+        Ok(work.commit_intent().await?)
     }
 
     /// Logs the sagas whose deadline has passed, each once.

@@ -50,7 +50,8 @@ async fn a_timeout_racing_a_success_has_one_outcome() -> Test {
 
 #[suite_tests::test]
 async fn two_detectors_time_out_each_saga_once() -> Test {
-    let tuning = Tuning { timeout_check_every: Duration::from_secs(3600), ..Tuning::default() };
+    let tuning =
+        Tuning { timeout_check_every: Duration::from_secs(3600), timeout_detector_enabled: false, ..Tuning::default() };
     let (suite, participants) = TestSuite::selling_with(tuning, 100, 1000).await?;
     let Participants { order, inventory, payment, .. } = participants;
     payment.stop().await;
