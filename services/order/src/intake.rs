@@ -1,6 +1,6 @@
 //! Load shedding. While order's events are not published, a new order could only time out, so it is refused at once with 503,
 //! and only earlier orders and cancellations are pending. Orders are also refused while a stream is almost full: the rest of it
-//! is reserved for the events that end the accepted orders.
+//! is reserved for the events that end the accepted orders; an orchestrated one also while its coordinator is behind.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use prometheus_client::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::App;
+use crate::{App, placement::Style};
 
 /// How often the outbox is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -31,16 +31,14 @@ impl Intake {
         let intake = Intake::default();
         let help = "1 while this replica refuses orders, because events are not published";
         registry.register("orders_shedding", help, intake.shedding.clone());
-        registry.register("orders_shed", "Orders refused because events are not published", intake.shed.clone());
+        registry.register("orders_shed", "Orders refused because they could only time out", intake.shed.clone());
         intake
     }
 
-    /// Whether a new order may be placed now. Counts nothing, because a transaction that is tried again asks again.
-    ///
     /// # Errors
     /// 503 while no orders are accepted.
-    pub(crate) fn admit(&self) -> Result<(), Problem> {
-        if self.shedding.get() == 0 {
+    fn admit(&self, is_behind: bool) -> Result<(), Problem> {
+        if self.shedding.get() == 0 && !is_behind {
             return Ok(());
         }
         let detail = "No new orders are accepted just now. This request has placed nothing; repeat it later, with its \
@@ -48,9 +46,19 @@ impl Intake {
         Err(Problem::unavailable(detail, RETRY_AFTER))
     }
 
-    /// Counts a request that is answered with the 503 of [`Intake::admit`].
+    /// Counts a request that is answered with the 503 of [`App::admit`].
     pub(crate) fn count_refused(&self) {
         self.shed.inc();
+    }
+}
+
+impl App {
+    /// Whether a new order may be placed now. Counts nothing, because a transaction that is tried again asks again.
+    ///
+    /// # Errors
+    /// 503 while no orders are accepted.
+    pub(crate) fn admit(&self, style: Style) -> Result<(), Problem> {
+        self.intake.admit(style == Style::Orchestrated && self.twin.is_behind())
     }
 }
 
@@ -97,9 +105,9 @@ mod tests {
     #[test]
     fn a_refused_order_is_counted_when_it_is_answered() {
         let intake = Intake::default();
-        assert!(intake.admit().is_ok());
+        assert!(intake.admit(false).is_ok() && intake.admit(true).is_err());
         intake.shedding.set(1);
-        assert!(intake.admit().is_err() && intake.admit().is_err());
+        assert!(intake.admit(false).is_err() && intake.admit(true).is_err());
         assert_eq!(intake.shed.get(), 0);
         intake.count_refused();
         assert_eq!(intake.shed.get(), 1);

@@ -138,7 +138,7 @@ async fn create_order(app: &App, style: Style, placements: &[Placement]) -> Resu
     let decide = |(placement, key): (_, Result<_, Refusal>)| match key? {
         Some(order_id) => Ok(Decided::Replayed(order_id)),
         None => {
-            app.intake.admit().map_err(Refusal::NotAdmitted)?;
+            app.admit(style).map_err(Refusal::NotAdmitted)?;
             accept(placement, &catalogue, customers.as_ref()).map(Decided::Accepted)
         }
     };

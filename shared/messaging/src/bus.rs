@@ -15,10 +15,6 @@ use crate::{
 /// How long a response of the broker may take; a later one was lost with its connection.
 pub(crate) const BROKER_RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most publish acknowledgements in flight. The client blocks beyond it, and acknowledgements are read only after the whole
-/// batch is sent, so this is more than the largest batch plus acknowledgements that are no longer awaited.
-const MAX_ACKS_IN_FLIGHT: usize = 4 * u16::MAX as usize;
-
 #[derive(Debug, Clone)]
 pub struct Bus {
     pub(crate) client: Client,
@@ -35,7 +31,6 @@ impl Bus {
         let jetstream = jetstream::context::ContextBuilder::new()
             .timeout(BROKER_RESPONSE_TIMEOUT)
             .ack_timeout(BROKER_RESPONSE_TIMEOUT)
-            .max_ack_inflight(MAX_ACKS_IN_FLIGHT)
             .build(client.clone());
         let (faults, isolation) = (Faults::none(), Arc::default());
         Bus { jetstream, client, service, faults, isolation, stands_by: watch::Sender::new(false) }

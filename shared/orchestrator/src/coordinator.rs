@@ -1,5 +1,6 @@
 //! The coordinator: drives sagas step by step, each transition stored before the next command is given.
 
+mod connections;
 mod turn;
 
 use std::{
@@ -26,7 +27,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::turn::Stand;
+use self::{connections::Connections, turn::Stand};
 use crate::{
     Effect, Next, Orchestration, Reply,
     coordination::{self, Longest},
@@ -36,6 +37,8 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many sagas are taken over at once.
 const TAKE_OVER: i64 = 100;
+/// When a turn waits longer for a connection, a saga that begins, of some eight turns, could only time out.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// A saga, as its commands need it.
 #[derive(Debug, Clone)]
@@ -101,6 +104,8 @@ pub struct Coordinator<S> {
     orchestration: Orchestration,
     outbox: Outbox,
     pool: PgPool,
+    /// Those of the sagas' turns.
+    connections: Connections,
     breakers: Breakers,
     settings: Settings,
     /// This replica.
@@ -123,6 +128,7 @@ struct Outcome {
 #[derive(Debug, Clone, Default)]
 struct Metrics {
     driven: Gauge,
+    waiting: Gauge,
     taken_over: Counter,
     commands: Family<Outcome, Counter>,
 }
@@ -161,6 +167,11 @@ impl<S: Coordinated> Coordinator<S> {
         let metrics = Metrics::default();
         registry.register("coordinator_sagas", "Orchestrated sagas that this replica drives", metrics.driven.clone());
         registry.register(
+            "coordinator_waiting",
+            "Turns of orchestrated sagas that wait for a database connection",
+            metrics.waiting.clone(),
+        );
+        registry.register(
             "coordinator_taken_over",
             "Orchestrated sagas that this replica took over, from another one or from before it started",
             metrics.taken_over.clone(),
@@ -172,11 +183,29 @@ impl<S: Coordinated> Coordinator<S> {
         );
         let to_drive = Mutex::new(Some(to_drive));
         let replica = Uuid::now_v7();
-        Coordinator { business, orchestration, outbox, pool, breakers, settings, replica, begun, to_drive, metrics }
+        let connections = Connections::half_of(&pool, metrics.waiting.clone());
+        Coordinator {
+            business,
+            orchestration,
+            outbox,
+            pool,
+            connections,
+            breakers,
+            settings,
+            replica,
+            begun,
+            to_drive,
+            metrics,
+        }
     }
 
     pub fn definition(&self) -> &'static saga::SagaDefinition {
         self.orchestration.definition
+    }
+
+    /// Whether this replica drives so many sagas that a new one could only time out.
+    pub fn is_behind(&self) -> bool {
+        self.connections.longest_wait() > LONGEST_WAIT
     }
 
     /// Records that this replica drives these new sagas, in the transaction that starts them.

@@ -17,6 +17,18 @@ async fn place(order: &Client, token: &str) -> anyhow::Result<Answer> {
     order.post(PLACE, &order_of(&[("A", 3)], token)).await
 }
 
+/// The same, as often as the coordinator is behind.
+async fn place_once_admitted(order: &Client) -> anyhow::Result<Answer> {
+    loop {
+        let answer = place(order, "tok_visa").await?;
+        if answer.status != 503 {
+            return Ok(answer);
+        }
+        // A client's pause.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 /// The order that was placed last.
 async fn last_order(order: &Client) -> anyhow::Result<Value> {
     let orders = order.items("/api/orders?limit=1").await?;

@@ -147,7 +147,7 @@ async fn a_lease_beyond_twice_its_time_is_free() -> Test {
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn a_batch_beyond_the_clients_default_limit_is_published() -> Test {
+async fn a_batch_of_thousands_is_published() -> Test {
     let (suite, inventory) =
         TestSuite::alone_with(Tuning { relay_batch: 6_000, ..Tuning::default() }, INVENTORY).await?;
     inventory.client.act("/api/admin/relay/pause").await?;
@@ -157,7 +157,7 @@ async fn a_batch_beyond_the_clients_default_limit_is_published() -> Test {
 }
 
 #[suite_tests::test(unaudited = UNAUDITED)]
-async fn the_backlog_of_an_emptied_broker_leaves_in_one_batch() -> Test {
+async fn the_backlog_of_an_emptied_broker_leaves_in_large_batches() -> Test {
     let (suite, inventory) = TestSuite::alone(INVENTORY).await?;
     create_products(&inventory, 0..1).await?;
     in_order_without_gaps(&suite, "INVENTORY", 1).await?;
@@ -175,7 +175,8 @@ async fn the_backlog_of_an_emptied_broker_leaves_in_one_batch() -> Test {
     inventory.client.act("/api/admin/relay/resume").await?;
     eventually(async || sizes("outbox_batch_size_sum").await.is_ok_and(|now| now >= events + 501.0)).await?;
     let batches = sizes("outbox_batch_size_count").await? - batches;
-    ensure!(batches == 1.0, "{batches} batches");
+    // One, unless 250 take longer than a quarter of the lease.
+    ensure!(batches <= 3.0, "{batches} batches");
     Ok(())
 }
 

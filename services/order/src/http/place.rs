@@ -100,7 +100,7 @@ pub(super) async fn accept(
     wanted.check()?;
     let key = idempotency_key(headers)?;
     if key.is_none() {
-        app.intake.admit().inspect_err(|_| app.intake.count_refused())?;
+        app.admit(style).inspect_err(|_| app.intake.count_refused())?;
     }
     let context = Context::of_request(context.correlation_id, &context.traceparent);
     let placement = wanted.into_placement(context, key, style);

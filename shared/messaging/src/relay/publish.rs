@@ -1,7 +1,11 @@
 //! Publishes one batch: pipelined, where each message expects the stream to end where its predecessor is stored, so that a stale
 //! relay is refused; or one by one, when the stream may have some rows already.
 
-use std::{collections::HashSet, iter};
+use std::{
+    collections::HashSet,
+    iter,
+    time::{Duration, Instant},
+};
 
 use async_nats::{
     HeaderMap, HeaderName,
@@ -37,8 +41,10 @@ pub(super) struct StreamPosition {
     pub(super) last_sequence: u64,
 }
 
-/// How many round trips a batch may take, so that it ends within the lease.
+/// How many round trips a batch may take.
 pub(super) const ROUND_TRIPS: u16 = 100;
+/// How many messages are in flight at most. In between, a batch that has taken too long ends.
+const IN_FLIGHT: usize = 250;
 
 /// JetStream as the relay's target: the stream's end as far as the relay knows it, and how to publish the next batch.
 pub(super) struct JetStream<'a> {
@@ -48,6 +54,9 @@ pub(super) struct JetStream<'a> {
     pub(super) singly: bool,
     /// How many acknowledgements of the last batch were for duplicates.
     pub(super) duplicates: u64,
+    /// After this time a batch ends with what is published: well before the lease, however slow broker, database or machine are.
+    /// Otherwise another relay would take over, publish the same rows, and lose the lease in the same way.
+    pub(super) time: Duration,
 }
 
 #[derive(Debug)]
@@ -66,7 +75,7 @@ impl Target for JetStream<'_> {
     type Receipt = Acknowledgement;
     type Obstacle = Obstacle;
 
-    /// Stops at the first event that is not accepted, and after some round trips.
+    /// Stops at the first event that is not accepted, and after some round trips or some time.
     async fn publish(&mut self, rows: &[PendingRow]) -> Published<Acknowledgement, Obstacle> {
         self.duplicates = 0;
         let mut acks = Vec::with_capacity(rows.len());
@@ -82,7 +91,9 @@ impl JetStream<'_> {
     /// Sends messages while earlier ones are in flight, except of the same aggregate: if the first were refused or lost on its way,
     /// the second might be accepted, because a foreign message or one of a former relay has taken the place of the first.
     async fn pipelined(&mut self, rows: &[PendingRow], acks: &mut Vec<Acknowledgement>) -> Result<(), Stop<Obstacle>> {
-        for run in runs(rows).take(ROUND_TRIPS.into()) {
+        let (began, time) = (Instant::now(), self.time);
+        let parts = runs(rows).flat_map(|run| run.chunks(IN_FLIGHT)).take(ROUND_TRIPS.into());
+        for run in parts.take_while(|_| began.elapsed() <= time) {
             // Sending only queues a message.
             let mut sent = Vec::with_capacity(run.len());
             for (expected_last, row) in (self.position.last_sequence..).zip(run) {
@@ -99,7 +110,8 @@ impl JetStream<'_> {
     }
 
     async fn one_by_one(&mut self, rows: &[PendingRow], acks: &mut Vec<Acknowledgement>) -> Result<(), Stop<Obstacle>> {
-        for row in rows {
+        let (began, time) = (Instant::now(), self.time);
+        for row in rows.iter().take_while(|_| began.elapsed() <= time) {
             let copies = match self.bus.faults.at(FaultPoint::BusPublish, || row.subject()).await {
                 Ok(Pass::Duplicate { copies }) => copies,
                 Ok(Pass::Unharmed | Pass::Decline) => 0,

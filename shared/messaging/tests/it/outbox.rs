@@ -3,8 +3,8 @@
 use std::{path::Path, time::Duration};
 
 use async_nats::jetstream;
-use messaging::{Bus, Context, Outbox, PublishError, Relay, outbox, topology};
-use testkit::{Nats, eventually};
+use messaging::{Bus, Context, Metrics, Outbox, PublishError, Relay, outbox, topology};
+use testkit::{Manner, Nats, Proxy, eventually};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -70,4 +70,29 @@ async fn a_relay_leaves_a_server_that_lost_the_others() {
     house.write("friend").await.unwrap();
     eventually(Duration::from_secs(60), async || house.streamed().await == 1).await.unwrap();
     relay.abort();
+}
+
+/// Events of one aggregate take a round trip each, and a hundred of them longer than the lease.
+#[tokio::test]
+async fn relays_on_a_slow_link_do_not_replace_each_other() {
+    let house = House::start().await;
+    let (door, mut work) = (Uuid::now_v7(), house.outbox.begin().await.unwrap());
+    for sequence in 1..=200 {
+        let ring = Rang { door, by: "friend".to_owned() };
+        work.publish_side_event(&Context::background("test"), sequence, &ring).unwrap();
+    }
+    work.commit().await.unwrap();
+    let link = Proxy::start(house.broker_port()).await.unwrap();
+    link.behave(Manner::Latency(Duration::from_millis(10)));
+    let mut replicas = Vec::new();
+    for _ in 0..2 {
+        let client = async_nats::connect(format!("nats://127.0.0.1:{}", link.port())).await.unwrap();
+        let metrics = Metrics::default();
+        let outbox = Outbox::new(house.pool.clone(), Bus::new(client, HOUSE), metrics.clone());
+        replicas.push((metrics, tokio::spawn(Relay::of(&outbox).run(CancellationToken::new()))));
+    }
+    eventually(Duration::from_secs(30), async || house.count("outbox_published").await == 200).await.unwrap();
+    let takeovers: u64 = replicas.iter().map(|(metrics, _)| metrics.relay_takeovers.get()).sum();
+    assert!(takeovers <= 3, "{takeovers} takeovers");
+    replicas.into_iter().for_each(|(_, relay)| relay.abort());
 }

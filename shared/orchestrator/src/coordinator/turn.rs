@@ -27,9 +27,10 @@ pub(super) enum Stand {
 }
 
 impl<S: Coordinated> Coordinator<S> {
-    /// One turn: the next command, and the transition that its answer makes.
+    /// One turn: the next command, and the transition that its answer makes. No connection is held while the command is on its way.
     pub(super) async fn turn(&self, saga_id: Uuid) -> Result<Stand, StepError> {
         let definition = self.orchestration.definition;
+        let connection = self.connections.one().await?;
         let position = self.in_time(coordination::read(&self.pool, definition, saga_id, self.replica)).await?;
         let Some(Position { business_key, state, context, step_left, left }) = position else {
             return Ok(Stand::Lost);
@@ -37,14 +38,18 @@ impl<S: Coordinated> Coordinator<S> {
         let read = Instant::now();
         let saga = Commanded { saga_id, business_key, context };
         let next = self.orchestration.next(&state, left.is_some_and(|left| left.is_zero()));
-        let reply = match next {
-            Next::Command(step) => {
+        let command = match next {
+            Next::Command(step) => Some((step, self.in_time(self.business.prepare(step, &saga)).await?)),
+            Next::TimeOut | Next::Retry | Next::Rest => None,
+        };
+        drop(connection);
+        let reply = match command {
+            Some((step, command)) => {
                 let left = if state.status.moves_forward() { left } else { None };
                 let limit = self.limit(step).min(step_left.unwrap_or(Duration::MAX)).min(left.unwrap_or(Duration::MAX));
-                let command = self.business.prepare(step, &saga).await?;
                 Some((step, self.command(step, &saga, &command, limit).await))
             }
-            Next::TimeOut | Next::Retry | Next::Rest => None,
+            None => None,
         };
         let is_late = left.is_some_and(|left| read.elapsed() >= left);
         let decide = |state: &SagaState, attempts: u16| match (&next, &reply) {
@@ -58,7 +63,12 @@ impl<S: Coordinated> Coordinator<S> {
             (_, None) => Turn::NOTHING,
         };
         let waits = reply.as_ref().is_some_and(|(step, reply)| step.is_compensation() && *reply != Reply::Done);
-        retry_contended(|| self.store(&saga, waits, &decide)).await
+        // A retry waits again, behind the other sagas.
+        let store = async || {
+            let _connection = self.connections.one().await?;
+            self.store(&saga, waits, &decide).await
+        };
+        retry_contended(store).await
     }
 
     /// Stores the transitions that `decide` makes of the locked saga, with their effect, and what becomes of the saga. `waits`:

@@ -1,8 +1,9 @@
 //! Each transition is stored before it is acted on: while its storing is held, the next participant is not commanded.
 
 use sqlx::{Postgres, Transaction};
+use tokio::{task::JoinSet, time::timeout};
 
-use super::place;
+use super::{place, place_once_admitted};
 use crate::prelude::*;
 
 /// The transitions that a command follows, with an order that has them made, and how often that command has taken effect.
@@ -70,5 +71,37 @@ async fn a_saga_is_driven_at_once_although_its_customer_has_hung_up() -> Test {
     suite.becomes("select count(*) from saga.saga_instance where status = 'COMPLETED'", 1).await?;
     let taken_over = Scrape::of(&participants.order.client).await?.sum("coordinator_taken_over_total", &[]);
     ensure!(taken_over == Some(0.0), "it was left until its first step's limit: {taken_over:?}");
+    suite.audit().await
+}
+
+/// Sagas that wait for a lock, more of them than the service has connections.
+#[suite_tests::test]
+async fn many_sagas_leave_connections_to_other_work_and_more_are_refused() -> Test {
+    let tuning = Tuning { lock_timeout: Duration::from_secs(30), ..Tuning::default() };
+    let (suite, participants) = TestSuite::selling_with(tuning, 100, 1_000).await?;
+    suite.execute(HOLDABLE).await?;
+    let holder = hold(&suite, "process_payment").await?;
+    let mut placing = JoinSet::new();
+    for _ in 0..20 {
+        let client = participants.order.client.clone();
+        placing.spawn(async move { place_once_admitted(&client).await });
+    }
+    suite.becomes(WAITING, 4).await?;
+    // Until then customers hang up, whose orders wait, too.
+    let refused = eventually(async || {
+        timeout(Duration::from_millis(500), place(&participants.order.client, "tok_visa")).await.ok().transpose()
+    })
+    .await?;
+    ensure!(refused.header("retry-after").is_some(), "{refused:?}");
+    refused.expect(503)?;
+    suite.becomes(WAITING, 4).await?;
+    // Its consumer learns of a product, and another order is placed.
+    participants.sell("B", 100, 10).await?;
+    participants.place(&[("B", 1)], "tok_visa").await?;
+    holder.rollback().await?;
+    while let Some(placed) = placing.join_next().await {
+        placed??.expect(201)?;
+    }
+    suite.all_ended().await?;
     suite.audit().await
 }

@@ -2,7 +2,7 @@
 
 use tokio::{task::JoinSet, time::timeout};
 
-use super::{PLACE, place, text};
+use super::{PLACE, place_once_admitted, text};
 use crate::prelude::*;
 
 #[suite_tests::test]
@@ -45,7 +45,7 @@ async fn beyond_256_waits_an_order_is_answered_at_once() -> Test {
     let mut placing = JoinSet::new();
     for _ in 0..257 {
         let client = order.client.clone();
-        placing.spawn(async move { place(&client, "tok_visa").await });
+        placing.spawn(async move { place_once_admitted(&client).await });
     }
     // Well before the longest wait, after which all are answered.
     let first = timeout(Duration::from_secs(20), placing.join_next()).await.context("all wait")?;
