@@ -37,7 +37,7 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many sagas are taken over at once.
 const TAKE_OVER: i64 = 100;
-/// When a turn waits longer for a connection, a saga that begins, of some eight turns, could only time out.
+/// When a turn waits longer for a connection, a saga that begins, and has to wait some eight times, could only time out.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// A saga, as its commands need it.
