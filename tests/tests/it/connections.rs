@@ -13,6 +13,8 @@ use crate::prelude::*;
 
 const SLOW: Duration = Duration::from_millis(600);
 const IMPATIENT: [(&str, &str); 2] = [("DATABASE_ACQUIRE_TIMEOUT", "500ms"), ("DATABASE_HTTP_POOL", "4")];
+/// With those of the other pools.
+const ALL: f64 = 17.0;
 
 /// A link to PostgreSQL that passes nothing, and the URL through it.
 async fn link(suite: &TestSuite) -> anyhow::Result<(Proxy, String)> {
@@ -68,13 +70,16 @@ async fn connections_are_opened_again_though_300_requests_wait() -> Test {
             }
         });
     }
-    let more = async |count: &AtomicU64| {
+    let more_than = async |count: &AtomicU64, some: u64| {
         let before = count.load(Ordering::Relaxed);
-        eventually(async || count.load(Ordering::Relaxed) > before + 600).await
+        eventually(async || count.load(Ordering::Relaxed) > before + some).await
     };
-    more(&refused).await?;
+    more_than(&refused, 600).await?;
     link.behave(Manner::SlowToOpen(SLOW));
-    more(&served).await?;
+    more_than(&served, 0).await?;
+    let open = |now: Scrape| now.sum("database_pool_connections", &[]);
+    eventually(async || Scrape::of(&order.client).await.is_ok_and(|now| open(now) == Some(ALL))).await?;
+    more_than(&served, 0).await?;
     order.ready().await
 }
 

@@ -106,11 +106,10 @@ async fn an_order_that_cannot_be_filled_is_answered_with_what_is_missing() -> Te
     suite.audit().await
 }
 
-/// Payment is away for longer than its step may take; its undo succeeds when it is back.
-#[suite_tests::test]
-async fn a_participant_that_is_away_fails_the_step_and_is_undone_when_it_is_back() -> Test {
+/// A suite whose order service calls payment where it is not, and that address. Compensations are driven again after so long.
+async fn with_payment_away(compensation_deadline: Duration) -> anyhow::Result<(TestSuite, Participants, String)> {
     let tuning = Tuning {
-        compensation_deadline: Duration::from_secs(2),
+        compensation_deadline,
         resilience: "process_payment.time_limit=1s,refund_payment.attempts=1",
         ..Tuning::default()
     };
@@ -120,6 +119,13 @@ async fn a_participant_that_is_away_fails_the_step_and_is_undone_when_it_is_back
     let order = suite.start_calling(ORDER, faults::Faults::none(), [&inventory.url, &format!("http://{away}")]).await?;
     let participants = Participants::of(order, inventory, suite.start(PAYMENT).await?);
     participants.sell("A", 100, 10).await?;
+    Ok((suite, participants, away))
+}
+
+/// Payment is away for longer than its step may take; its undo succeeds when it is back.
+#[suite_tests::test]
+async fn a_participant_that_is_away_fails_the_step_and_is_undone_when_it_is_back() -> Test {
+    let (suite, participants, away) = with_payment_away(Duration::from_secs(2)).await?;
     let client = participants.order.client.clone();
     let placing = tokio::spawn(async move { place(&client, "tok_visa").await });
     let order = eventually(async || last_order(&participants.order.client).await.map(Some)).await?;

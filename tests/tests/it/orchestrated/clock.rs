@@ -1,8 +1,6 @@
 //! The database's clock was ahead for a while, and what was written then lies an hour ahead: no saga is left alone until then.
 
-use testkit::free_port;
-
-use super::{last_order, place};
+use super::{last_order, place, with_payment_away};
 use crate::prelude::*;
 
 /// Held where a command is given.
@@ -43,17 +41,7 @@ cases! {
 /// Payment is away while the saga is undone, and what waits for its next attempt waits by a clock ahead.
 #[suite_tests::test]
 async fn an_undo_that_waits_by_a_clock_ahead_goes_on() -> Test {
-    let tuning = Tuning {
-        compensation_deadline: Duration::from_secs(5),
-        resilience: "process_payment.time_limit=1s,refund_payment.attempts=1",
-        ..Tuning::default()
-    };
-    let suite = TestSuite::with(tuning).await?;
-    let inventory = suite.start(INVENTORY).await?;
-    let away = format!("127.0.0.1:{}", free_port());
-    let order = suite.start_calling(ORDER, faults::Faults::none(), [&inventory.url, &format!("http://{away}")]).await?;
-    let participants = Participants::of(order, inventory, suite.start(PAYMENT).await?);
-    participants.sell("A", 100, 10).await?;
+    let (suite, participants, away) = with_payment_away(Duration::from_secs(5)).await?;
     place(&participants.order.client, "tok_visa").await?.expect(409)?;
     suite.becomes("select count(*) from saga.coordination where replica is null", 1).await?;
     let ahead = "update saga.saga_instance set compensation_deadline = compensation_deadline + interval '1 hour';

@@ -129,7 +129,7 @@ impl Client {
             result.seen_ended_after = self.watch(order.order_id, due, result.cancelled_by_customer).await;
         }
         if let Some(read) = planned.read {
-            result.read = Some(read.make(&self.suite, &order, &planned.order.customer_id).await);
+            result.read = Some(read.make(&self.suite, &order, &planned.order.customer_id, self.settle).await);
         }
         result
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::{Rng, rngs::StdRng};
 use tokio::time::Instant;
 
-use crate::suite::{Order, Suite, SuiteError};
+use crate::suite::{Order, Suite, SuiteError, until};
 
 /// What is read once an order was placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +27,18 @@ impl Read {
         Read::ALL[rng.random_range(0..Read::ALL.len())]
     }
 
-    /// How long the answer took, or why there was none.
-    pub(super) async fn make(self, suite: &Suite, order: &Order, customer_id: &str) -> Result<Duration, String> {
+    /// How long the answer took, or why there was none. As a placement, it is asked again where the suite cannot serve it at present.
+    pub(super) async fn make(
+        self,
+        suite: &Suite,
+        order: &Order,
+        customer_id: &str,
+        limit: Duration,
+    ) -> Result<Duration, String> {
         let began = Instant::now();
-        match self.is_found(suite, order, customer_id).await {
-            Ok(true) => Ok(began.elapsed()),
-            Ok(false) => Err(format!("{self:?} of order {} is not found", order.order_id)),
+        match until(limit, async || self.is_found(suite, order, customer_id).await.map(Some)).await {
+            Ok(Some(true)) => Ok(began.elapsed()),
+            Ok(_) => Err(format!("{self:?} of order {} is not found", order.order_id)),
             Err(error) => Err(error.to_string()),
         }
     }
