@@ -1,6 +1,6 @@
 //! The coordinator: drives sagas step by step, each transition stored before the next command is given.
 
-mod connections;
+mod places;
 mod turn;
 
 use std::{
@@ -27,7 +27,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use self::{connections::Connections, turn::Stand};
+use self::{places::Places, turn::Stand};
 use crate::{
     Effect, Next, Orchestration, Reply,
     coordination::{self, Longest},
@@ -37,7 +37,11 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many sagas are taken over at once.
 const TAKE_OVER: i64 = 100;
-/// When a turn waits longer for a connection, a saga that begins, and has to wait some eight times, could only time out.
+/// How many commands of a step are on their way at most: as many as a participant has connections for them, by default. More would
+/// wait there, for connections and for each other's locks, until they fail, and the step with them.
+const COMMANDS: u32 = 8;
+/// When a turn waits longer for a connection, or a command for its place, a saga that begins, and has to wait some eight times,
+/// could only time out.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// A saga, as its commands need it.
@@ -104,8 +108,10 @@ pub struct Coordinator<S> {
     orchestration: Orchestration,
     outbox: Outbox,
     pool: PgPool,
-    /// Those of the sagas' turns.
-    connections: Connections,
+    /// Half of the pool's, for the sagas' turns. The others stay for the coordinator's lease and the service's other work.
+    connections: Places,
+    /// By the step's name.
+    commands: HashMap<&'static str, Places>,
     breakers: Breakers,
     settings: Settings,
     /// This replica.
@@ -168,7 +174,7 @@ impl<S: Coordinated> Coordinator<S> {
         registry.register("coordinator_sagas", "Orchestrated sagas that this replica drives", metrics.driven.clone());
         registry.register(
             "coordinator_waiting",
-            "Turns of orchestrated sagas that wait for a database connection",
+            "Orchestrated sagas that wait for a database connection, or to give a command",
             metrics.waiting.clone(),
         );
         registry.register(
@@ -183,13 +189,16 @@ impl<S: Coordinated> Coordinator<S> {
         );
         let to_drive = Mutex::new(Some(to_drive));
         let replica = Uuid::now_v7();
-        let connections = Connections::half_of(&pool, metrics.waiting.clone());
+        let places = |number: u32| Places::new(number as usize, metrics.waiting.clone());
+        let connections = places((pool.options().get_max_connections() / 2).max(1));
+        let commands = orchestration.definition.steps.iter().map(|step| (step.name, places(COMMANDS))).collect();
         Coordinator {
             business,
             orchestration,
             outbox,
             pool,
             connections,
+            commands,
             breakers,
             settings,
             replica,
@@ -205,7 +214,7 @@ impl<S: Coordinated> Coordinator<S> {
 
     /// Whether this replica drives so many sagas that a new one could only time out.
     pub fn is_behind(&self) -> bool {
-        self.connections.longest_wait() > LONGEST_WAIT
+        self.commands.values().chain([&self.connections]).any(|places| places.longest_wait() > LONGEST_WAIT)
     }
 
     /// Records that this replica drives these new sagas, in the transaction that starts them.

@@ -5,7 +5,10 @@ use std::time::Duration;
 use messaging::{StepError, retry_contended};
 use saga::{SagaState, Status, Step};
 use saga_store::{Request, StepTransaction};
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::SemaphorePermit,
+    time::{Instant, timeout},
+};
 use uuid::Uuid;
 
 use super::{Commanded, Coordinated, Coordinator, Failure, Outcome};
@@ -117,12 +120,16 @@ impl<S: Coordinated> Coordinator<S> {
         let breaker = self.breakers.of(step);
         let whole = self.limit(step) / ATTEMPTS_IN_LIMIT;
         let began = Instant::now();
+        let left = || limit.saturating_sub(began.elapsed());
         let attempt = || async {
-            let permit = breaker.admit().map_err(|open| {
+            let not_admitted = |why: String| {
                 self.count(step, "not_admitted");
-                Failure::Transient(open.to_string())
-            })?;
-            let limit = whole.min(limit.saturating_sub(began.elapsed()));
+                Failure::Transient(why)
+            };
+            let place = timeout(left(), self.place_of(step)).await;
+            let _place = place.map_err(|_| not_admitted("too many others command it".to_owned()))?;
+            let permit = breaker.admit().map_err(|open| not_admitted(open.to_string()))?;
+            let limit = whole.min(left());
             let failure = match timeout(limit, self.business.command(step, saga, command)).await {
                 Ok(Ok(reply)) => {
                     permit.success();
@@ -147,6 +154,10 @@ impl<S: Coordinated> Coordinator<S> {
                 Reply::None(format!("{} was not answered: {why}", step.name))
             }
         }
+    }
+
+    async fn place_of(&self, step: &Step) -> Option<SemaphorePermit<'_>> {
+        self.commands.get(step.name)?.one().await.ok()
     }
 
     pub(super) fn limit(&self, step: &Step) -> Duration {

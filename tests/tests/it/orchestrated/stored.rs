@@ -105,3 +105,30 @@ async fn many_sagas_leave_connections_to_other_work_and_more_are_refused() -> Te
     suite.all_ended().await?;
     suite.audit().await
 }
+
+/// A participant does not answer, to more sagas than may command it at a time.
+#[suite_tests::test]
+async fn few_commands_are_on_their_way_and_more_orders_are_refused() -> Test {
+    let (suite, participants) = TestSuite::faulty(Tuning::default(), 100, 1_000).await?;
+    let client = &participants.order.client;
+    let away = json!({"point": "participant_call", "kind": "hang", "scope": {"step": "reserve_stock"}});
+    let away = participants.order.arm(&away).await?;
+    let mut placing = JoinSet::new();
+    for _ in 0..9 {
+        let client = client.clone();
+        placing.spawn(async move { place_once_admitted(&client).await });
+    }
+    let waiting = async || Scrape::of(client).await.map(|now| now.sum("coordinator_waiting", &[]));
+    eventually(async || waiting().await.is_ok_and(|waiting| waiting == Some(1.0))).await?;
+    let refused = async || {
+        let placed = timeout(Duration::from_millis(500), place(client, "tok_visa")).await.ok().transpose();
+        placed.map(|answer| answer.filter(|answer| answer.status == 503))
+    };
+    eventually(refused).await?;
+    client.delete(&format!("/api/admin/faults/{away}"), &json!({})).await?.expect(200)?;
+    while let Some(placed) = placing.join_next().await {
+        placed??.expect(201)?;
+    }
+    suite.all_ended().await?;
+    suite.audit().await
+}

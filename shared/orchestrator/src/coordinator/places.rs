@@ -1,4 +1,4 @@
-//! The coordinator's share of its service's connections, and who waits for one of them.
+//! A limited number of places, and who waits for one of them.
 
 use std::{
     collections::BTreeMap,
@@ -8,14 +8,13 @@ use std::{
 
 use messaging::StepError;
 use prometheus_client::metrics::gauge::Gauge;
-use sqlx::PgPool;
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::Instant,
 };
 
-/// Half of a pool's connections, in order of arrival. The others stay for the coordinator's lease and the service's other work.
-pub(super) struct Connections {
+/// They are taken in order of arrival.
+pub(super) struct Places {
     free: Semaphore,
     line: Mutex<Line>,
     waiting: Gauge,
@@ -27,15 +26,15 @@ struct Line {
     since: BTreeMap<u64, Instant>,
 }
 
-impl Connections {
-    pub(super) fn half_of(pool: &PgPool, waiting: Gauge) -> Self {
-        let half = (pool.options().get_max_connections() / 2).max(1);
-        Connections { free: Semaphore::new(half as usize), line: Mutex::default(), waiting }
+impl Places {
+    /// `waiting` counts who waits, here and elsewhere.
+    pub(super) fn new(number: usize, waiting: Gauge) -> Self {
+        Places { free: Semaphore::new(number), line: Mutex::default(), waiting }
     }
 
     /// Waits for one.
     pub(super) async fn one(&self) -> Result<SemaphorePermit<'_>, StepError> {
-        let _place = self.stand_in_line();
+        let _waiting = self.stand_in_line();
         self.free.acquire().await.map_err(StepError::failed)
     }
 
@@ -44,13 +43,13 @@ impl Connections {
         self.line().since.first_key_value().map_or(Duration::ZERO, |(_, since)| since.elapsed())
     }
 
-    fn stand_in_line(&self) -> Place<'_> {
+    fn stand_in_line(&self) -> Waiting<'_> {
         let mut line = self.line();
         let number = line.next;
         line.next += 1;
         line.since.insert(number, Instant::now());
         self.waiting.inc();
-        Place { connections: self, number }
+        Waiting { places: self, number }
     }
 
     fn line(&self) -> MutexGuard<'_, Line> {
@@ -58,14 +57,14 @@ impl Connections {
     }
 }
 
-struct Place<'a> {
-    connections: &'a Connections,
+struct Waiting<'a> {
+    places: &'a Places,
     number: u64,
 }
 
-impl Drop for Place<'_> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.connections.line().since.remove(&self.number);
-        self.connections.waiting.dec();
+        self.places.line().since.remove(&self.number);
+        self.places.waiting.dec();
     }
 }
