@@ -10,6 +10,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use tokio::{
+    sync::Semaphore,
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
@@ -69,6 +70,7 @@ pub async fn connect(
     // A failure to close the test connection does not matter.
     let _ = connection.close().await;
 
+    let turn = Arc::new(Semaphore::new(1));
     let pool = async |purpose: &'static str, size: u32, acquire_timeout: Duration, statement_timeout: Duration| {
         let options = options.clone().application_name(&format!("{app_name}/{purpose}"));
         // Otherwise a statement is planned each time as long as that looks cheaper, which it does with few events (decision 50).
@@ -79,7 +81,7 @@ pub async fn connect(
             ("statement_timeout", statement_timeout.as_millis().to_string()),
             ("plan_cache_mode", plans.to_owned()),
         ]);
-        let opener = Arc::new(Opener::new(options.clone(), stop.clone()));
+        let opener = Arc::new(Opener::new(options.clone(), Arc::clone(&turn), stop.clone()));
         let unopened = || pool_options(size, acquire_timeout, &opener).connect_lazy_with(options.clone());
         let target = format!("all {size} {purpose} connections to {server}");
         let pool = every_second(limit, &target, filled(unopened, size, purpose, &target, ready)).await?;

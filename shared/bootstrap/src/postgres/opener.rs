@@ -1,6 +1,9 @@
 //! Opens a pool's connections, one after the other, without an overall timeout. A caller that waits for a connection must not
 //! open it: its timeout would cancel the attempt half-way, the next caller would start again, and on a busy machine no attempt
 //! would succeed. So a lost connection keeps its slot in the pool and is replaced there before it is used again.
+//!
+//! A process opens one at a time, and pauses ever longer while that fails: PostgreSQL starts a process for each attempt, also while it
+//! replays its log after a crash. Six services with four pools each made 240 attempts a second, and the replay took twice as long.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
@@ -13,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 /// The timeout of one attempt to connect.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause after a failed attempt.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// The pause after a failed attempt; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// The timeout of the test of a returned connection: a half-open one never responds.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same for an idle connection.
@@ -23,15 +27,17 @@ const IDLE_TEST_TIMEOUT: Duration = Duration::from_millis(500);
 /// Opens the connections of one pool.
 pub(crate) struct Opener {
     options: PgConnectOptions,
-    turn: Semaphore,
+    /// Shared by the openers of a process.
+    turn: Arc<Semaphore>,
     /// Has a clone for each slot in the pool whose connection is lost and not yet replaced.
     lost: Arc<()>,
     stop: CancellationToken,
 }
 
 impl Opener {
-    pub(super) fn new(options: PgConnectOptions, stop: CancellationToken) -> Self {
-        Self { options, turn: Semaphore::new(1), lost: Arc::default(), stop }
+    /// `turn` has one permit.
+    pub(super) fn new(options: PgConnectOptions, turn: Arc<Semaphore>, stop: CancellationToken) -> Self {
+        Self { options, turn, lost: Arc::default(), stop }
     }
 
     /// The number of lost connections.
@@ -69,12 +75,15 @@ impl Opener {
     async fn open(&self) -> PgConnection {
         // The semaphore is never closed.
         let _turn = self.turn.acquire().await.ok();
+        let mut pause = FIRST_PAUSE;
         loop {
             match attempt(&self.options).await {
                 Ok(connection) => return connection,
                 Err(error) => tracing::debug!(%error, "a database connection cannot be opened yet"),
             }
-            sleep(RETRY_PAUSE).await;
+            // Not in step with other processes.
+            sleep(pause.mul_f64(rand::random_range(0.5..=1.0))).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 }
