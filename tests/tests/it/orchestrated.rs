@@ -7,6 +7,7 @@ mod stored;
 mod waits;
 
 use testkit::free_port;
+use tokio::task::JoinSet;
 
 use crate::prelude::*;
 
@@ -27,6 +28,12 @@ async fn place_once_admitted(order: &Client) -> anyhow::Result<Answer> {
         // A client's pause.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// So many at the same time.
+fn place_many(order: &Client, many: usize) -> JoinSet<anyhow::Result<Answer>> {
+    let place = |client: Client| async move { place_once_admitted(&client).await };
+    (0..many).map(|_| place(order.clone())).collect()
 }
 
 /// The order that was placed last.

@@ -3,7 +3,7 @@
 //! would succeed. So a lost connection keeps its slot in the pool and is replaced there before it is used again.
 //!
 //! A process opens one at a time, and pauses ever longer while that fails: PostgreSQL starts a process for each attempt, also while it
-//! replays its log after a crash. Six services with four pools each made 240 attempts a second, and the replay took twice as long.
+//! replays its log after a crash. Six replicas with four pools each made 240 attempts a second, and the replay took twice as long.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 

@@ -1,9 +1,9 @@
 //! Each transition is stored before it is acted on: while its storing is held, the next participant is not commanded.
 
 use sqlx::{Postgres, Transaction};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::time::timeout;
 
-use super::{place, place_once_admitted};
+use super::{place, place_many};
 use crate::prelude::*;
 
 /// The transitions that a command follows, with an order that has them made, and how often that command has taken effect.
@@ -81,11 +81,7 @@ async fn many_sagas_leave_connections_to_other_work_and_more_are_refused() -> Te
     let (suite, participants) = TestSuite::selling_with(tuning, 100, 1_000).await?;
     suite.execute(HOLDABLE).await?;
     let holder = hold(&suite, "process_payment").await?;
-    let mut placing = JoinSet::new();
-    for _ in 0..20 {
-        let client = participants.order.client.clone();
-        placing.spawn(async move { place_once_admitted(&client).await });
-    }
+    let mut placing = place_many(&participants.order.client, 20);
     suite.becomes(WAITING, 4).await?;
     // Until then customers hang up, whose orders wait, too.
     let refused = eventually(async || {
@@ -109,15 +105,13 @@ async fn many_sagas_leave_connections_to_other_work_and_more_are_refused() -> Te
 /// A participant does not answer, to more sagas than may command it at a time.
 #[suite_tests::test]
 async fn few_commands_are_on_their_way_and_more_orders_are_refused() -> Test {
-    let (suite, participants) = TestSuite::faulty(Tuning::default(), 100, 1_000).await?;
+    // No attempt ends, so no breaker opens.
+    let tuning = Tuning { resilience: "reserve_stock.time_limit=5m", ..Tuning::default() };
+    let (suite, participants) = TestSuite::faulty(tuning, 100, 1_000).await?;
     let client = &participants.order.client;
     let away = json!({"point": "participant_call", "kind": "hang", "scope": {"step": "reserve_stock"}});
     let away = participants.order.arm(&away).await?;
-    let mut placing = JoinSet::new();
-    for _ in 0..9 {
-        let client = client.clone();
-        placing.spawn(async move { place_once_admitted(&client).await });
-    }
+    let mut placing = place_many(client, 9);
     let waiting = async || Scrape::of(client).await.map(|now| now.sum("coordinator_waiting", &[]));
     eventually(async || waiting().await.is_ok_and(|waiting| waiting == Some(1.0))).await?;
     let refused = async || {

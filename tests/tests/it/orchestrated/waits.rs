@@ -1,8 +1,8 @@
 //! The customer is answered while the saga still runs: 202, and the order as it is.
 
-use tokio::{task::JoinSet, time::timeout};
+use tokio::time::timeout;
 
-use super::{PLACE, place_once_admitted, text};
+use super::{PLACE, place_many, text};
 use crate::prelude::*;
 
 #[suite_tests::test]
@@ -42,11 +42,7 @@ async fn beyond_256_waits_an_order_is_answered_at_once() -> Test {
     let (order, inventory) = (suite.start(ORDER).await?, suite.start(INVENTORY).await?);
     inventory.client.create_product("A", 100, 10).await?.expect(201)?;
     eventually(async || order.client.get("/api/products/A").await.is_ok_and(|answer| answer.status == 200)).await?;
-    let mut placing = JoinSet::new();
-    for _ in 0..257 {
-        let client = order.client.clone();
-        placing.spawn(async move { place_once_admitted(&client).await });
-    }
+    let mut placing = place_many(&order.client, 257);
     // Well before the longest wait, after which all are answered.
     let first = timeout(Duration::from_secs(20), placing.join_next()).await.context("all wait")?;
     let answered = first.context("nothing was placed")???.expect(202)?;
