@@ -130,7 +130,9 @@ async fn a_stopped_order_has_the_awaited_step_left() -> Test {
 #[suite_tests::test]
 async fn a_fault_is_seen_on_the_journey_of_the_order_it_hit() -> Test {
     let (suite, participants) = TestSuite::faulty(Tuning::default(), 100, 1_000).await?;
-    participants.inventory.arm(&json!({"point": "before_commit", "kind": "error", "first": 1})).await?;
+    // At a step: a round of replenishment commits, too, and would use up its one hit.
+    let fault = json!({"point": "before_commit", "kind": "error", "first": 1, "scope": {"step": "reserve_stock"}});
+    participants.inventory.arm(&fault).await?;
     let hit = participants.confirmed(&[("A", 1)]).await?;
     let spared = participants.confirmed(&[("A", 1)]).await?;
     let hit = journey(&suite, &hit).await?;
