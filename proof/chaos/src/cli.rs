@@ -70,8 +70,8 @@ pub struct RunArgs {
     /// Only these nemeses, separated by commas; `list` lists them
     #[arg(long, value_delimiter = ',')]
     nemeses: Vec<String>,
-    /// Orders a second
-    #[arg(long, default_value_t = 40)]
+    /// Orders a second; 40 keep two slow cores 90 % busy with all programs of this proof, and recoveries show the machine
+    #[arg(long, default_value_t = 20)]
     rate: u32,
     #[arg(long, value_enum, default_value_t = Profile::Ci)]
     profile: Profile,
