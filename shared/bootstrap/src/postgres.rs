@@ -10,7 +10,6 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 use tokio::{
-    sync::Semaphore,
     task::JoinSet,
     time::{Instant, MissedTickBehavior, interval, sleep},
 };
@@ -21,9 +20,9 @@ use crate::{config::PostgresArgs, error::StartError, metrics::Metrics, readiness
 mod opener;
 mod schema;
 
-use opener::Opener;
 pub(crate) use opener::TEST_TIMEOUT;
 pub use opener::within;
+use opener::{Opener, Turn};
 pub use schema::{check_durability, expect_migrations};
 
 /// Consumers and the relay may wait longer than HTTP handlers, because no client waits for them.
@@ -70,7 +69,7 @@ pub async fn connect(
     // A failure to close the test connection does not matter.
     let _ = connection.close().await;
 
-    let turn = Arc::new(Semaphore::new(1));
+    let turn = Arc::new(Turn::new());
     let pool = async |purpose: &'static str, size: u32, acquire_timeout: Duration, statement_timeout: Duration| {
         let options = options.clone().application_name(&format!("{app_name}/{purpose}"));
         // Otherwise a statement is planned each time as long as that looks cheaper, which it does with few events (decision 50).

@@ -2,23 +2,34 @@
 //! open it: its timeout would cancel the attempt half-way, the next caller would start again, and on a busy machine no attempt
 //! would succeed. So a lost connection keeps its slot in the pool and is replaced there before it is used again.
 //!
-//! A process opens one at a time, and pauses ever longer while that fails: PostgreSQL starts a process for each attempt, also while it
+//! A process replaces one at a time, its pools in turn, and pauses ever longer while that fails: PostgreSQL starts a process for each attempt, also while it
 //! replays its log after a crash. Six replicas with four pools each made 240 attempts a second, and the replay took twice as long.
 
 use std::{fmt, io, sync::Arc, time::Duration};
 
 use sqlx::{Connection as _, PgConnection, postgres::PgConnectOptions};
 use tokio::{
-    sync::Semaphore,
+    sync::Mutex,
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
 /// The timeout of one attempt to connect.
 pub(super) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The pause after a failed attempt; it doubles with each further one.
+/// The pause after a failed attempt; it doubles with each further one, until one succeeds.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// The turn to open a connection, shared by the openers of a process: one attempt, with the pause after it if it fails. Who waits
+/// gets it in order of arrival, so an attempt that hangs delays the others once.
+pub(super) struct Turn(Mutex<Duration>);
+
+impl Turn {
+    pub(super) fn new() -> Self {
+        Turn(Mutex::new(FIRST_PAUSE))
+    }
+}
+
 /// The timeout of the test of a returned connection: a half-open one never responds.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// The same for an idle connection.
@@ -27,16 +38,14 @@ const IDLE_TEST_TIMEOUT: Duration = Duration::from_millis(500);
 /// Opens the connections of one pool.
 pub(crate) struct Opener {
     options: PgConnectOptions,
-    /// Shared by the openers of a process.
-    turn: Arc<Semaphore>,
+    turn: Arc<Turn>,
     /// Has a clone for each slot in the pool whose connection is lost and not yet replaced.
     lost: Arc<()>,
     stop: CancellationToken,
 }
 
 impl Opener {
-    /// `turn` has one permit.
-    pub(super) fn new(options: PgConnectOptions, turn: Arc<Semaphore>, stop: CancellationToken) -> Self {
+    pub(super) fn new(options: PgConnectOptions, turn: Arc<Turn>, stop: CancellationToken) -> Self {
         Self { options, turn, lost: Arc::default(), stop }
     }
 
@@ -73,17 +82,18 @@ impl Opener {
     }
 
     async fn open(&self) -> PgConnection {
-        // The semaphore is never closed.
-        let _turn = self.turn.acquire().await.ok();
-        let mut pause = FIRST_PAUSE;
         loop {
+            let mut pause = self.turn.0.lock().await;
             match attempt(&self.options).await {
-                Ok(connection) => return connection,
+                Ok(connection) => {
+                    *pause = FIRST_PAUSE;
+                    return connection;
+                }
                 Err(error) => tracing::debug!(%error, "a database connection cannot be opened yet"),
             }
             // Not in step with other processes.
             sleep(pause.mul_f64(rand::random_range(0.5..=1.0))).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            *pause = (*pause * 2).min(LONGEST_PAUSE);
         }
     }
 }

@@ -130,19 +130,19 @@ impl<S: Coordinated> Coordinator<S> {
             let _place = place.map_err(|_| not_admitted("too many others command it".to_owned()))?;
             let permit = breaker.admit().map_err(|open| not_admitted(open.to_string()))?;
             let limit = whole.min(left());
-            let failure = match timeout(limit, self.business.command(step, saga, command)).await {
+            let (failure, cut_short) = match timeout(limit, self.business.command(step, saga, command)).await {
                 Ok(Ok(reply)) => {
                     permit.success();
                     self.count(step, if reply == Reply::Done { "done" } else { "refused" });
                     return Ok(reply);
                 }
-                Ok(Err(failure)) => failure,
-                Err(_) => Failure::Transient(format!("no answer within {limit:.1?}")),
+                Ok(Err(failure)) => (failure, false),
+                Err(_) => (Failure::Transient(format!("no answer within {limit:.1?}")), limit < whole),
             };
             self.count(step, "failed");
             match &failure {
                 // A wait that was cut short says nothing about the participant, and neither does an answer.
-                Failure::Transient(why) if limit == whole || began.elapsed() < limit => permit.failure(why),
+                Failure::Transient(why) if !cut_short => permit.failure(why),
                 Failure::Transient(_) | Failure::Permanent(_) => permit.ignored(),
             }
             Err(failure)
