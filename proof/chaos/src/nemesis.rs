@@ -231,8 +231,8 @@ pub const ALL: &[Nemesis] = nemeses! {
     "gateway_drops_answers" Gateway Gateway 3.0-10.0 Charge
         gateway::arm(GatewayFaults { drop_rate: 0.5, ..Default::default() })
     "kill_gateway" Gateway Gateway 1.0-5.0 Charge gateway::kill()
-    "burst" Burst Load 10.0-10.0 Whole load::multiply(5)
-    "flood" Burst Load 5.0-5.0 Whole load::multiply(25)
+    "burst" Burst Load 10.0-10.0 Whole load::multiply(10)
+    "flood" Burst Load 5.0-5.0 Whole load::multiply(50)
     "unruly_clients" Clients Load 5.0-10.0 Beside load::unruly()
 };
 

@@ -15,7 +15,7 @@ use crate::{
     verdict::Ended,
 };
 
-/// Goodput is back when it reaches this value over a window, or would with one order more.
+/// Goodput is back when it reaches this value over consecutive windows together, and over each, or would with one order more.
 const BACK: f64 = 0.9;
 /// A window has some eight orders, and one that is due near its end may end in the next.
 const AT_THE_EDGE: f64 = 1.0;
@@ -122,7 +122,8 @@ impl Flow {
         let last = until_ms.checked_sub(WINDOWS * WINDOW_MS)?;
         let back = (healed_ms..=last)
             .step_by(STEP_MS as usize)
-            .find(|at| (0..WINDOWS).map(|n| at + n * WINDOW_MS).all(|window| good(&window)))?;
+            .filter(|at| (0..WINDOWS).map(|n| at + n * WINDOW_MS).all(|window| good(&window)))
+            .find(|at| self.goodput(*at, at + WINDOWS * WINDOW_MS).is_none_or(|goodput| goodput >= BACK))?;
         Some(back + WINDOW_MS - healed_ms)
     }
 
@@ -229,6 +230,9 @@ mod tests {
         let without = |late: &[u64]| due.iter().copied().filter(|at| !late.contains(at)).collect::<Vec<_>>();
         assert_eq!(flow(&due, &without(&[300])).recovery(0, 9_000), Some(500));
         assert_eq!(flow(&due, &without(&[300, 400])).recovery(0, 9_000), Some(900));
+        let fifths: Vec<u64> = due.iter().copied().step_by(5).collect();
+        assert_eq!(flow(&due, &without(&fifths)).recovery(0, 9_000), None, "one that never ends in each window does");
+        assert_eq!(flow(&[100], &[]).recovery(0, 9_000), Some(700), "what is due and does not end is not back");
     }
 
     #[test]
