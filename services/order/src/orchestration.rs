@@ -33,6 +33,11 @@ use crate::{
 
 /// The lease is renewed five times in its length.
 const SHORTEST_LEASE: Duration = Duration::from_millis(250);
+/// How many commands of a step of inventory are on their way at most: as many as it has connections for them, by default.
+const COMMANDS_OF_INVENTORY: usize = 8;
+/// Payment's commands hold no connection while the card processor answers: half of the calls to it that a replica of payment makes
+/// at once, by default.
+const COMMANDS_OF_PAYMENT: usize = 64;
 /// The time limit of connecting to a participant.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -81,12 +86,17 @@ pub(crate) fn coordinator(
     let orchestration = Orchestration::of(definition);
     let orchestration = orchestration.ok_or_else(|| anyhow::anyhow!("the orchestrated saga lacks a step"))?;
     let resilience = config.participant.resilience.clone();
-    let settings = Settings { lease: config.coordinator_lease, policy: Arc::new(move |step| resilience.policy(step)) };
+    let policy = Arc::new(move |step: &Step| resilience.policy(step));
+    let settings = Settings { lease: config.coordinator_lease, policy, commands };
     let storage = (participant.outbox.clone(), participant.pools.work.clone());
     let breakers = participant.breakers.clone();
     Ok(startup.metrics.register(|registry| {
         Arc::new(Coordinator::new(business, orchestration, storage, breakers, settings, registry))
     }))
+}
+
+fn commands(step: &Step) -> usize {
+    if step.service == Some(INVENTORY) { COMMANDS_OF_INVENTORY } else { COMMANDS_OF_PAYMENT }
 }
 
 impl Business {

@@ -37,9 +37,6 @@ use crate::{
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many sagas are taken over at once.
 const TAKE_OVER: i64 = 100;
-/// How many commands of a step are on their way at most: as many as a participant has connections for them, by default. More would
-/// wait there, for connections and for each other's locks, until they fail, and the step with them.
-const COMMANDS: u32 = 8;
 /// When a turn waits longer for a connection, or a command for its place, a saga that begins, and has to wait some eight times,
 /// could only time out.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
@@ -97,6 +94,9 @@ pub struct Settings {
     pub lease: Duration,
     /// The limit of a step, and the retries of its command within it.
     pub policy: Arc<dyn Fn(&Step) -> Policy + Send + Sync>,
+    /// How many commands of a step this replica waits for at once. More than its participant can work on would wait there, for
+    /// connections and for each other's locks, until they fail, and the step with them.
+    pub commands: fn(&Step) -> usize,
 }
 
 /// The end of a saga, as its driver saw it: none when another replica goes on with it.
@@ -189,9 +189,10 @@ impl<S: Coordinated> Coordinator<S> {
         );
         let to_drive = Mutex::new(Some(to_drive));
         let replica = Uuid::now_v7();
-        let places = |number: u32| Places::new(number as usize, metrics.waiting.clone());
-        let connections = places((pool.options().get_max_connections() / 2).max(1));
-        let commands = orchestration.definition.steps.iter().map(|step| (step.name, places(COMMANDS))).collect();
+        let places = |number: usize| Places::new(number, metrics.waiting.clone());
+        let connections = places((pool.options().get_max_connections() as usize / 2).max(1));
+        let steps = orchestration.definition.steps.iter();
+        let commands = steps.map(|step| (step.name, places((settings.commands)(step)))).collect();
         Coordinator {
             business,
             orchestration,

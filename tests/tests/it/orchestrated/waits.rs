@@ -1,5 +1,6 @@
 //! The customer is answered while the saga still runs: 202, and the order as it is.
 
+use faults::{FaultPoint, Kind};
 use tokio::time::timeout;
 
 use super::{PLACE, place_many, text};
@@ -50,4 +51,17 @@ async fn beyond_256_waits_an_order_is_answered_at_once() -> Test {
     suite.becomes("select count(*) from orders.customer_order", 257).await?;
     ensure!(placing.try_join_next().is_none(), "more than one is answered at once");
     Ok(())
+}
+
+/// A charge holds no connection while the card processor answers, so more of them are on their way than payment has connections.
+#[suite_tests::test(unaudited = "its orders are left in progress")]
+async fn a_slow_card_processor_holds_up_few_charges() -> Test {
+    let resilience = "process_payment.time_limit=5m";
+    let (suite, participants) = TestSuite::faulty(Tuning { resilience, ..Tuning::default() }, 100, 1_000).await?;
+    let hang = json!({"point": "participant_call", "kind": "hang", "scope": {"step": "process_payment"}});
+    participants.order.arm(&hang).await?;
+    let _placing = place_many(&participants.order.client, 20);
+    let held = (FaultPoint::ParticipantCall, Kind::Hang);
+    eventually(async || participants.order.faults.hits().get(&held) == Some(&20)).await?;
+    suite.becomes("select count(*) from saga.saga_instance where status = 'IN_PROGRESS'", 20).await
 }
