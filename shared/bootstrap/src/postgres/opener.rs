@@ -151,3 +151,34 @@ async fn end_open_transaction(connection: &mut PgConnection) -> Result<(), sqlx:
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// The other pool takes its turns by hand, and leaves the pause as it finds it.
+    #[tokio::test(start_paused = true)]
+    async fn pools_take_turns_by_the_attempt_and_share_the_pause() {
+        // The system accepts the connections, and nobody answers on them.
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = silent.local_addr().expect("its address").port();
+        let options = PgConnectOptions::new_without_pgpass().host("127.0.0.1").port(port);
+        let turn = Arc::new(Turn::new());
+        let opener = Opener::new(options, Arc::clone(&turn), CancellationToken::new());
+        let another_pool = async {
+            for shared in [FIRST_PAUSE * 2, FIRST_PAUSE * 4, LONGEST_PAUSE] {
+                let its_turn = timeout(ATTEMPT_TIMEOUT + LONGEST_PAUSE, turn.0.lock()).await;
+                let pause = its_turn.expect("a turn lasts longer than an attempt and the pause after it");
+                assert_eq!(*pause, shared, "the pause is not that after one more failed attempt");
+            }
+        };
+        tokio::select! {
+            // The opener is first in the line.
+            biased;
+            _ = opener.open() => panic!("nobody answers"),
+            () = another_pool => {}
+        }
+    }
+}
