@@ -35,8 +35,8 @@ use crate::{
 const SHORTEST_LEASE: Duration = Duration::from_millis(250);
 /// How many commands of a step of inventory are on their way at most: as many as it has connections for them, by default.
 const COMMANDS_OF_INVENTORY: usize = 8;
-/// Payment's commands hold no connection while the card processor answers: half of the calls to it that a replica of payment makes
-/// at once, by default.
+/// The same for payment, whose commands hold no connection while the card processor answers: a replica of payment makes 128 calls
+/// to it at once, by default.
 const COMMANDS_OF_PAYMENT: usize = 64;
 /// The time limit of connecting to a participant.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);

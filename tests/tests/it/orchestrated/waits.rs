@@ -58,10 +58,9 @@ async fn beyond_256_waits_an_order_is_answered_at_once() -> Test {
 async fn a_slow_card_processor_holds_up_few_charges() -> Test {
     let resilience = "process_payment.time_limit=5m";
     let (suite, participants) = TestSuite::faulty(Tuning { resilience, ..Tuning::default() }, 100, 1_000).await?;
-    let hang = json!({"point": "participant_call", "kind": "hang", "scope": {"step": "process_payment"}});
-    participants.order.arm(&hang).await?;
+    participants.payment.arm(&json!({"point": "gateway_call", "kind": "hang"})).await?;
     let _placing = place_many(&participants.order.client, 20);
-    let held = (FaultPoint::ParticipantCall, Kind::Hang);
-    eventually(async || participants.order.faults.hits().get(&held) == Some(&20)).await?;
+    let held = (FaultPoint::GatewayCall, Kind::Hang);
+    eventually(async || participants.payment.faults.hits().get(&held) == Some(&20)).await?;
     suite.becomes("select count(*) from saga.saga_instance where status = 'IN_PROGRESS'", 20).await
 }
