@@ -25,11 +25,11 @@ fn plan(names: &[&str], seconds: u64) -> anyhow::Result<Plan> {
     Ok(Plan {
         seed: 1,
         length: Duration::from_secs(seconds),
-        rate: 8,
+        rate: 15,
         nemeses: names.iter().map(named).collect::<anyhow::Result<_>>()?,
         longest_phase: Duration::from_secs(3),
         settle: Duration::from_secs(90),
-        deadline: Some("30s"),
+        deadline: Some("20s"),
         demands: Demands { most_cancelled_percent: 0.0, orders: 100, faults: 1, nemeses: names.len(), recovery: false },
     })
 }
