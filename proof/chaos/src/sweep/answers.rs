@@ -7,6 +7,7 @@ use sqlx::PgPool;
 use uuid::Uuid;
 
 use super::load::OrderKind;
+use crate::verdict::{Ended, ended_orders};
 
 /// The acknowledged orders and cancellations.
 #[derive(Debug, Default)]
@@ -24,13 +25,14 @@ impl Answers {
 
     /// The answers that do not hold once the suite is at rest.
     pub(super) async fn broken_promises(&self, pool: &PgPool) -> Result<Vec<String>, sqlx::Error> {
-        let found: Vec<(Uuid, String)> =
-            sqlx::query_as("select order_id, status from orders.customer_order").fetch_all(pool).await?;
-        let found: HashMap<Uuid, String> = found.into_iter().collect();
+        let found: HashMap<Uuid, Ended> =
+            ended_orders(pool).await?.into_iter().map(|order| (order.order_id, order)).collect();
         let broken = |(order_id, kind): &(Uuid, OrderKind)| {
-            let status = found.get(order_id).map(String::as_str);
+            let order = found.get(order_id);
+            let status = order.map(|order| order.status.as_str());
             let promise = broken_promise(status, *kind, self.cancelled.contains(order_id))?;
-            Some(format!("order {order_id} {promise}"))
+            let failed = order.and_then(|order| order.failed_at_step.as_ref());
+            Some(format!("order {order_id} {promise}{}", failed.map(|step| format!(" at {step}")).unwrap_or_default()))
         };
         Ok(self.accepted.iter().filter_map(broken).collect())
     }

@@ -45,7 +45,7 @@ pub(super) enum OrderKind {
     Declined,
     /// The card processor fails twice before it charges.
     Flaky,
-    /// The card processor does not answer before the deadline.
+    /// The card processor takes so long to answer that the deadline can be moved before the charge.
     Slow,
     /// It is cancelled at once.
     Hasty,
@@ -149,7 +149,7 @@ impl Clients {
     }
 }
 
-/// Orders whose payment outlasts their deadline, placed by several clients at once.
+/// Orders whose payment takes long, placed by several clients at once.
 pub(super) async fn place_slow_orders(testbed: &Shared, customer: &str) -> anyhow::Result<Vec<Uuid>> {
     let client = async |_: usize| {
         let mut placed = Vec::new();

@@ -11,11 +11,11 @@ use contracts::INVENTORY;
 use faults::FaultPoint;
 use serde_json::{Value, json};
 use testkit::eventually;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::{
-    Case, DEADLINE, Shared,
+    Case, Shared,
     answers::Answers,
     load::{self, Change, Clients, MIX, OrderKind},
 };
@@ -23,8 +23,8 @@ use crate::testbed::Replica;
 
 /// The time limit for the crash.
 pub(super) const CRASH_LIMIT: Duration = Duration::from_secs(20);
-/// The other services' detectors are frozen this long before a deadline.
-const FROZEN_BEFORE: Duration = Duration::from_millis(500);
+/// The time limit for slow orders until their stock is reserved.
+const RESERVE_LIMIT: Duration = Duration::from_secs(3);
 /// The time after a deadline within which it is detected, if at all.
 const NOTICED_AFTER: Duration = Duration::from_millis(1_500);
 
@@ -38,7 +38,7 @@ enum Trigger {
     Newcomer,
     /// By changes of products.
     Products(Change),
-    /// By orders that have no end by their deadline.
+    /// By orders whose deadline passes while the card processor takes its time.
     Late,
     /// By a customer who cancels a confirmed order.
     Cancellation,
@@ -158,10 +158,9 @@ async fn late(testbed: &Shared, case: &Case, victim: &Replica) -> anyhow::Result
 async fn late_once(testbed: &Shared, case: &Case, victim: &Replica, answers: &mut Answers) -> anyhow::Result<bool> {
     // A new customer each time, so that earlier orders do not match.
     let customer = format!("late-{}", Uuid::now_v7());
-    let deadline = Instant::now() + DEADLINE;
     let orders = load::place_slow_orders(testbed, &customer).await?;
     answers.accepted.extend(orders.iter().map(|order_id| (*order_id, OrderKind::Slow)));
-    // From now on no step works on them until they time out, so only a detector can pass the point with them.
+    // Their charges are under way, so only a detector can pass the point with them.
     if !are_reserved(testbed, &orders).await {
         return Ok(false);
     }
@@ -173,12 +172,16 @@ async fn late_once(testbed: &Shared, case: &Case, victim: &Replica, answers: &mu
         }
     };
     arm(testbed, case, victim, &scope).await?;
-    sleep_until((deadline - FROZEN_BEFORE).into()).await;
-    while_frozen(&others, is_gone_by(victim, deadline + NOTICED_AFTER)).await
+    let noticed = async {
+        let due = "update saga.saga_instance set deadline = now() where business_key = any($1)";
+        sqlx::query(due).bind(&orders).execute(&testbed.pool).await?;
+        anyhow::Ok(is_gone_by(victim, Instant::now() + NOTICED_AFTER).await)
+    };
+    while_frozen(&others, noticed).await?
 }
 
 async fn are_reserved(testbed: &Shared, orders: &[Uuid]) -> bool {
-    let reserved = eventually(DEADLINE / 2, async || {
+    let reserved = eventually(RESERVE_LIMIT, async || {
         let count = "select count(*) from saga.saga_instance where business_key = any($1) and current_step >= 1";
         let count: i64 = sqlx::query_scalar(count).bind(orders.to_vec()).fetch_one(&testbed.pool).await?;
         ensure!(usize::try_from(count)? == orders.len(), "{count} orders are reserved");
