@@ -17,7 +17,11 @@ use console::{
     audit::Options,
     suite::{Charge, GatewayFaults, Suite},
 };
-use contracts::{PAYMENT, order_fulfillment::CONFIRM_ORDER};
+use contracts::{
+    PAYMENT,
+    order_fulfillment::{CONFIRM_ORDER, OrderCreated},
+};
+use saga::Event;
 use testkit::eventually;
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -25,7 +29,7 @@ use uuid::Uuid;
 pub use self::outcome::Report;
 use crate::{
     Settings, Testbed, chaos,
-    history::{Conduct, History, Record},
+    history::{Conduct, Record},
     report, verdict,
     workload::{self, Run, plenty_sku},
 };
@@ -36,8 +40,6 @@ const SETTINGS: &[(&str, &str)] = &[("REPLENISH_ENABLED", "false"), ("CATALOGUE_
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
 /// The latency of the card processor, so that many orders are in flight at any moment.
 const LATENCY_MS: u64 = 800;
-/// An order younger than this may not be published yet, so that only its client has a trace of it.
-const PUBLISHED_WITHIN_MS: u64 = 2_000;
 /// This many orders from before the backup, and from after it, are cancelled after the backup.
 const CHANGED_MINDS: usize = 5;
 
@@ -61,8 +63,8 @@ struct Evidence {
     records: Vec<Record>,
     /// Running sagas at the time of the backup.
     under_way: i64,
-    /// When the server was stopped for the restore.
-    stopped_ms: u64,
+    /// Orders that the restore loses and that no relay had published: only their clients may have a trace of them.
+    unpublished: HashSet<Uuid>,
     /// Payments that order had not acknowledged by then.
     unacknowledged: u64,
     /// Orders that were cancelled after the backup.
@@ -98,7 +100,7 @@ async fn run(testbed: &Arc<Testbed>, settings: &Settings, plan: &Plan) -> anyhow
     forgotten.retain(|record| record.acknowledged_ms.is_some_and(|at| at > since));
     changed_minds.extend(change_minds_once_charged(suite, forgotten).await?);
     run.pressure.stop();
-    let stopped_ms = restore_database(testbed, &run.history).await?;
+    let unpublished = restore_database(testbed).await?;
     let unacknowledged = unacknowledged(testbed).await?;
 
     let listed = list(&testbed.stores(), suite).await?;
@@ -118,7 +120,7 @@ async fn run(testbed: &Arc<Testbed>, settings: &Settings, plan: &Plan) -> anyhow
     let audit = verdict::violations(&testbed.audit(options).await?);
     let (records, settled) = (run.history.records(), settling.elapsed());
     run.history.save(&settings.logs.join("history.jsonl"))?;
-    Ok(Evidence { records, under_way, stopped_ms, unacknowledged, changed_minds, command, audit, settled })
+    Ok(Evidence { records, under_way, unpublished, unacknowledged, changed_minds, command, audit, settled })
 }
 
 async fn back_up(testbed: &Testbed) -> anyhow::Result<i64> {
@@ -138,17 +140,21 @@ async fn back_up(testbed: &Testbed) -> anyhow::Result<i64> {
     Ok(under_way)
 }
 
-/// Restores the backup; no service runs afterwards. Returns when the server had stopped.
-async fn restore_database(testbed: &Testbed, history: &History) -> anyhow::Result<u64> {
+/// Restores the backup; no service runs afterwards. Returns the lost orders that were not published.
+async fn restore_database(testbed: &Testbed) -> anyhow::Result<HashSet<Uuid>> {
     let mut postgres = testbed.postgres.lock().await;
     postgres.stop_immediate().await?;
-    let stopped_ms = history.now_ms();
     for replica in &testbed.replicas {
         replica.program.kill().await;
     }
+    postgres.start_again().await?;
+    let unpublished = "select aggregate_id::uuid from orders.outbox where event_type = $1";
+    let unpublished =
+        sqlx::query_scalar(unpublished).bind(OrderCreated::TYPE.wire_name()).fetch_all(&testbed.pool).await?;
+    postgres.stop_immediate().await?;
     postgres.put_back()?;
     postgres.start_again().await?;
-    Ok(stopped_ms)
+    Ok(unpublished.into_iter().collect())
 }
 
 async fn start_services(testbed: &Testbed) -> anyhow::Result<()> {
@@ -212,7 +218,7 @@ async fn run_after_restore(testbed: &Testbed, listed: after_restore::Report) -> 
 }
 
 async fn judge(testbed: &Testbed, plan: &Plan, evidence: Evidence) -> anyhow::Result<Report> {
-    let Evidence { records, under_way, stopped_ms, unacknowledged, changed_minds, command, audit, settled } = evidence;
+    let Evidence { records, under_way, unpublished, unacknowledged, changed_minds, command, audit, settled } = evidence;
     let mut failures: Vec<String> = audit.into_iter().map(|found| format!("audit: {found}")).collect();
     failures.extend(command.left.iter().map(|left| format!("left: {left}")));
     let orders = verdict::ended_orders(&testbed.pool).await?;
@@ -223,9 +229,8 @@ async fn judge(testbed: &Testbed, plan: &Plan, evidence: Evidence) -> anyhow::Re
     let placed = records.len();
     let there: HashSet<Uuid> = orders.iter().map(|order| order.order_id).collect();
     let (unpublished, records): (Vec<Record>, Vec<Record>) = records.into_iter().partition(|record| {
-        let at = record.acknowledged_ms.unwrap_or(u64::MAX);
         let is_known = |order_id: &Uuid| there.contains(order_id) || listed.contains_key(order_id);
-        (stopped_ms.saturating_sub(PUBLISHED_WITHIN_MS)..=stopped_ms).contains(&at)
+        record.acknowledged.iter().any(|order_id| unpublished.contains(order_id))
             && !record.acknowledged.iter().any(is_known)
     });
     let (records, acknowledged) = without(&listed, records, &mut failures);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use messaging::{StepError, retry_contended};
+use resilience::Permit;
 use saga::{SagaState, Status, Step};
 use saga_store::{Request, StepTransaction};
 use tokio::{
@@ -130,22 +131,14 @@ impl<S: Coordinated> Coordinator<S> {
             let _place = place.map_err(|_| not_admitted("too many others command it".to_owned()))?;
             let permit = breaker.admit().map_err(|open| not_admitted(open.to_string()))?;
             let limit = whole.min(left());
-            let (failure, cut_short) = match timeout(limit, self.business.command(step, saga, command)).await {
-                Ok(Ok(reply)) => {
-                    permit.success();
-                    self.count(step, if reply == Reply::Done { "done" } else { "refused" });
-                    return Ok(reply);
-                }
-                Ok(Err(failure)) => (failure, false),
-                Err(_) => (Failure::Transient(format!("no answer within {limit:.1?}")), limit < whole),
+            let answer = timeout(limit, self.business.command(step, saga, command)).await.ok();
+            let outcome = match &answer {
+                Some(Ok(Reply::Done)) => "done",
+                Some(Ok(_)) => "refused",
+                Some(Err(_)) | None => "failed",
             };
-            self.count(step, "failed");
-            match &failure {
-                // A wait that was cut short says nothing about the participant, and neither does an answer.
-                Failure::Transient(why) if !cut_short => permit.failure(why),
-                Failure::Transient(_) | Failure::Permanent(_) => permit.ignored(),
-            }
-            Err(failure)
+            self.count(step, outcome);
+            report(permit, answer, limit, whole)
         };
         let retry = (self.settings.policy)(step).retry;
         match resilience::retry(&retry, limit, |failure| matches!(failure, Failure::Transient(_)), attempt).await {
@@ -172,4 +165,70 @@ impl<S: Coordinated> Coordinator<S> {
 pub(super) fn record(tx: &mut StepTransaction<Request>, saga: &Request, entry: Entry) -> Result<(), StepError> {
     let Entry { step, status, transition, reason } = entry;
     tx.record(saga, step, (status, transition), reason)
+}
+
+/// Reports an attempt at a command to the breaker, and returns what came of it. `answer`: none within `limit`, which is
+/// shorter than a `whole` attempt when the step's limit leaves less.
+fn report(
+    permit: Permit,
+    answer: Option<Result<Reply, Failure>>,
+    limit: Duration,
+    whole: Duration,
+) -> Result<Reply, Failure> {
+    let (failure, cut_short) = match answer {
+        Some(Ok(reply)) => {
+            permit.success();
+            return Ok(reply);
+        }
+        Some(Err(failure)) => (failure, false),
+        None => (Failure::Transient(format!("no answer within {limit:.1?}")), limit < whole),
+    };
+    match &failure {
+        // A wait that was cut short says nothing about the participant, and neither does an answer.
+        Failure::Transient(why) if !cut_short => permit.failure(why),
+        Failure::Transient(_) | Failure::Permanent(_) => permit.ignored(),
+    }
+    Err(failure)
+}
+
+#[cfg(test)]
+mod tests {
+    use resilience::{Breakers, Counts, Overrides};
+    use saga::{Kind, Service};
+
+    use super::*;
+
+    static STEP: Step = Step::on_command(2, "process_payment", Service("payment"), Kind::Retriable);
+
+    const WHOLE: Duration = Duration::from_secs(2);
+    /// What an earlier attempt, or the wait for a place, has left of it.
+    const REST: Duration = Duration::from_millis(1_999);
+
+    /// What a breaker counts of one attempt.
+    fn counted(answer: Option<Result<Reply, Failure>>, limit: Duration) -> Counts {
+        let breaker = Breakers::new(true, Overrides::default()).of(&STEP);
+        let permit = breaker.admit().expect("it is closed");
+        let has_replied = matches!(answer, Some(Ok(_)));
+        assert_eq!(report(permit, answer, limit, WHOLE).is_ok(), has_replied);
+        breaker.snapshot().counts
+    }
+
+    #[test]
+    fn a_breaker_counts_every_failure_but_a_wait_cut_short() {
+        let nothing = Counts::default();
+        let (success, failure) = (Counts { succeeded: 1, ..nothing }, Counts { failed: 1, ..nothing });
+        let ignored = Counts { ignored: 1, ..nothing };
+        assert_eq!(counted(None, WHOLE), failure);
+        assert_eq!(counted(None, REST), ignored);
+        for limit in [WHOLE, REST] {
+            // At once: answered 503, or the connection refused.
+            let failed = Failure::Transient("the participant answered 503".to_owned());
+            assert_eq!(counted(Some(Err(failed)), limit), failure, "a failure within {limit:?}");
+            let unreadable = Failure::Permanent("the participant answered 422".to_owned());
+            assert_eq!(counted(Some(Err(unreadable)), limit), ignored, "an answer within {limit:?}");
+            for reply in [Reply::Done, Reply::Refused("card_declined".to_owned())] {
+                assert_eq!(counted(Some(Ok(reply)), limit), success, "a reply within {limit:?}");
+            }
+        }
+    }
 }
