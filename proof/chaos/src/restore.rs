@@ -34,8 +34,9 @@ use crate::{
     workload::{self, Run, plenty_sku},
 };
 
-/// Deadlines as in production, and only the run's own supply.
-const SETTINGS: &[(&str, &str)] = &[("REPLENISH_ENABLED", "false"), ("CATALOGUE_REBUILD_EVERY", "5s")];
+/// A deadline that outlasts the time from the backup until the restored suite runs, and only the run's own supply.
+const SETTINGS: &[(&str, &str)] =
+    &[("SAGA_DEADLINE", "5m"), ("REPLENISH_ENABLED", "false"), ("CATALOGUE_REBUILD_EVERY", "5s")];
 /// The time limit of each wait for the suite.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
 /// The latency of the card processor, so that many orders are in flight at any moment.
@@ -63,7 +64,7 @@ struct Evidence {
     records: Vec<Record>,
     /// Running sagas at the time of the backup.
     under_way: i64,
-    /// Orders that the restore loses and that no relay had published: only their clients may have a trace of them.
+    /// Orders that were not marked as published by then: only their clients may have a trace of them.
     unpublished: HashSet<Uuid>,
     /// Payments that order had not acknowledged by then.
     unacknowledged: u64,
@@ -140,7 +141,7 @@ async fn back_up(testbed: &Testbed) -> anyhow::Result<i64> {
     Ok(under_way)
 }
 
-/// Restores the backup; no service runs afterwards. Returns the lost orders that were not published.
+/// Restores the backup; no service runs afterwards. Returns the orders that were not marked as published before.
 async fn restore_database(testbed: &Testbed) -> anyhow::Result<HashSet<Uuid>> {
     let mut postgres = testbed.postgres.lock().await;
     postgres.stop_immediate().await?;

@@ -10,7 +10,10 @@ mod plan;
 mod provoke;
 mod report;
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use self::answers::Answers;
 pub use self::{
@@ -20,7 +23,8 @@ pub use self::{
 use crate::{Settings, Testbed};
 
 /// The deliveries and the leases of a crashed process expire soon, so that a case does not take a minute. Sagas have production's
-/// deadline, which outlasts any restart; those that have to time out get an earlier one.
+/// deadline, which outlasts any restart; those that have to time out get an earlier one, while the card processor takes its time
+/// over `tok_slow`, and payment waits for it.
 const SETTINGS: &[(&str, &str)] = &[
     ("FAULTS_ENABLED", "true"),
     ("COMPENSATION_DEADLINE", "5s"),
@@ -36,6 +40,9 @@ const SETTINGS: &[(&str, &str)] = &[
     ("GATEWAY_TIMEOUT", "10s"),
     ("RESILIENCE", "process_payment.initial=200ms"),
 ];
+
+/// `GATEWAY_SLOW_ANSWER`.
+const SLOW_ANSWER: Duration = Duration::from_secs(8);
 
 /// Runs the selected crashes, one after the other in one suite.
 pub async fn sweep(settings: &Settings, selection: &Selection<'_>) -> anyhow::Result<SweepReport> {

@@ -53,6 +53,7 @@ impl Report {
             (self.charges > 0, "no charge was forgotten"),
             (self.given_back > 0, "no charge that was given back was forgotten"),
             (self.cancelled_again > 0, "no cancellation was forgotten"),
+            (self.unpublished < self.forgotten, "most orders were forgotten without a trace"),
         ] {
             self.failures.extend((!happened).then(|| what.to_owned()));
         }
@@ -67,7 +68,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { seed, rate, placed, there, under_way, unacknowledged, forgotten, untold, .. } = self;
-        let Report { charges, refunded, given_back, cancelled_again, settled_seconds, .. } = self;
+        let Report { charges, refunded, given_back, cancelled_again, settled_seconds, unpublished, .. } = self;
         writeln!(
             f,
             "seed {seed}  {rate} orders/s  {placed} keys ordered under  {under_way} orders under way at the moment  \
@@ -75,8 +76,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "forgotten {forgotten} orders, {untold} of them never answered  {charges} charges of {refunded} cents refunded, \
-             {given_back} before the restore"
+            "forgotten {forgotten} orders, {untold} of them never answered; {unpublished} more without a trace  {charges} charges \
+             of {refunded} cents refunded, {given_back} before the restore"
         )?;
         writeln!(f, "cancelled again {cancelled_again}  there {there} orders, all ended after {settled_seconds} s")?;
         let failures: Vec<String> = shortened(&self.failures, EXAMPLES, self.failures.len()).collect();

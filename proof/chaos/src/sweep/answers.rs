@@ -42,7 +42,7 @@ fn broken_promise(status: Option<&str>, kind: OrderKind, cancellation_acknowledg
     let may_be = |end| match kind {
         _ if cancellation_acknowledged => end == "CANCELLED",
         OrderKind::TooMuch | OrderKind::Declined => end == "CANCELLED",
-        // A charge after the deadline may still come before its detection.
+        // Its deadline may not have been moved, and a charge may come before the detection.
         OrderKind::Slow => true,
         OrderKind::Plain | OrderKind::Flaky | OrderKind::Hasty | OrderKind::Regretted => end == "CONFIRMED",
     };

@@ -45,7 +45,7 @@ pub(super) enum OrderKind {
     Declined,
     /// The card processor fails twice before it charges.
     Flaky,
-    /// The card processor takes so long to answer that the deadline can be moved before the charge.
+    /// The card processor takes so long to answer that the deadline can be moved before.
     Slow,
     /// It is cancelled at once.
     Hasty,

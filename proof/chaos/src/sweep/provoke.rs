@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::{
-    Case, Shared,
+    Case, SLOW_ANSWER, Shared,
     answers::Answers,
     load::{self, Change, Clients, MIX, OrderKind},
 };
@@ -27,6 +27,8 @@ pub(super) const CRASH_LIMIT: Duration = Duration::from_secs(20);
 const RESERVE_LIMIT: Duration = Duration::from_secs(3);
 /// The time after a deadline within which it is detected, if at all.
 const NOTICED_AFTER: Duration = Duration::from_millis(1_500);
+/// The other services are thawed this long before the first charge, at the latest.
+const THAWED_BEFORE: Duration = Duration::from_millis(500);
 
 /// What makes the step pass the point.
 enum Trigger {
@@ -158,9 +160,10 @@ async fn late(testbed: &Shared, case: &Case, victim: &Replica) -> anyhow::Result
 async fn late_once(testbed: &Shared, case: &Case, victim: &Replica, answers: &mut Answers) -> anyhow::Result<bool> {
     // A new customer each time, so that earlier orders do not match.
     let customer = format!("late-{}", Uuid::now_v7());
+    let uncharged_until = Instant::now() + SLOW_ANSWER - THAWED_BEFORE;
     let orders = load::place_slow_orders(testbed, &customer).await?;
     answers.accepted.extend(orders.iter().map(|order_id| (*order_id, OrderKind::Slow)));
-    // Their charges are under way, so only a detector can pass the point with them.
+    // Until their charges are answered, only a detector can pass the point with them.
     if !are_reserved(testbed, &orders).await {
         return Ok(false);
     }
@@ -173,9 +176,16 @@ async fn late_once(testbed: &Shared, case: &Case, victim: &Replica, answers: &mu
     };
     arm(testbed, case, victim, &scope).await?;
     let noticed = async {
-        let due = "update saga.saga_instance set deadline = now() where business_key = any($1)";
-        sqlx::query(due).bind(&orders).execute(&testbed.pool).await?;
-        anyhow::Ok(is_gone_by(victim, Instant::now() + NOTICED_AFTER).await)
+        // A frozen service may hold the lock of one.
+        let due = "update saga.saga_instance set deadline = now()
+            where saga_id in (
+                select saga_id
+                from saga.saga_instance
+                where business_key = any($1) and status in ('STARTED', 'IN_PROGRESS')
+                for update skip locked)";
+        let due = sqlx::query(due).bind(&orders).execute(&testbed.pool).await?.rows_affected();
+        let noticed_by = uncharged_until.min(Instant::now() + NOTICED_AFTER);
+        anyhow::Ok(usize::try_from(due)? == orders.len() && is_gone_by(victim, noticed_by).await)
     };
     while_frozen(&others, noticed).await?
 }

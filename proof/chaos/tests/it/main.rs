@@ -57,7 +57,8 @@ async fn a_killed_service_and_a_wiped_broker_lose_nothing() -> Test {
 async fn half_open_connections_are_given_up() -> Test {
     let logs = tempfile::tempdir()?;
     let nemeses = ["postgres_half_open", "keeper_half_open"];
-    let report = chaos(&settings(&logs, 2, &[])?, &plan(&nemeses, 40)?).await?;
+    let plan = Plan { deadline: Some("20s"), ..plan(&nemeses, 40)? };
+    let report = chaos(&settings(&logs, 2, &[])?, &plan).await?;
     ensure!(report.failures().is_empty(), "{report}");
     Ok(())
 }
