@@ -201,10 +201,10 @@ start_patroni() { # NAME
     if is_running "$1"; then return; fi
     local name tls limits=
     need_postgres
-    need_patroni
     choose_server_user
     remember_default POSTGRES_PASSWORD "$(make_password)"
     [[ -n ${POSTGRES_DATA-} ]] || choose_data_folder
+    need_patroni
     if ((patroni_version >= 302)); then limits='s/ ttl: .*/ ttl: 20/; s/ retry_timeout: .*/ retry_timeout: 9/'; fi
     certify "$1"
     # For its user.

@@ -17,9 +17,9 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A correct clock.
-    pub fn new(library: &Path, folder: &Path, name: &str) -> anyhow::Result<Self> {
-        let clock = Clock { library: library.to_owned(), file: folder.join(format!("{name}.clock")) };
+    /// A correct clock. Its file lies beside the library, where programs of other users can read it, too.
+    pub fn new(library: &Path, name: &str) -> anyhow::Result<Self> {
+        let clock = Clock { library: library.to_owned(), file: library.with_file_name(format!("{name}.clock")) };
         clock.step(HOUR)?;
         let seconds = |command: &mut Command| -> anyhow::Result<i64> {
             Ok(String::from_utf8(command.arg("+%s").output()?.stdout)?.trim().parse()?)

@@ -269,7 +269,7 @@ impl Settings {
     }
 
     fn clock(&self, name: &str) -> anyhow::Result<Option<Clock>> {
-        self.clocks.as_ref().map(|library| Clock::new(library, &self.logs, name)).transpose()
+        self.clocks.as_ref().map(|library| Clock::new(library, name)).transpose()
     }
 
     fn provision(&self, name: &str, arguments: &[&str], owner: &str, nats_url: String) -> anyhow::Result<Program> {
