@@ -73,6 +73,9 @@ async fn try_to_run(
 
 async fn provoke_and_examine(bug: &Bug, experiment: &mut Experiment) -> anyhow::Result<()> {
     let provoked = (bug.provoke)(experiment).await;
+    if let Err(error) = &provoked {
+        println!("the provocation did not complete: {error:#}");
+    }
     if experiment.findings.is_empty() {
         experiment.findings = oracle::at_rest(experiment, SETTLE).await?;
     }
