@@ -184,7 +184,7 @@ find_patroni() { # sets patroni, a command, and patroni_version, such as 300
         # As root the servers run as another user, who may have no access to this folder.
         if [[ ${as_server_user[*]} ]] && ! "${as_server_user[@]}" test -r "$found"; then
             copy=$POSTGRES_DATA/tools
-            [[ -e $copy ]] || { cp -a "$tools/patroni" "$copy.new" && mv "$copy.new" "$copy"; }
+            [[ -e $copy ]] || { rm -rf "$copy.new" && cp -a "$tools/patroni" "$copy.new" && mv "$copy.new" "$copy"; }
         fi
         python=$(first_executable /usr/bin/python3 "$copy/usr/bin/python3") || return 1
         patroni=(env PYTHONPATH="$copy/usr/lib/python3/dist-packages" PYTHONDONTWRITEBYTECODE=1
