@@ -31,7 +31,7 @@ pub struct Place {
     /// The folder of the suite's programs, built with faults; the folder of this program by default
     #[arg(long, env = "PROGRAMS_DIR")]
     pub programs: Option<PathBuf>,
-    /// The library libfaketime, needed to step clocks
+    /// The library libfaketime, needed to step clocks; their files are written beside it
     #[arg(long, env = "FAKETIME_LIBRARY")]
     pub clocks: Option<PathBuf>,
     /// The folder of reports and logs

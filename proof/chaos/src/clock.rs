@@ -1,6 +1,8 @@
 //! Clocks that can be stepped. A program under libfaketime reads the offset of its clock from a file.
 
 use std::{
+    fs::Permissions,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -45,6 +47,7 @@ impl Clock {
     pub fn step(&self, seconds: i64) -> anyhow::Result<()> {
         let next = self.file.with_extension("next");
         std::fs::write(&next, format!("{seconds:+}\n"))?;
+        std::fs::set_permissions(&next, Permissions::from_mode(0o644))?;
         Ok(std::fs::rename(next, &self.file)?)
     }
 }
