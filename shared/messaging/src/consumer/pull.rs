@@ -1,6 +1,9 @@
 //! A consumer's pull requests: one at a time, for as many messages as there is room for. So every message that the broker counts
 //! as delivered is known here, and can be kept in progress. The client's own message stream buffers hundreds of them out of
 //! reach.
+//!
+//! A request ends by this program's clock, too: nats-server before 2.9.16 does not say that it has ended when an event comes just
+//! then. Its successor has a reply subject of its own, so that what is said late of one request does not end the next.
 
 use std::{future::pending, time::Duration};
 
@@ -12,38 +15,48 @@ use tokio::time::{Instant, timeout_at};
 use super::unacked::Unacked;
 use crate::{Bus, error::chain};
 
-/// The longest interval of the broker's heartbeats.
+/// The longest interval of the broker's heartbeats. After twice as long without any it is considered unavailable.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
 pub(super) struct Pull {
     bus: Bus,
     subject: String,
     inbox: String,
+    requests: u64,
+    /// Of the open request.
+    reply: String,
     incoming: Subscriber,
     connects: u64,
+    heartbeat: Duration,
     /// How many messages of the open request have not arrived yet.
     outstanding: usize,
     /// Why the request failed, after its last messages are returned.
     failed: Option<String>,
     /// Without any message by then the broker is considered unavailable.
     heartbeat_due: Instant,
+    /// When the open request is over, whatever the broker says.
+    ends: Instant,
 }
 
 impl Pull {
     pub(super) async fn begin(bus: &Bus, stream: &str, consumer: &str) -> Result<Self, String> {
         let connects = bus.connects();
         let inbox = bus.client.new_inbox();
-        let incoming = bus.client.subscribe(inbox.clone()).await.map_err(|e| chain(&e))?;
+        let incoming = bus.client.subscribe(format!("{inbox}.*")).await.map_err(|e| chain(&e))?;
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}");
         Ok(Pull {
             bus: bus.clone(),
             subject,
             inbox,
+            requests: 0,
+            reply: String::new(),
             incoming,
             connects,
+            heartbeat: HEARTBEAT,
             outstanding: 0,
             failed: None,
             heartbeat_due: Instant::now(),
+            ends: Instant::now(),
         })
     }
 
@@ -60,13 +73,17 @@ impl Pull {
         let request = json!({
             "batch": messages,
             "expires": nanoseconds(expires),
-            "idle_heartbeat": nanoseconds(HEARTBEAT.min(expires / 3)),
+            "idle_heartbeat": nanoseconds(self.heartbeat.min(expires / 3)),
         });
-        let (subject, inbox) = (self.subject.clone(), self.inbox.clone());
-        let sent = self.bus.client.publish_with_reply(subject, inbox, request.to_string().into()).await;
+        self.requests += 1;
+        self.reply = format!("{}.{}", self.inbox, self.requests);
+        let (subject, reply) = (self.subject.clone(), self.reply.clone());
+        let sent = self.bus.client.publish_with_reply(subject, reply, request.to_string().into()).await;
         sent.map_err(|e| chain(&e))?;
         self.outstanding = messages;
-        self.heartbeat_due = Instant::now() + 2 * HEARTBEAT;
+        self.heartbeat_due = Instant::now() + 2 * self.heartbeat;
+        // A broker that says nothing is noticed first.
+        self.ends = self.heartbeat_due.max(Instant::now() + expires);
         Ok(())
     }
 
@@ -80,9 +97,15 @@ impl Pull {
             return pending().await;
         }
         loop {
-            let no_heartbeat = |_| "the broker does not answer".to_owned();
-            let mut next = timeout_at(self.heartbeat_due, self.incoming.next()).await.map_err(no_heartbeat)?;
-            self.heartbeat_due = Instant::now() + 2 * HEARTBEAT;
+            let mut next = match timeout_at(self.heartbeat_due.min(self.ends), self.incoming.next()).await {
+                Ok(next) => next,
+                Err(_) if self.heartbeat_due <= self.ends => return Err("the broker does not answer".to_owned()),
+                Err(_) => {
+                    self.outstanding = 0;
+                    return Ok(Vec::new());
+                }
+            };
+            self.heartbeat_due = Instant::now() + 2 * self.heartbeat;
             let mut received = Vec::new();
             loop {
                 match self.take(next) {
@@ -114,6 +137,7 @@ impl Pull {
                 Ok(Some(Unacked::new(message, self.connects)))
             }
             StatusCode::IDLE_HEARTBEAT => Ok(None),
+            _ if message.subject.as_str() != self.reply => Ok(None),
             StatusCode::NOT_FOUND | StatusCode::TIMEOUT => {
                 self.outstanding = 0;
                 Ok(None)
@@ -147,4 +171,80 @@ impl Pull {
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead, BufReader, Write},
+        net::TcpStream,
+    };
+
+    use async_nats::Client;
+    use bytes::Bytes;
+    use saga::Service;
+    use testkit::Nats;
+
+    use super::*;
+
+    const ROOM: usize = 10;
+
+    /// A broker whose JetStream is played by the test, so that it can leave out what it usually says.
+    struct Broker {
+        nats: Nats,
+        client: Client,
+        asked: Subscriber,
+    }
+
+    impl Broker {
+        async fn start() -> (Self, Pull) {
+            let nats = Nats::start().await.unwrap();
+            let client = async_nats::connect(nats.url()).await.unwrap();
+            let asked = client.subscribe("$JS.API.CONSUMER.MSG.NEXT.HOUSE.nobody").await.unwrap();
+            let mut pull = Pull::begin(&Bus::new(client.clone(), Service("house")), "HOUSE", "nobody").await.unwrap();
+            pull.heartbeat = Duration::from_millis(500);
+            (Broker { nats, client, asked }, pull)
+        }
+
+        async fn reply_of_next_request(&mut self) -> String {
+            self.asked.next().await.unwrap().reply.unwrap().into_string()
+        }
+
+        /// Sends a status, which the client library cannot.
+        fn say(&self, to: &str, status: &str) {
+            let mut connection = TcpStream::connect(("127.0.0.1", self.nats.port())).unwrap();
+            let header = format!("NATS/1.0 {status}\r\n\r\n");
+            let length = header.len();
+            let connect = r#"CONNECT {"verbose":false,"headers":true}"#;
+            write!(connection, "{connect}\r\nHPUB {to} {length} {length}\r\n{header}\r\nPING\r\n").unwrap();
+            assert!(BufReader::new(connection).lines().any(|line| line.unwrap() == "PONG"), "the status was not taken");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_ends_without_the_broker_saying_so_and_what_it_says_later_ends_no_other() {
+        let (mut broker, mut pull) = Broker::start().await;
+        pull.request(ROOM, Duration::from_millis(10)).await.unwrap();
+        let first = broker.reply_of_next_request().await;
+        broker.say(&first, "100 Idle Heartbeat");
+        assert!(pull.next().await.unwrap().is_empty());
+        assert!(pull.is_idle());
+
+        pull.request(ROOM, Duration::from_secs(60)).await.unwrap();
+        let second = broker.reply_of_next_request().await;
+        broker.say(&first, "408 Request Timeout");
+        broker.client.publish(second.clone(), Bytes::from_static(b"an event")).await.unwrap();
+        assert_eq!(pull.next().await.unwrap().len(), 1);
+        assert!(!pull.is_idle());
+        broker.say(&second, "408 Request Timeout");
+        assert!(pull.next().await.unwrap().is_empty());
+        assert!(pull.is_idle());
+    }
+
+    #[tokio::test]
+    async fn a_broker_that_says_nothing_is_unavailable() {
+        let (_broker, mut pull) = Broker::start().await;
+        pull.request(ROOM, Duration::from_millis(10)).await.unwrap();
+        assert_eq!(pull.next().await.unwrap_err(), "the broker does not answer");
+    }
 }
