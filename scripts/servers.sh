@@ -179,6 +179,7 @@ run_nats() { # NAME STORE PORT MONITORING-PORT OPTION...: the passwords of its u
         conf=$run/nats-sync.conf
     fi
     if [[ ${SUITE_CLUSTER-} ]]; then conf=$(encrypted_conf "$name" "$conf"); fi
+    local -x GOMAXPROCS=${GOMAXPROCS:-1} # all share one machine: 0.85 of the processor time (decision 90)
     # The server reads it as it reads its configuration.
     NATS_STORE_DIR=$(quoted "$store") start_process "$name" "$nats_server" -c "$conf" \
         -a 127.0.0.1 -p "$port" -m "$monitor" "$@"
