@@ -3,7 +3,8 @@
 //! reach.
 //!
 //! A request ends by this program's clock, too: nats-server before 2.9.16 does not say that it has ended when an event comes just
-//! then. Its successor has a reply subject of its own, so that what is said late of one request does not end the next.
+//! then. The broker's clock started later, so for a moment it may still answer. What it delivers is read, also while no request
+//! is open; what it says of a request ends no other, because each has a reply subject of its own.
 
 use std::{future::pending, time::Duration};
 
@@ -23,7 +24,7 @@ pub(super) struct Pull {
     subject: String,
     inbox: String,
     requests: u64,
-    /// Of the open request.
+    /// Of the last request, until it ends by the clock.
     reply: String,
     incoming: Subscriber,
     connects: u64,
@@ -34,8 +35,9 @@ pub(super) struct Pull {
     failed: Option<String>,
     /// Without any message by then the broker is considered unavailable.
     heartbeat_due: Instant,
-    /// When the open request is over, whatever the broker says.
+    /// When the open request is over, unless the broker has said nothing since it was made.
     ends: Instant,
+    answered: bool,
 }
 
 impl Pull {
@@ -57,6 +59,7 @@ impl Pull {
             failed: None,
             heartbeat_due: Instant::now(),
             ends: Instant::now(),
+            answered: false,
         })
     }
 
@@ -82,29 +85,23 @@ impl Pull {
         sent.map_err(|e| chain(&e))?;
         self.outstanding = messages;
         self.heartbeat_due = Instant::now() + 2 * self.heartbeat;
-        // A broker that says nothing is noticed first.
-        self.ends = self.heartbeat_due.max(Instant::now() + expires);
+        (self.ends, self.answered) = (Instant::now() + expires, false);
         Ok(())
     }
 
     /// The messages that have arrived, as soon as there are any; none when the request has ended and another one may be made.
-    /// Never returns while no request is open.
     pub(super) async fn next(&mut self) -> Result<Vec<Unacked>, String> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        if self.outstanding == 0 {
-            return pending().await;
-        }
         loop {
-            let mut next = match timeout_at(self.heartbeat_due.min(self.ends), self.incoming.next()).await {
-                Ok(next) => next,
-                Err(_) if self.heartbeat_due <= self.ends => return Err("the broker does not answer".to_owned()),
-                Err(_) => {
-                    self.outstanding = 0;
-                    return Ok(Vec::new());
-                }
+            let was_open = self.outstanding > 0;
+            let Some(mut next) = self.incoming_or_end().await? else {
+                self.outstanding = 0;
+                self.reply.clear();
+                return Ok(Vec::new());
             };
+            self.answered = true;
             self.heartbeat_due = Instant::now() + 2 * self.heartbeat;
             let mut received = Vec::new();
             loop {
@@ -116,20 +113,36 @@ impl Pull {
                 if self.failed.is_some() {
                     break;
                 }
-                match self.incoming.next().now_or_never() {
+                match self.incoming.next().now_or_never().flatten() {
                     Some(another) => next = another,
                     None => break,
                 }
             }
-            if self.outstanding == 0 || !received.is_empty() {
+            if (was_open && self.outstanding == 0) || !received.is_empty() {
                 return Ok(received);
             }
         }
     }
 
+    /// The next message or status; `None` when the open request is over by the clock. Without a request there is no limit.
+    async fn incoming_or_end(&mut self) -> Result<Option<async_nats::Message>, String> {
+        let over = self.answered && self.ends <= self.heartbeat_due;
+        let limit = if over { self.ends } else { self.heartbeat_due };
+        let next = match self.outstanding {
+            0 => Ok(self.incoming.next().await),
+            _ => timeout_at(limit, self.incoming.next()).await,
+        };
+        match next {
+            Ok(Some(next)) => Ok(Some(next)),
+            Ok(None) if self.outstanding == 0 => pending().await,
+            Ok(None) => Err("the connection is closed".to_owned()),
+            Err(_) if over => Ok(None),
+            Err(_) => Err("the broker does not answer".to_owned()),
+        }
+    }
+
     /// Handles a message, or a status of the request.
-    fn take(&mut self, message: Option<async_nats::Message>) -> Result<Option<Unacked>, String> {
-        let message = message.ok_or("the connection is closed")?;
+    fn take(&mut self, message: async_nats::Message) -> Result<Option<Unacked>, String> {
         match message.status.unwrap_or(StatusCode::OK) {
             StatusCode::OK => {
                 self.outstanding = self.outstanding.saturating_sub(1);
@@ -158,7 +171,7 @@ impl Pull {
     pub(super) fn drain_buffered(mut self) -> Vec<Unacked> {
         let mut received = Vec::new();
         while let Some(Some(message)) = self.incoming.next().now_or_never() {
-            received.extend(self.take(Some(message)).ok().flatten());
+            received.extend(self.take(message).ok().flatten());
         }
         received
     }
@@ -197,17 +210,21 @@ mod tests {
     }
 
     impl Broker {
-        async fn start() -> (Self, Pull) {
+        async fn start(heartbeat: Duration) -> (Self, Pull) {
             let nats = Nats::start().await.unwrap();
             let client = async_nats::connect(nats.url()).await.unwrap();
             let asked = client.subscribe("$JS.API.CONSUMER.MSG.NEXT.HOUSE.nobody").await.unwrap();
             let mut pull = Pull::begin(&Bus::new(client.clone(), Service("house")), "HOUSE", "nobody").await.unwrap();
-            pull.heartbeat = Duration::from_millis(500);
+            pull.heartbeat = heartbeat;
             (Broker { nats, client, asked }, pull)
         }
 
         async fn reply_of_next_request(&mut self) -> String {
             self.asked.next().await.unwrap().reply.unwrap().into_string()
+        }
+
+        async fn deliver_to(&self, reply: &str) {
+            self.client.publish(reply.to_owned(), Bytes::from_static(b"an event")).await.unwrap();
         }
 
         /// Sends a status, which the client library cannot.
@@ -222,18 +239,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_ends_without_the_broker_saying_so_and_what_it_says_later_ends_no_other() {
-        let (mut broker, mut pull) = Broker::start().await;
+    async fn a_request_ends_by_the_clock_and_what_comes_late_is_read_and_ends_no_other() {
+        let (mut broker, mut pull) = Broker::start(Duration::from_secs(60)).await;
         pull.request(ROOM, Duration::from_millis(10)).await.unwrap();
         let first = broker.reply_of_next_request().await;
         broker.say(&first, "100 Idle Heartbeat");
         assert!(pull.next().await.unwrap().is_empty());
         assert!(pull.is_idle());
+        broker.deliver_to(&first).await;
+        broker.say(&first, "409 Leadership Change");
+        assert_eq!(pull.next().await.unwrap().len(), 1);
 
         pull.request(ROOM, Duration::from_secs(60)).await.unwrap();
         let second = broker.reply_of_next_request().await;
         broker.say(&first, "408 Request Timeout");
-        broker.client.publish(second.clone(), Bytes::from_static(b"an event")).await.unwrap();
+        broker.deliver_to(&second).await;
         assert_eq!(pull.next().await.unwrap().len(), 1);
         assert!(!pull.is_idle());
         broker.say(&second, "408 Request Timeout");
@@ -243,7 +263,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_broker_that_says_nothing_is_unavailable() {
-        let (_broker, mut pull) = Broker::start().await;
+        let (_broker, mut pull) = Broker::start(Duration::from_millis(20)).await;
         pull.request(ROOM, Duration::from_millis(10)).await.unwrap();
         assert_eq!(pull.next().await.unwrap_err(), "the broker does not answer");
     }
