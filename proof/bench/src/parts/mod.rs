@@ -21,7 +21,7 @@ use anyhow::ensure;
 use clap::ValueEnum;
 
 use crate::{
-    figure::{Figure, Results, median},
+    figure::{Figure, Results},
     suite::MeasuredSuite,
 };
 
@@ -131,7 +131,20 @@ async fn on_fresh_suites<T: Debug>(
     Ok(measured)
 }
 
-/// The ratio of the medians of two variants.
+/// How two variants compare: the median of the ratios of each round, in which the machine was as fast for both. Its speed changes
+/// by a third from minute to minute, so the medians of two variants may be of different rounds.
 fn ratio(name: &str, of: &[f64], to: &[f64]) -> Figure {
-    Figure::new(name, median(of) / median(to), "")
+    let rounds: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
+    Figure::median_of(name, &rounds, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variants_are_compared_within_a_round() {
+        // The machine was half as fast in the second round, and the first variant was unlucky in the third.
+        assert_eq!(ratio("", &[40.0, 20.0, 10.0], &[20.0, 10.0, 20.0]).value, 2.0);
+    }
 }
