@@ -85,8 +85,9 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Evidence { in_new_version, handed_back, brought_up, with_new_field, new_step, given_up, .. } =
-            self.evidence;
+        let Evidence {
+            in_new_version, handed_back, brought_up, with_new_field, new_step, given_up, passed_over, ..
+        } = self.evidence;
         let mut phases = Table::new(["phase", "seconds", "orders", "confirmed", "median ms", "slowest ms"]);
         for phase in &self.phases {
             phases.row([
@@ -101,7 +102,8 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "{phases}in the new version {in_new_version}, handed back {handed_back}; old ones brought up {brought_up}; \
-            with the new field {with_new_field}; taken by the new step {new_step}, left owed and given up {given_up}"
+            with the new field {with_new_field}; taken by the new step {new_step}, left owed and given up {given_up}, \
+            passed over {passed_over}"
         )?;
         let verdict = write_failures(f, &self.failures())?;
         writeln!(

@@ -127,7 +127,7 @@ impl Deployment {
         for service in SERVICES {
             self.roll_back(service, 0).await?;
         }
-        self.phase("side by side again", self.hold * 2).await?;
+        self.phase(evidence::LAST_OF_NEW_STEP, self.hold * 2).await?;
         // The publisher of the new version goes first, and its last reader when all events are read.
         self.roll_back(INVENTORY, 1).await?;
         self.wait_until_all_is_read().await?;
