@@ -25,7 +25,7 @@ pub struct Evidence {
     /// table.
     pub new_step: i64,
     pub new_rows: i64,
-    /// Events that the new step has processed in the last phase in which a replica had it.
+    /// Events that the new step has processed in the last quarter of the last phase in which a replica had it.
     pub new_step_at_last: i64,
     /// Executions of the new step that were still owed when the newer build was rolled back: how many depends on the machine's speed.
     pub given_up: i64,
@@ -66,7 +66,7 @@ pub async fn of(pool: &PgPool, phases: &[Phase], given_up: i64) -> anyhow::Resul
         "select count(*) from inventory.inbox
         where consumer = 'inventory-count_sale' and processed_at between $1 and $2",
     )
-    .bind(last.map(|phase| phase.began))
+    .bind(last.map(|phase| phase.ended - (phase.ended - phase.began) / 4))
     .bind(last.map(|phase| phase.ended))
     .fetch_one(pool)
     .await?;
