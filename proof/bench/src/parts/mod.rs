@@ -125,7 +125,7 @@ async fn on_fresh_suites<T: Debug>(
             suite.fresh_suite().await?;
         }
         let load = measure(variant).await?;
-        eprintln!("load {}: {}: {load:?}", turn + 1, names[variant]);
+        eprintln!("load {}: {}: {load:.0?}", turn + 1, names[variant]);
         measured[variant].push(load);
     }
     Ok(measured)

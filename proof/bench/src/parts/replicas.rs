@@ -14,6 +14,12 @@ const NAMES: [&str; 3] = ["one replica each", "two replicas each", "three replic
 pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
     // Only what was started once can be stopped.
     run(suite, NAMES.len()).await?;
+    // Before the loads, whose tables are vacuumed for a minute afterwards.
+    let mut idle = [Vec::new(), Vec::new()];
+    for replicas in [1, 2, 2, 1] {
+        run(suite, replicas).await?;
+        idle[replicas - 1].push(idle_percent(suite).await?);
+    }
     let by_turns = by_turns(suite.rounds(3), NAMES, async |variant| {
         run(suite, variant + 1).await?;
         Ok(suite.saturate(suite.time(3, 2), suite.time(15, 4), &[]).await?.ended_per_second)
@@ -21,11 +27,6 @@ pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>
     let (measured, mut figures) = by_turns.await?;
     figures.push(ratio("two / one", &measured[1], &measured[0]).at_least(0.95));
     figures.push(ratio("three / two", &measured[2], &measured[1]).at_least(0.95));
-    let mut idle = [Vec::new(), Vec::new()];
-    for replicas in [1, 2, 2, 1] {
-        run(suite, replicas).await?;
-        idle[replicas - 1].push(idle_percent(suite).await?);
-    }
     for (name, measured) in NAMES.iter().zip(&idle) {
         figures.push(Figure::median_of(format!("all processes idle, {name}, of one core"), measured, "%"));
     }
