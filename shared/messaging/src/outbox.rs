@@ -117,10 +117,8 @@ pub(crate) async fn next(
             from outbox o
             where o.position > $2
                 and exists (select from relay_lease l where l.epoch = $1 and not l.paused)
-                and not exists (
-                    select from blocked b
-                    where b.aggregate_type = o.aggregate_type and b.aggregate_id = o.aggregate_id
-                )
+                -- A filter: a generic plan might join, lose the order, and sort all rows.
+                and (o.aggregate_type, o.aggregate_id) not in (select aggregate_type, aggregate_id from blocked)
             order by o.position
             limit $3
         ), barrier as materialized (
@@ -199,7 +197,8 @@ pub(crate) struct Mover<'a> {
 
 /// Moves acknowledged rows to `outbox_published`, stores the last acknowledgement and renews the lease, in one statement. False
 /// when another relay holds the lease: then nothing was written. Its having no join makes 1,130 to 1,200 sagas/s of 970 to 1,060
-/// while a transaction is held open.
+/// while a transaction is held open. It waits neither for the disk nor for a standby: at 60 orders a second, 6 % of the server's
+/// processor time flushes its log, instead of 10 (decision 96).
 pub(crate) async fn move_published(
     conn: &mut PgConnection,
     mover: &Mover<'_>,
@@ -238,7 +237,8 @@ pub(crate) async fn move_published(
             set published_at = excluded.published_at, stream_sequence = excluded.stream_sequence,
                 stream_epoch = excluded.stream_epoch, relay = excluded.relay, republication = excluded.republication
         )
-        select exists (select from leader) as "leads!""#,
+        -- Only a move that a crash undoes is repeated, as if the crash had come before it.
+        select exists (select from leader) and set_config('synchronous_commit', 'off', true) = 'off' as "leads!""#,
         mover.holder,
         mover.epoch,
         interval(mover.lease),

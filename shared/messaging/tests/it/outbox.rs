@@ -3,12 +3,12 @@
 use std::{path::Path, time::Duration};
 
 use async_nats::jetstream;
-use messaging::{Bus, Context, Metrics, Outbox, PublishError, Relay, outbox, topology};
-use testkit::{Manner, Nats, Proxy, eventually};
+use messaging::{Bus, Context, MessagingArgs, Metrics, Outbox, PublishError, Relay, outbox, topology};
+use testkit::{Manner, Nats, Postgres, Proxy, eventually};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::house::{HOUSE, House, OPEN_DOOR, Rang};
+use crate::house::{DUPLICATE_WINDOW, HOUSE, House, OPEN_DOOR, Rang};
 
 #[tokio::test]
 async fn a_committed_event_is_published_once() {
@@ -58,6 +58,44 @@ async fn an_event_larger_than_the_broker_accepts_is_parked_at_once() {
 }
 
 /// A server without JetStream stands for one that lost the others: it keeps its clients.
+/// The relay's move waits for no disk (decision 96).
+#[tokio::test]
+async fn a_move_that_a_crash_undoes_is_repeated() {
+    const LIMIT: Duration = Duration::from_secs(30);
+    // What waits for no disk is written ten seconds later, or with the next commit that waits.
+    let mut server = Postgres::with_settings(&[("wal_writer_delay", "10s")]).await.unwrap();
+    let house = House::on(&server.server()).await;
+    // Its lease is not renewed meanwhile, because a renewal waits.
+    let settings = MessagingArgs { relay_lease: 10 * LIMIT, ..MessagingArgs::default() };
+    let relay = Relay { settings, ..Relay::of(&house.outbox) };
+    let mut events = 0;
+    // Unless the ten seconds were just over, the first crash undoes a move.
+    let undone = async {
+        loop {
+            let running = tokio::spawn(relay.clone().run(CancellationToken::new()));
+            house.write("friend").await.unwrap();
+            events += 1;
+            eventually(LIMIT, async || house.count("outbox_published").await == events).await.unwrap();
+            server.stop_immediate().await.unwrap();
+            running.abort();
+            server.start_again().await.unwrap();
+            if house.count("outbox").await == 1 {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(3 * LIMIT, undone).await.unwrap();
+    assert_eq!(house.count("outbox_published").await, events - 1);
+
+    // After the broker has forgotten the event's id.
+    tokio::time::sleep(2 * DUPLICATE_WINDOW).await;
+    relay.run_once().await.unwrap();
+    assert_eq!((house.count("outbox").await, house.count("outbox_published").await), (0, events));
+    assert_eq!(house.streamed().await, events.unsigned_abs() + 1);
+    house.consume().await;
+    assert_eq!(house.count("opened").await, events);
+}
+
 #[tokio::test]
 async fn a_relay_leaves_a_server_that_lost_the_others() {
     let house = House::start().await;

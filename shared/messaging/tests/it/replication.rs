@@ -82,7 +82,7 @@ async fn an_event_that_no_standby_has_is_not_published() {
     eventually(LIMIT, async || house.count("outbox_published").await == 1).await.unwrap();
 
     pair.write_ghost().await;
-    // The relay has read it, and waits before it publishes; or has published it, and waits to record that.
+    // The relay has read it, and waits before it publishes.
     pair.waiting(None).await;
     let published = house.streamed().await;
 
