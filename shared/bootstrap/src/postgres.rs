@@ -80,6 +80,8 @@ pub async fn connect(
             ("statement_timeout", statement_timeout.as_millis().to_string()),
             ("plan_cache_mode", plans.to_owned()),
         ]);
+        // The relay's read leaves out events behind a blocked one by a hash table, of a million aggregates at most.
+        let options = if purpose == "relay" { options.options([("work_mem", "64MB")]) } else { options };
         let opener = Arc::new(Opener::new(options.clone(), Arc::clone(&turn), stop.clone()));
         let unopened = || pool_options(size, acquire_timeout, &opener).connect_lazy_with(options.clone());
         let target = format!("all {size} {purpose} connections to {server}");

@@ -38,8 +38,6 @@ pub use intake::Intake;
 
 /// The longest time that a consumer leaves events to gather before its next batch.
 const MOST_GATHERING: Duration = Duration::from_millis(40);
-/// How often a consumer checks whether it is paused, in case the message that says so was lost.
-const PAUSE_CHECK: Duration = Duration::from_secs(5);
 /// How often a paused consumer checks whether it is resumed.
 const PAUSED_POLL: Duration = Duration::from_millis(250);
 /// How often the consumer of a half-open breaker looks for events to probe with.
@@ -152,7 +150,7 @@ impl Consumer {
         let halt = Arc::new(Notify::new());
         let mut check_requested = self.subscription.intake.check_requests();
         let intake = self.subscription.intake.open();
-        let mut pause_check = interval(PAUSE_CHECK);
+        let mut pause_check = interval(Duration::from_secs(1));
         let mut progress_tick = interval_at(Instant::now() + progress, progress);
         let mut breaker = self.breaker.watch();
         let (mut stands_by, mut standby) = (self.bus.stands_by(), Standby::new());

@@ -110,6 +110,11 @@ impl<T: Target<Receipt = Uuid, Obstacle = Obstacle> + Send> Runner<T> {
             return Ok(Round::Idle);
         }
         let blocked = statement_timeout(held::blocked(&mut conn, &rows)).await?.into_iter().collect();
+        // What it has read is posted when a crash cannot undo it any more, and give its ordinals to others: moves wait for no disk,
+        // and this renewal waits for them.
+        if statement_timeout(position::hold(&mut conn, &self.holder, self.lease)).await?.is_none() {
+            return Ok(Round::StandBy);
+        }
         drop(conn);
         self.offer(&lease, &rows, blocked).await
     }

@@ -80,7 +80,8 @@ pub struct PublishedRow {
 }
 
 /// The next published events after this ordinal, in order, at most `most` and at least one if there are any; those of the archive,
-/// too. None of lower ordinals is committed later. Their bodies have no tokens of cards and no addresses.
+/// too. None of lower ordinals is committed later; but until something is committed after this read, a crash may undo the latest
+/// moves, and give their ordinals to other events (decision 96). Their bodies have no tokens of cards and no addresses.
 pub async fn published_after(conn: &mut PgConnection, after: i64, most: i32) -> Result<Vec<PublishedRow>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"select ordinal as "ordinal!", event_id as "event_id!", "position" as "position!", aggregate_type as "aggregate_type!",

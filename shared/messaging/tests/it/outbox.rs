@@ -57,7 +57,6 @@ async fn an_event_larger_than_the_broker_accepts_is_parked_at_once() {
     assert!(parked.attempts == 1 && why.contains("is larger than the broker accepts"), "{why}");
 }
 
-/// A server without JetStream stands for one that lost the others: it keeps its clients.
 /// The relay's move waits for no disk (decision 96).
 #[tokio::test]
 async fn a_move_that_a_crash_undoes_is_repeated() {
@@ -96,6 +95,7 @@ async fn a_move_that_a_crash_undoes_is_repeated() {
     assert_eq!(house.count("opened").await, events);
 }
 
+/// A server without JetStream stands for one that lost the others: it keeps its clients.
 #[tokio::test]
 async fn a_relay_leaves_a_server_that_lost_the_others() {
     let house = House::start().await;
