@@ -13,7 +13,7 @@ pub(crate) struct Figure {
     pub(crate) unit: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target: Option<Target>,
-    /// The single measurements, where the value is their median.
+    /// The single measurements, where the value is their median or mean.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) of: Vec<f64>,
 }
@@ -32,6 +32,10 @@ impl Figure {
 
     pub(crate) fn median_of(name: impl Into<String>, measured: &[f64], unit: &'static str) -> Self {
         Figure { of: measured.to_vec(), ..Figure::new(name, median(measured), unit) }
+    }
+
+    pub(crate) fn trimmed_mean_of(name: impl Into<String>, measured: &[f64], unit: &'static str) -> Self {
+        Figure { of: measured.to_vec(), ..Figure::new(name, trimmed_mean(measured), unit) }
     }
 
     pub(crate) fn at_least(self, least: f64) -> Self {
@@ -60,6 +64,19 @@ pub(crate) fn median(measured: &[f64]) -> f64 {
         odd if odd % 2 == 1 => sorted[middle],
         _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
     }
+}
+
+/// The mean without the lowest and the highest of five or more; 0 for an empty slice. It varies less than the median, and one
+/// outlier does not matter.
+pub(crate) fn trimmed_mean(measured: &[f64]) -> f64 {
+    let mut sorted = measured.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = match sorted.len() {
+        0 => return 0.0,
+        1..5 => &sorted[..],
+        all => &sorted[1..all - 1],
+    };
+    middle.iter().sum::<f64>() / middle.len() as f64
 }
 
 /// The results of one run.
@@ -146,6 +163,14 @@ mod tests {
         assert_eq!(
             [median(&[]), median(&[3.0]), median(&[9.0, 1.0, 2.0]), median(&[1.0, 2.0, 4.0, 9.0])],
             [0.0, 3.0, 2.0, 3.0]
+        );
+    }
+
+    #[test]
+    fn one_outlier_does_not_move_a_trimmed_mean() {
+        assert_eq!(
+            [trimmed_mean(&[]), trimmed_mean(&[1.0, 2.0]), trimmed_mean(&[9.0, 1.0, 2.0, 3.0, 4.0])],
+            [0.0, 1.5, 3.0]
         );
     }
 

@@ -35,8 +35,8 @@ struct Cli {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<ExitCode> {
-    let Cli { parts, json, mut suite } = Cli::parse();
-    suite.collector = Some(Sink::start().await?);
+    let Cli { parts, json, suite } = Cli::parse();
+    let suite = suite.with_collector(Some(Sink::start().await?));
     let mut results = Results::default();
     let parts = if parts.is_empty() { Part::all() } else { parts };
     for part in parts {
@@ -58,7 +58,7 @@ async fn measure(part: Part, suite: &MeasuredSuite, earlier: &Results) -> anyhow
     // No part runs on the data of another.
     suite.fresh_suite().await?;
     // Everything is measured with telemetry on, as in production.
-    let scraper = if part == Part::Telemetry { None } else { Some(suite.scraper().await?) };
+    let scraper = suite.scraper().await?;
     let figures = part.measure(suite, earlier).await?;
     drop(scraper);
     Ok((figures, suite.audit().await?))

@@ -1,6 +1,6 @@
 //! The suite that is measured, controlled by the scripts: recreated, started and stopped, put under load, audited.
 
-use std::{fs, path::PathBuf, process::Stdio, time::Duration};
+use std::{fs, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context, ensure};
 use contracts::SERVICES;
@@ -18,8 +18,11 @@ pub(crate) fn services() -> Vec<&'static str> {
 /// The orders of all figures: all are confirmed, and each has two lines.
 const ORDERS: [&str; 8] = ["--declines", "0", "--cancels", "0", "--scarce", "0", "--lines", "2"];
 
+/// The length of a turn, in seconds.
+pub(crate) const TURN: u64 = 5;
+
 /// The location of the suite, and the settings of the measurements.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct MeasuredSuite {
     /// The folder of the scripts that start and stop the suite
     #[arg(long, env = "BENCH_SCRIPTS", default_value = "scripts")]
@@ -40,7 +43,7 @@ pub(crate) struct MeasuredSuite {
     in_flight: u32,
     /// Receives the spans of one trace in a hundred, unless a part sets another ratio.
     #[arg(skip)]
-    pub(crate) collector: Option<Sink>,
+    pub(crate) collector: Option<Arc<Sink>>,
 }
 
 impl MeasuredSuite {
@@ -52,6 +55,17 @@ impl MeasuredSuite {
     /// The number of measurements.
     pub(crate) fn rounds(&self, usual: usize) -> usize {
         if self.quick { 2 } else { usual }
+    }
+
+    /// Another suite with the same settings, which is compared with this one by turns. Both run all the time, and the one that is
+    /// not measured is idle. It is wiped before the next part.
+    pub(crate) fn beside(&self, name: &str) -> Self {
+        MeasuredSuite { run_dir: self.run_dir.with_file_name("beside").join(name), ..self.clone() }
+    }
+
+    /// The same suite, which sends its spans elsewhere, or nowhere.
+    pub(crate) fn with_collector(self, collector: Option<Sink>) -> Self {
+        MeasuredSuite { collector: collector.map(Arc::new), ..self }
     }
 
     /// Recreates the suite, without any data.
@@ -76,6 +90,12 @@ impl MeasuredSuite {
         let mut arguments = vec!["--in-flight", &in_flight];
         arguments.extend(more);
         self.load(warm_up, time, &arguments).await
+    }
+
+    /// Sagas per second in five seconds of saturation. The machine's speed changes within half a minute, so variants that are
+    /// compared take short turns, and many.
+    pub(crate) async fn a_turn(&self, more: &[&str]) -> anyhow::Result<f64> {
+        Ok(self.saturate(self.time(2, 1), self.time(TURN, 2), more).await?.ended_per_second)
     }
 
     /// Puts the suite under load. The warm-up, which is not measured, is added to the time.

@@ -2,7 +2,7 @@
 
 use sqlx::PgConnection;
 
-use super::{on_fresh_suites, ratio};
+use super::{by_turns, ensure_clean, ratio};
 use crate::{figure::Figure, suite::MeasuredSuite};
 
 /// Sagas of a separate type, so that they can be deleted afterwards. The triggers are off, because they would refuse a saga that
@@ -39,30 +39,25 @@ delete from saga.saga_instance where saga_type = 'Seed';
 delete from orders.outbox_published where relay = 'seed';
 set session_replication_role = default";
 
-pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
-    let sagas = if suite.quick { 20_000 } else { 1_000_000 };
+pub(super) async fn measure(empty: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
+    let sagas = if empty.quick { 20_000 } else { 1_000_000 };
     let events = 10 * sagas;
-    // As long as `saturated`, so that each has a vacuum and a checkpoint.
-    let (warm_up, time) = (suite.time(5, 2), suite.time(60, 4));
-    let [empty, full] = on_fresh_suites(suite, ["into empty tables", "full"], async |variant| {
-        let mut connection = suite.superuser().await?;
-        if variant == 1 {
-            let seed = SEED.replace("EVENTS", &events.to_string()).replace("SAGAS", &sagas.to_string());
-            run(&mut connection, &seed).await?;
-        }
-        let load = suite.saturate(warm_up, time, &[]).await?;
-        if variant == 1 {
-            // The audit would report that these sagas have no orders.
-            run(&mut connection, AWAY).await?;
-        }
-        Ok(load.ended_per_second)
-    })
-    .await?;
-    Ok(vec![
-        Figure::median_of("sagas, into empty tables", &empty, "1/s"),
-        Figure::median_of(format!("sagas, with {events} events and {sagas} sagas"), &full, "1/s"),
-        ratio("full / empty", &full, &empty).at_least(0.95),
-    ])
+    let full = empty.beside("full");
+    full.fresh_suite().await?;
+    let mut connection = full.superuser().await?;
+    run(&mut connection, &SEED.replace("EVENTS", &events.to_string()).replace("SAGAS", &sagas.to_string())).await?;
+    let _scraper = full.scraper().await?;
+    let full_name = format!("with {events} events and {sagas} sagas");
+    // Together more than a minute for each, so that each has a vacuum and a checkpoint.
+    let by_turns = by_turns(empty.rounds(12), ["into empty tables", &full_name], async |variant| {
+        [empty, &full][variant].a_turn(&[]).await
+    });
+    let (measured, mut figures) = by_turns.await?;
+    // The audit would report that these sagas have no orders.
+    sqlx::raw_sql(AWAY).execute(&mut connection).await?;
+    ensure_clean(&full, "full tables").await?;
+    figures.push(ratio("full / empty", &measured[1], &measured[0]).at_least(0.95));
+    Ok(figures)
 }
 
 /// Vacuum and checkpoint run here, so that they do not disturb the measurement.

@@ -5,9 +5,9 @@ use crate::{figure::Figure, suite::MeasuredSuite};
 
 pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
     let by_turns =
-        by_turns(suite.rounds(5), ["of twenty products", "of the same ten", "of the same two"], async |variant| {
+        by_turns(suite.rounds(8), ["of twenty products", "of the same ten", "of the same two"], async |variant| {
             let products: &[&str] = [&[][..], &["--products", "10"], &["--products", "2"]][variant];
-            Ok(suite.saturate(suite.time(3, 2), suite.time(12, 4), products).await?.ended_per_second)
+            suite.a_turn(products).await
         });
     let (measured, mut figures) = by_turns.await?;
     figures.push(ratio("the same ten / twenty", &measured[1], &measured[0]).at_least(0.95));

@@ -15,8 +15,6 @@ mod saturated;
 mod telemetry;
 mod yardstick;
 
-use std::fmt::Debug;
-
 use anyhow::ensure;
 use clap::ValueEnum;
 
@@ -111,31 +109,17 @@ async fn by_turns<const N: usize>(
     Ok((measured, figures))
 }
 
-/// Measures two variants in the order A, B, B, A, each time on a fresh suite, so that the machine's and the database's age affect
-/// both alike.
-async fn on_fresh_suites<T: Debug>(
-    suite: &MeasuredSuite,
-    names: [&str; 2],
-    mut measure: impl AsyncFnMut(usize) -> anyhow::Result<T>,
-) -> anyhow::Result<[Vec<T>; 2]> {
-    let mut measured = [Vec::new(), Vec::new()];
-    for (turn, variant) in [0, 1, 1, 0].into_iter().enumerate() {
-        if turn > 0 {
-            ensure!(suite.audit().await?, "the audit is not clean after load {turn}");
-            suite.fresh_suite().await?;
-        }
-        let load = measure(variant).await?;
-        eprintln!("load {}: {}: {load:.0?}", turn + 1, names[variant]);
-        measured[variant].push(load);
-    }
-    Ok(measured)
-}
-
-/// How two variants compare: the median of the ratios of each round, in which the machine was as fast for both. Its speed changes
-/// by a third from minute to minute, so the medians of two variants may be of different rounds.
+/// How two variants compare: the trimmed mean of the ratios of each round, in which the machine was as fast for both. Its speed
+/// changes by a third from minute to minute, so the medians of two variants may be of different rounds.
 fn ratio(name: &str, of: &[f64], to: &[f64]) -> Figure {
     let rounds: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
-    Figure::median_of(name, &rounds, "")
+    Figure::trimmed_mean_of(name, &rounds, "")
+}
+
+/// Audits a suite that was measured beside the first.
+async fn ensure_clean(suite: &MeasuredSuite, name: &str) -> anyhow::Result<()> {
+    ensure!(suite.audit().await?, "{name}: the audit is not clean");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -145,6 +129,7 @@ mod tests {
     #[test]
     fn variants_are_compared_within_a_round() {
         // The machine was half as fast in the second round, and the first variant was unlucky in the third.
-        assert_eq!(ratio("", &[40.0, 20.0, 10.0], &[20.0, 10.0, 20.0]).value, 2.0);
+        let (of, to) = ([40.0, 20.0, 10.0, 40.0, 44.0], [20.0, 10.0, 20.0, 20.0, 20.0]);
+        assert_eq!(ratio("", &of, &to).value, 2.0);
     }
 }

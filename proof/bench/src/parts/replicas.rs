@@ -20,9 +20,9 @@ pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>
         run(suite, replicas).await?;
         idle[replicas - 1].push(idle_percent(suite).await?);
     }
-    let by_turns = by_turns(suite.rounds(3), NAMES, async |variant| {
+    let by_turns = by_turns(suite.rounds(7), NAMES, async |variant| {
         run(suite, variant + 1).await?;
-        Ok(suite.saturate(suite.time(3, 2), suite.time(15, 4), &[]).await?.ended_per_second)
+        suite.a_turn(&[]).await
     });
     let (measured, mut figures) = by_turns.await?;
     figures.push(ratio("two / one", &measured[1], &measured[0]).at_least(0.95));
