@@ -34,8 +34,9 @@ impl Figure {
         Figure { of: measured.to_vec(), ..Figure::new(name, median(measured), unit) }
     }
 
-    pub(crate) fn trimmed_mean_of(name: impl Into<String>, measured: &[f64], unit: &'static str) -> Self {
-        Figure { of: measured.to_vec(), ..Figure::new(name, trimmed_mean(measured), unit) }
+    /// A ratio that was measured several times.
+    pub(crate) fn ratio_of(name: impl Into<String>, measured: &[f64]) -> Self {
+        Figure { of: measured.to_vec(), ..Figure::new(name, trimmed_mean(measured), "") }
     }
 
     pub(crate) fn at_least(self, least: f64) -> Self {
@@ -66,9 +67,9 @@ pub(crate) fn median(measured: &[f64]) -> f64 {
     }
 }
 
-/// The mean without the lowest and the highest of five or more; 0 for an empty slice. It varies less than the median, and one
-/// outlier does not matter.
-pub(crate) fn trimmed_mean(measured: &[f64]) -> f64 {
+/// The geometric mean without the lowest and the highest of five or more; 0 for an empty slice. It varies less than the median,
+/// one outlier does not matter, and the mean of the reciprocals is its reciprocal.
+fn trimmed_mean(measured: &[f64]) -> f64 {
     let mut sorted = measured.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = match sorted.len() {
@@ -76,7 +77,7 @@ pub(crate) fn trimmed_mean(measured: &[f64]) -> f64 {
         1..5 => &sorted[..],
         all => &sorted[1..all - 1],
     };
-    middle.iter().sum::<f64>() / middle.len() as f64
+    (middle.iter().map(|value| value.ln()).sum::<f64>() / middle.len() as f64).exp()
 }
 
 /// The results of one run.
@@ -168,10 +169,8 @@ mod tests {
 
     #[test]
     fn one_outlier_does_not_move_a_trimmed_mean() {
-        assert_eq!(
-            [trimmed_mean(&[]), trimmed_mean(&[1.0, 2.0]), trimmed_mean(&[9.0, 1.0, 2.0, 3.0, 4.0])],
-            [0.0, 1.5, 3.0]
-        );
+        let means = [&[][..], &[1.0, 4.0], &[900.0, 1.0, 4.0, 2.0, 8.0]].map(trimmed_mean);
+        assert!(means.iter().zip([0.0, 2.0, 4.0]).all(|(mean, wanted)| (mean - wanted).abs() < 1e-9), "{means:?}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub(crate) struct Load {
     pub(crate) passed: bool,
     pub(crate) orders: u64,
     pub(crate) ended_per_second: f64,
+    pub(crate) ended_in_second: Vec<u32>,
     pub(crate) defects: Vec<String>,
     /// From the due time to the answer.
     pub(crate) answer: Latency,

@@ -18,8 +18,9 @@ pub(crate) fn services() -> Vec<&'static str> {
 /// The orders of all figures: all are confirmed, and each has two lines.
 const ORDERS: [&str; 8] = ["--declines", "0", "--cancels", "0", "--scarce", "0", "--lines", "2"];
 
-/// The length of a turn, in seconds.
-pub(crate) const TURN: u64 = 5;
+/// The length of a turn, and of what is not measured before it, in seconds.
+const TURN: usize = 5;
+const WARM_UP: usize = 2;
 
 /// The location of the suite, and the settings of the measurements.
 #[derive(Debug, Clone, clap::Args)]
@@ -57,10 +58,10 @@ impl MeasuredSuite {
         if self.quick { 2 } else { usual }
     }
 
-    /// Another suite with the same settings, which is compared with this one by turns. Both run all the time, and the one that is
-    /// not measured is idle. It is wiped before the next part.
+    /// Another suite with the same settings, which is compared with this one by turns. Both run all the time;
+    /// the vacuums and checkpoints of one may fall into the turns of the other. It is wiped before the next part.
     pub(crate) fn beside(&self, name: &str) -> Self {
-        MeasuredSuite { run_dir: self.run_dir.with_file_name("beside").join(name), ..self.clone() }
+        MeasuredSuite { run_dir: self.run_dir.join("beside").join(name), ..self.clone() }
     }
 
     /// The same suite, which sends its spans elsewhere, or nowhere.
@@ -92,10 +93,19 @@ impl MeasuredSuite {
         self.load(warm_up, time, &arguments).await
     }
 
-    /// Sagas per second in five seconds of saturation. The machine's speed changes within half a minute, so variants that are
-    /// compared take short turns, and many.
+    /// Sagas per second in five seconds of saturation, after two that are not measured. The machine's speed changes within half a
+    /// minute, so variants that are compared take short turns, and many.
     pub(crate) async fn a_turn(&self, more: &[&str]) -> anyhow::Result<f64> {
-        Ok(self.saturate(self.time(2, 1), self.time(TURN, 2), more).await?.ended_per_second)
+        self.a_turn_after(WARM_UP, more).await
+    }
+
+    /// The same after another warm-up, in seconds.
+    pub(crate) async fn a_turn_after(&self, warm_up: usize, more: &[&str]) -> anyhow::Result<f64> {
+        let time = Duration::from_secs((warm_up + TURN) as u64);
+        let load = self.saturate(Duration::ZERO, time, more).await?;
+        // Seconds of the clock: orders may stop to end, and to be placed, before the turn is over.
+        let measured = load.ended_in_second.get(warm_up..warm_up + TURN).context("the load ended early")?;
+        Ok(f64::from(measured.iter().sum::<u32>()) / TURN as f64)
     }
 
     /// Puts the suite under load. The warm-up, which is not measured, is added to the time.
@@ -129,9 +139,9 @@ impl MeasuredSuite {
         serde_json::from_str(&text).context("the load's result cannot be read")
     }
 
-    /// The comparison with hand-written SQL: sagas per second of pgbench, one event at a time, as single statements or with one
-    /// call of a procedure.
-    pub(crate) async fn yardstick(&self, time: Duration, one_call: bool) -> anyhow::Result<f64> {
+    /// The comparison with hand-written SQL: sagas per second of a turn of pgbench, one event at a time, as single statements or
+    /// with one call of a procedure.
+    pub(crate) async fn yardstick(&self, one_call: bool) -> anyhow::Result<f64> {
         let statements = self.scripts.join("bench.d/yardstick.sql");
         let script = if one_call { self.run_dir.join("yardstick_call.sql") } else { statements };
         let mut command = Command::new(&self.pgbench);
@@ -144,16 +154,22 @@ impl MeasuredSuite {
                 "--host=127.0.0.1",
                 "--username=postgres",
             ])
-            .arg(format!("--time={}", time.as_secs()))
+            .arg(format!("--time={}", WARM_UP + TURN))
+            .arg("--progress=1")
             .arg(format!("--port={}", self.setting("POSTGRES_PORT")?))
             .arg(format!("--file={}", script.display()))
             .arg("yardstick")
             .env("PGPASSWORD", self.setting("POSTGRES_PASSWORD")?)
             .stdin(Stdio::null())
             .kill_on_drop(true);
-        let said = run(&mut command).await?;
-        let rate = said.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
-        rate.with_context(|| format!("pgbench printed no rate: {said}"))
+        let output = command.output().await.context("cannot run pgbench")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "pgbench failed: {said}");
+        // progress: 3.0 s, 412.0 tps, lat 77.1 ms stddev 30.2, 0 failed
+        let rate = |line: &str| line.strip_prefix("progress: ")?.split(' ').nth(2)?.parse::<f64>().ok();
+        let rates: Vec<f64> = said.lines().filter_map(rate).skip(WARM_UP).take(TURN).collect();
+        ensure!(rates.len() >= TURN - 1, "pgbench printed no rates: {said}");
+        Ok(rates.iter().sum::<f64>() / rates.len() as f64)
     }
 
     /// A superuser's connection to the suite's database.
@@ -201,9 +217,8 @@ impl MeasuredSuite {
     fn script(&self, name: &str) -> Command {
         let mut command = Command::new(self.scripts.join(name));
         command.env("SUITE_RUN_DIR", &self.run_dir).stdin(Stdio::null()).kill_on_drop(true);
-        if let Some(collector) = &self.collector {
-            command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url()).env("TRACE_SAMPLE_RATIO", "0.01");
-        }
+        let collector = self.collector.as_ref().map_or("", |collector| collector.url());
+        command.env("OTEL_EXPORTER_OTLP_ENDPOINT", collector).env("TRACE_SAMPLE_RATIO", "0.01");
         command
     }
 }

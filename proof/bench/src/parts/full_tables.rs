@@ -1,7 +1,5 @@
 //! Throughput with ten million published events and a million ended sagas in the tables, compared with empty tables.
 
-use sqlx::PgConnection;
-
 use super::{by_turns, ensure_clean, ratio};
 use crate::{figure::Figure, suite::MeasuredSuite};
 
@@ -45,11 +43,21 @@ pub(super) async fn measure(empty: &MeasuredSuite) -> anyhow::Result<Vec<Figure>
     let full = empty.beside("full");
     full.fresh_suite().await?;
     let mut connection = full.superuser().await?;
-    run(&mut connection, &SEED.replace("EVENTS", &events.to_string()).replace("SAGAS", &sagas.to_string())).await?;
+    let seed = SEED.replace("EVENTS", &events.to_string()).replace("SAGAS", &sagas.to_string());
+    sqlx::raw_sql(sqlx::AssertSqlSafe(seed)).execute(&mut connection).await?;
+    // Here, so that they do not disturb the measurement.
+    for statement in [
+        "vacuum analyze saga.saga_instance",
+        "vacuum analyze saga.saga_step",
+        "vacuum analyze orders.outbox_published",
+        "checkpoint",
+    ] {
+        sqlx::raw_sql(statement).execute(&mut connection).await?;
+    }
+    sqlx::raw_sql("checkpoint").execute(&mut empty.superuser().await?).await?;
     let _scraper = full.scraper().await?;
     let full_name = format!("with {events} events and {sagas} sagas");
-    // Together more than a minute for each, so that each has a vacuum and a checkpoint.
-    let by_turns = by_turns(empty.rounds(12), ["into empty tables", &full_name], async |variant| {
+    let by_turns = by_turns(empty.rounds(10), ["into empty tables", &full_name], async |variant| {
         [empty, &full][variant].a_turn(&[]).await
     });
     let (measured, mut figures) = by_turns.await?;
@@ -58,18 +66,4 @@ pub(super) async fn measure(empty: &MeasuredSuite) -> anyhow::Result<Vec<Figure>
     ensure_clean(&full, "full tables").await?;
     figures.push(ratio("full / empty", &measured[1], &measured[0]).at_least(0.95));
     Ok(figures)
-}
-
-/// Vacuum and checkpoint run here, so that they do not disturb the measurement.
-async fn run(connection: &mut PgConnection, sql: &str) -> anyhow::Result<()> {
-    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut *connection).await?;
-    for statement in [
-        "vacuum analyze saga.saga_instance",
-        "vacuum analyze saga.saga_step",
-        "vacuum analyze orders.outbox_published",
-        "checkpoint",
-    ] {
-        sqlx::raw_sql(statement).execute(&mut *connection).await?;
-    }
-    Ok(())
 }

@@ -5,7 +5,7 @@ use crate::{figure::Figure, suite::MeasuredSuite};
 
 pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
     let by_turns =
-        by_turns(suite.rounds(8), ["of twenty products", "of the same ten", "of the same two"], async |variant| {
+        by_turns(suite.rounds(6), ["of twenty products", "of the same ten", "of the same two"], async |variant| {
             let products: &[&str] = [&[][..], &["--products", "10"], &["--products", "2"]][variant];
             suite.a_turn(products).await
         });

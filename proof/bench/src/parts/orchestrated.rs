@@ -26,7 +26,7 @@ struct Cost {
 
 pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>> {
     let mut costs = [Vec::new(), Vec::new()];
-    let (measured, mut figures) = by_turns(suite.rounds(5), NAMES, async |variant| {
+    let (measured, mut figures) = by_turns(suite.rounds(6), NAMES, async |variant| {
         let before = Counts::read(suite).await?;
         let load = suite.saturate(suite.time(3, 2), suite.time(8, 4), &options(variant)).await?;
         costs[variant].push(Counts::read(suite).await?.since(&before, load.orders as f64));

@@ -20,7 +20,7 @@ pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>
         run(suite, replicas).await?;
         idle[replicas - 1].push(idle_percent(suite).await?);
     }
-    let by_turns = by_turns(suite.rounds(7), NAMES, async |variant| {
+    let by_turns = by_turns(suite.rounds(6), NAMES, async |variant| {
         run(suite, variant + 1).await?;
         suite.a_turn(&[]).await
     });
