@@ -43,7 +43,7 @@ pub(super) async fn measure(suite: &MeasuredSuite) -> anyhow::Result<Vec<Figure>
         }
         figures.push(Figure::median_of(format!("{what}, broker and database here"), &here, "1/s"));
         figures.push(Figure::median_of(format!("{what}, 2 ms away"), &away, "1/s"));
-        figures.push(ratio("  2 ms away / here", &away, &here));
+        figures.push(ratio(&format!("{what}, 2 ms away / here"), &away, &here));
     }
     Ok(figures)
 }
