@@ -58,8 +58,8 @@ impl MeasuredSuite {
         if self.quick { 2 } else { usual }
     }
 
-    /// Another suite with the same settings, which is compared with this one by turns. Both run all the time;
-    /// the vacuums and checkpoints of one may fall into the turns of the other. It is wiped before the next part.
+    /// Another suite with the same settings, which is compared with this one by turns. Both run all the time; the vacuums and
+    /// checkpoints of one may fall into the turns of the other. It is wiped before the next part.
     pub(crate) fn beside(&self, name: &str) -> Self {
         MeasuredSuite { run_dir: self.run_dir.join("beside").join(name), ..self.clone() }
     }

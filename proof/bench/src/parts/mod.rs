@@ -109,8 +109,8 @@ async fn by_turns<const N: usize>(
     Ok((measured, figures))
 }
 
-/// How two variants compare: the mean, without outliers, of the ratios of each round, in which the machine was as fast for both. Its speed
-/// changes by a third from minute to minute, so the medians of two variants may be of different rounds.
+/// How two variants compare: the mean, without outliers, of the ratios of each round, in which the machine was as fast for both.
+/// Its speed changes by a third from minute to minute, so the medians of two variants may be of different rounds.
 fn ratio(name: &str, of: &[f64], to: &[f64]) -> Figure {
     let rounds: Vec<f64> = of.iter().zip(to).map(|(of, to)| of / to).collect();
     Figure::ratio_of(name, &rounds)
